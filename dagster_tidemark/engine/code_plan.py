@@ -286,7 +286,7 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
         known.history.adopt(graph)
     under_way = frozenset(known.history.running)
     versions = {key: asset["code_version"] for key, asset in known.declared.items()}
-    leads = {key: known.history.seconds_per_partition(key) for key in known.history.strides}
+    durations = known.history.durations
     rebuilds = Rehearsal(graph, known.history, known.now, changed, versions).play()
     of_asset: dict[str, list[Rebuild]] = {key: [] for key in graph.nodes}
     for rebuild in rebuilds:
@@ -295,7 +295,7 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
     for key, mine in of_asset.items():
         if not mine and key not in changed and _version(known.declared, key) == _version(now_declared, key):
             continue
-        seconds = leads[key] * len(mine) if key in leads else None
+        seconds = durations.of_partition(key) * len(mine) if durations.is_known(key) else None
         ordered = sorted((rebuild.partition for rebuild in mine), key=graph.nodes[key].order)
         change = _change(key, known.declared, now_declared, changed)
         found.append(AssetPlan(key, change, mine, seconds, partitions=ordered))

@@ -15,9 +15,10 @@ from sys import intern
 from typing import Any
 
 from dagster_tidemark.planner.check_results import CheckResult, Results
-from dagster_tidemark.planner.event_records import SAMPLES, Built, Change, Failure, Materialization, OpenRun
+from dagster_tidemark.planner.event_records import Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.run_durations import SAMPLES, RunDurations
 from dagster_tidemark.tags import HISTORY
 
 _FORM = 5
@@ -65,8 +66,8 @@ def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | Non
         "reader": reader,
         "rest": rest or {},
         "first_seen": history.first_seen,
-        "leads": {asset: list(seconds) for asset, seconds in history.leads.items()},
-        "strides": history.strides,
+        "leads": {asset: list(seconds) for asset, seconds in history.durations.samples.items()},
+        "strides": history.durations.per_partition,
         **keys_of(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
         "former": [list(target) for target in history.former],
@@ -128,8 +129,10 @@ def completed(history: History, state: dict[str, Any]) -> Checkpoint:
     graph = history.graph
     known = graph.nodes.keys() & set(state["assets"])
     history.first_seen = _only(known, state["first_seen"])
-    history.leads = {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()}
-    history.strides = _only(known, state["strides"])
+    history.durations = RunDurations(
+        {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()},
+        _only(known, state["strides"]),
+    )
     history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"] if asset in known}
     history.former |= {(asset, partition) for asset, partition in state.get("former", ()) if asset in known}
     take_keys(history, state)
@@ -214,25 +217,25 @@ def take(history: History, row: list[Any]) -> None:
 def keys_of(history: History) -> dict[str, Any]:
     """Return a history's facts about partition keys, which no event contains, as plain data."""
     return {
-        "keys": {name: list(keys) for name, keys in history.keys.items()},
-        "appeared": [[*target, *times] for target, times in history.appeared.items()],
-        "removed": [[*target, at] for target, at in history.removed.items()],
-        "declared": [[*target, at] for target, at in history.declared.items()],
+        "keys": {name: list(keys) for name, keys in history.keys.existing.items()},
+        "appeared": [[*target, *times] for target, times in history.keys.appeared.items()],
+        "removed": [[*target, at] for target, at in history.keys.removed.items()],
+        "declared": [[*target, at] for target, at in history.keys.declared.items()],
     }
 
 
 def take_keys(history: History, said: Mapping[str, Any]) -> None:
     """Copy facts about partition keys, as returned by `keys_of`, into a history."""
-    history.keys |= said.get("keys", {})
+    history.keys.existing |= said.get("keys", {})
     for asset, partition, at in said.get("declared", ()):
         if asset in history.graph.nodes:
-            history.declared[(asset, partition)] = at
+            history.keys.declared[(asset, partition)] = at
     for asset, partition, gone, came in said.get("appeared", ()):
         if asset in history.graph.nodes:
-            history.appeared[(asset, partition)] = (gone, came)
+            history.keys.appeared[(asset, partition)] = (gone, came)
     for asset, partition, gone in said.get("removed", ()):
         if asset in history.graph.nodes:
-            history.removed[(asset, partition)] = gone
+            history.keys.removed[(asset, partition)] = gone
 
 
 def newest(row: list[Any]) -> int:

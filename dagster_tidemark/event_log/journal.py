@@ -19,9 +19,9 @@ from dagster import DagsterInstance
 from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
 from dagster_tidemark.event_log.event_rows import Event, Kind
-from dagster_tidemark.planner.event_records import SAMPLES
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.run_durations import SAMPLES
 from dagster_tidemark.tags import JOURNAL
 
 _FORM = 1
@@ -50,14 +50,15 @@ def write(
         shifts: The log reader's shifts.
     """
     assets = {asset for asset, _ in targets}
+    samples, per_partition = history.durations.samples, history.durations.per_partition
     note = {
         "form": _FORM,
         "location": location,
         "process": process,
         "wipes_until": wipes_until,
         "shifts": [list(shift) for shift in shifts],
-        "leads": {asset: list(history.leads[asset]) for asset in assets if asset in history.leads},
-        "strides": {asset: history.strides[asset] for asset in assets if asset in history.strides},
+        "leads": {asset: list(samples[asset]) for asset in assets if asset in samples},
+        "strides": {asset: per_partition[asset] for asset in assets if asset in per_partition},
         "first_seen": {asset: history.first_seen[asset] for asset in assets if asset in history.first_seen},
         **beside_rows(history),
         "rows": [row_of(history, target) for target in sorted(targets, key=repr)],
@@ -133,9 +134,9 @@ def restore(
         heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
         history.are_keys_now(target for target in heard_of if history.problem(target) is None)
     for asset in assets & note["leads"].keys():
-        history.leads.setdefault(asset, deque(note["leads"][asset], SAMPLES))
+        history.durations.samples.setdefault(asset, deque(note["leads"][asset], SAMPLES))
     for asset in assets & note["strides"].keys():
-        history.strides.setdefault(asset, note["strides"][asset])
+        history.durations.per_partition.setdefault(asset, note["strides"][asset])
     for asset, at in note["first_seen"].items():
         if asset in assets:
             history.first_seen[asset] = min(at, history.first_seen.get(asset, at))

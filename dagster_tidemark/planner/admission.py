@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.contracts import LagContract, Pace, reserve
 from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
-from dagster_tidemark.planner.event_records import FEW
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.run_durations import FEW
 from dagster_tidemark.planner.wording import names
 
 _OF_AN_HOUR = 3600.0
@@ -102,12 +102,12 @@ class Admission:
 
     def _rest(self, node: Node) -> float:
         """Return the seconds that an asset's requested run can wait for a slot. Lag contracts request late."""
-        pace = Pace(self.history.lead(node.key), self.margin)
+        pace = Pace(self.history.durations.of_run(node.key), self.margin)
         if node.asap or node.contract is None:
             return 0.0
         if isinstance(node.contract, LagContract):
             return reserve(node.contract, pace)
-        return node.contract.bound - pace.lead - pace.margin
+        return node.contract.bound - pace.run_duration - pace.margin
 
     def of(
         self, requests: Collection[Request], decisions: Mapping[Target, Decision]
@@ -179,11 +179,11 @@ class Admission:
 
     def _seconds(self, asset: str, partitions: int) -> float:
         """Return the seconds that a run may take: infinite if the asset has never been built."""
-        if asset not in self.history.strides:
+        if not self.history.durations.is_known(asset):
             return math.inf
         if partitions <= FEW:
-            return self.history.lead(asset)
-        return self.history.seconds_per_partition(asset) * partitions
+            return self.history.durations.of_run(asset)
+        return self.history.durations.of_partition(asset) * partitions
 
     def _urgency(self, request: Request, decisions: Mapping[Target, Decision]) -> tuple[float, float, float]:
         """Return the sort key of a request: its latest start. Among late requests the tightest contract comes first."""

@@ -63,12 +63,12 @@ class Candidates:
         if not keys_changed and now < self._looked_at + _BETWEEN_LOOKS:
             return []
         self._looked_at, self._revision = now, self.graph.moment.revision
-        self._keys_before = {name: frozenset(keys) for name, keys in self.history.keys.items()}
+        self._keys_before = {name: frozenset(keys) for name, keys in self.history.keys.existing.items()}
         found: list[Target] = []
         for key, node in self.graph.nodes.items():
             if not node.refused and (node.enumerated or (node.dynamic and keys_changed)):
                 found += [(key, partition) for partition in self._others(node)]
-        self.history.keys = dict(self.graph.moment.dynamic)
+        self.history.keys.existing = dict(self.graph.moment.dynamic)
         return found + self._moving()
 
     def begins(self, node: Node, target: Target) -> float:
@@ -82,7 +82,7 @@ class Candidates:
 
     def was_never(self, target: Target) -> bool:
         """Return True if a dynamic partition has never existed, as far as known. A removed partition was given up."""
-        return target not in self.history.removed and target not in self.history.built
+        return target not in self.history.keys.removed and target not in self.history.built
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:
         """Return True if a partition reads no partition of an input, so that it does not wait for it."""
@@ -160,9 +160,11 @@ class Candidates:
         came = keys - known if before is not None else [p for p in keys if self._came_meanwhile(node, p)]
         if node.dynamic:
             targets = ((node.key, partition) for partition in came)
-            self.history.appeared |= {target: (self.history.removed.get(target, 0.0), now) for target in targets}
+            self.history.keys.appeared |= {
+                target: (self.history.keys.removed.get(target, 0.0), now) for target in targets
+            }
         self._keys[node.key] = listed, keys
-        self.history.removed |= {(node.key, partition): now for partition in known - keys}
+        self.history.keys.removed |= {(node.key, partition): now for partition in known - keys}
         return keys ^ known
 
     def _came_meanwhile(self, node: Node, partition: Partition) -> bool:

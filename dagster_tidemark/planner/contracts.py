@@ -19,10 +19,10 @@ SHORTEST_WINDOW = 60.0
 LAUNCH_SECONDS = 2.0
 """Seconds from a request to the body of its run on a laptop: at most 1.5 s in `proof/live-lag.json`.
 
-Longer launches are learned: the lead counts from the creation of a run.
+Longer launches are learned: the duration counts from the creation of a run.
 """
 
-_RESERVE_BEYOND_LEAD = 60.0  # the first pause after a failure
+_RESERVE_BEYOND_RUN = 60.0  # the first pause after a failure
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Pace:
     """Durations that due times depend on, in seconds.
 
     Args:
-        lead: From the creation of a run to its end.
+        run_duration: Seconds from the creation of a run to its end.
         margin: From being due to the creation of the run; see `margin_of`.
     """
 
-    lead: float
+    run_duration: float
     margin: float
 
 
@@ -142,8 +142,8 @@ def reserve(contract: Contract, pace: Pace) -> float:
     """
     if isinstance(contract, CronContract):
         return 0.0
-    wanted = pace.lead + _RESERVE_BEYOND_LEAD
-    return wanted if pace.lead + wanted + pace.margin <= contract.fail / 4 else 0.0
+    wanted = pace.run_duration + _RESERVE_BEYOND_RUN
+    return wanted if pace.run_duration + wanted + pace.margin <= contract.fail / 4 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def due(
         own_tick: First tick of the window, see `deadline`.
     """
     promised = deadline(contract, arrival, window, built=built, own_tick=own_tick)
-    start_by = promised - pace.lead - pace.margin
+    start_by = promised - pace.run_duration - pace.margin
     latest = start_by - reserve(contract, pace)
     opens = promised - contract.bound if isinstance(contract, CronContract) else float("inf")
     if not built:
@@ -199,7 +199,7 @@ def due(
 def feasible(contract: Contract, pace: Pace) -> bool:
     """Return True if a run takes less time than the contract allows."""
     given = contract.fail if isinstance(contract, LagContract) else contract.bound
-    return pace.lead + pace.margin < given
+    return pace.run_duration + pace.margin < given
 
 
 def verdict(promised: float, at_risk_from: float | None, now: float) -> FreshnessStatus:

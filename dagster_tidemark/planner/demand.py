@@ -147,7 +147,7 @@ class Demands:
     def pace(self, asset: str) -> Pace:
         """Return the seconds that the asset takes to run and to start."""
         if asset not in self._paces:
-            self._paces[asset] = Pace(self.history.lead(asset), self.margin)
+            self._paces[asset] = Pace(self.history.durations.of_run(asset), self.margin)
         return self._paces[asset]
 
     def _at(self, needs: Needs, arrival: float) -> Demand | None:
@@ -186,7 +186,7 @@ class Demands:
     def _put_together(self, target: Target, readers: Iterable[tuple[Input, Target, Pending]]) -> Needs:
         node, pending = self.graph.nodes[target[0]], self.backlog.get(target)
         found = self._by_itself(node, target, pending)
-        before_it = self.history.lead(node.key) + self.margin
+        before_it = self.history.durations.of_run(node.key) + self.margin
         for read, reader, of_reader in readers:
             needs = self._needs.get(reader)
             if needs is None:

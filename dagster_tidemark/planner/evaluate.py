@@ -279,7 +279,7 @@ class Tick:
         joins = next((s for s in pending.pending_upstreams if s[0] in joinable and s[1] == target[1]), None)
         after = [source for source in pending.pending_upstreams if source != joins]
         most = 1 if node.conditional else node.most
-        return [Upcoming(target, demand.latest, self.history.lead(target[0]), joins, after, most)]
+        return [Upcoming(target, demand.latest, self.history.durations.of_run(target[0]), joins, after, most)]
 
     def _at(self, target: Target, demand: Demand) -> float:
         """Return when to request a partition: when it is due, or earlier if too many are due together."""

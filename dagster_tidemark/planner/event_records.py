@@ -4,21 +4,12 @@ Belongs here: the records, and conclusions from any two records. Does not belong
 (`planner.history`).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Input, Target
 
-SAMPLES = 20
-"""Number of run durations kept for an asset."""
-
-DEFAULT_LEAD = 60.0
-FEW = 8
-"""Most partitions of a sampled run. A larger run does not show how long a few partitions take."""
-
-_TOO_FEW_TO_TELL = 3
 _DAY = 86_400.0
 
 
@@ -115,18 +106,6 @@ class OpenRun:
     written: dict[str, list[Materialization]] = field(default_factory=dict)
     built: dict[str, int] = field(default_factory=dict)
     run_id: str = ""
-
-
-def lead_of(samples: Collection[float]) -> float:
-    """Return the seconds a run takes: the longest sample, from four samples on at most twice the second longest.
-
-    The longest, because data promised for nine o'clock must be ready even if the run is slow again. A single outlier
-    (a run that hung for an hour) would otherwise make the next twenty runs start that much too early.
-    """
-    if not samples:
-        return DEFAULT_LEAD
-    *_, second, longest = [0.0, *sorted(samples)]
-    return min(longest, 2 * second) if len(samples) > _TOO_FEW_TO_TELL else longest
 
 
 def contains(built: Built, change: Change) -> bool:

@@ -10,17 +10,14 @@ Longer than 250 lines, so that every effect of an event can be read in one place
 """
 
 from bisect import insort
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.check_results import CheckResult, CheckResults, Written
+from dagster_tidemark.planner.dynamic_keys import DynamicKeys
 from dagster_tidemark.planner.event_records import (
-    DEFAULT_LEAD,
-    FEW,
-    SAMPLES,
     Built,
     Change,
     Failure,
@@ -28,11 +25,11 @@ from dagster_tidemark.planner.event_records import (
     OpenRun,
     Outcome,
     contains,
-    lead_of,
     reaches,
 )
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
+from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
 
@@ -54,12 +51,8 @@ class History:
         checks: The latest results of blocking checks.
         broken: By asset and changed partition of an input: why the affected partitions of the asset are unknown.
         unseen: By wiped partition, the changes that some reader did not contain.
-        removed: When the removal of a dynamic partition was noticed (Unix seconds).
-        appeared: Two times between which a new dynamic partition appeared (Unix seconds).
-        declared: When a deploy declared a partition key that had events before (Unix seconds).
-        keys: By name of a dynamic partitions definition, the keys that existed at the planner's last look.
-        leads: By asset, seconds of its last runs over a few partitions.
-        strides: By asset, seconds per partition in its latest run.
+        keys: Facts about partition keys that no event contains.
+        durations: Durations of runs.
         loops: Loops through observations.
         revision: Number that every event increases.
     """
@@ -82,12 +75,8 @@ class History:
     checks: CheckResults = field(default_factory=CheckResults)
     broken: dict[tuple[str, Target], str] = field(default_factory=dict)
     unseen: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
-    removed: dict[Target, float] = field(default_factory=dict)
-    appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
-    declared: dict[Target, float] = field(default_factory=dict)
-    keys: dict[str, Collection[str]] = field(default_factory=dict)
-    leads: dict[str, deque[float]] = field(default_factory=dict)
-    strides: dict[str, float] = field(default_factory=dict)
+    keys: DynamicKeys = field(default_factory=DynamicKeys)
+    durations: RunDurations = field(default_factory=RunDurations)
     loops: Loops = field(default_factory=Loops)
     revision: int = 0
 
@@ -185,7 +174,7 @@ class History:
         for written in run.written.values():
             self._apply(written)
         if seconds is not None and run.built:
-            self._sample(run.built, seconds)
+            self.durations.add(run.built, seconds)
         for target, as_of in run.planned.items():
             self._stop(target, run_id)
             self.dirty.add(target)
@@ -340,7 +329,7 @@ class History:
     def are_keys_now(self, targets: Iterable[Target]) -> None:
         """Record that a deploy has declared these keys: their readers know of their data only since then."""
         # One moment earlier, so that a run requested in the same look already knows them.
-        self.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
+        self.keys.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
         """Return the id of a run's planned event for a target, while the run is open.
@@ -387,11 +376,11 @@ class History:
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None
-        gone, came = self.appeared.get(source, (0.0, 0.0))
+        gone, came = self.keys.appeared.get(source, (0.0, 0.0))
         # A new key is noticed with a delay. If the reader has the same key, it existed when the reader was built.
         if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
             return came
-        began = max(node.exists_from(source[1]), self.declared.get(source, 0.0))
+        began = max(node.exists_from(source[1]), self.keys.declared.get(source, 0.0))
         return began if built.started_at < began <= self.graph.moment.now else None
 
     def _dynamic_keys(self, target: Target) -> frozenset[tuple[str, Partition]]:
@@ -415,14 +404,6 @@ class History:
             return any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
         except Exception:  # a mapping raises: the planner names the asset when it computes the partition
             return False
-
-    def lead(self, asset: str) -> float:
-        """Return the seconds that a run of a few partitions takes, see `event_records.lead_of`."""
-        return lead_of(self.leads.get(asset, ()))
-
-    def seconds_per_partition(self, asset: str) -> float:
-        """Return the seconds per partition in the asset's latest run."""
-        return self.strides.get(asset, DEFAULT_LEAD)
 
     def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
         """Record a change that none of our runs made; `at` is the time of its event (Unix seconds)."""
@@ -548,12 +529,6 @@ class History:
         changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)
-
-    def _sample(self, built: dict[str, int], seconds: float) -> None:
-        for asset, partitions in built.items():
-            self.strides[asset] = seconds / partitions
-            if partitions <= FEW:
-                self.leads.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
 
     def _shorten_pauses(self, asset: str) -> None:
         for target, failure in self.failures.items():

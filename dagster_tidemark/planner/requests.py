@@ -136,7 +136,7 @@ class _Found:
 
     def _most_of_a_rebuild(self, key: str) -> int:
         bound = (self.graph.strictest or _LONGEST_REBUILD * _SHARE_OF_A_REBUILD) / _SHARE_OF_A_REBUILD
-        return max(1, int(bound / self.history.seconds_per_partition(key)))
+        return max(1, int(bound / self.history.durations.of_partition(key)))
 
     def _together(self, node: Node, ordered: Sequence[Partition]) -> None:
         joined = {p: self._joined(node.key, p) for p in ordered}

@@ -123,7 +123,7 @@ def _promised(
     for partition in partitions:
         window = node.promised_window(partition)
         if window is None:
-            _, came = history.appeared.get((node.key, partition), (since, since))
+            _, came = history.keys.appeared.get((node.key, partition), (since, since))
             found[partition] = tick_at_or_after(contract, max(since, came))
         else:
             if not after <= window.end <= tick:

@@ -193,9 +193,9 @@ DEFECTS = [
         contracts.test_a_window_past_its_tick_that_was_never_built_is_due_at_once,
     ),
     Defect(
-        "planner.history:History.lead",
-        "lead_of(self.leads.get(asset, ()))",
-        "DEFAULT_LEAD",
+        "planner.run_durations:RunDurations.of_run",
+        "if not samples:",
+        "if True:",
         contracts.test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later,
     ),
     Defect(

@@ -29,7 +29,7 @@ HOUR_7 = Window(MIDNIGHT + 7 * 3600, MIDNIGHT + 8 * 3600)
 MONDAY = Window(MIDNIGHT, MIDNIGHT + 86_400)
 SUNDAY = Window(MIDNIGHT - 86_400, MIDNIGHT)
 BY_NINE = CronContract("0 9 * * *", bound=30 * 60)
-QUICK = Pace(lead=60, margin=20)
+QUICK = Pace(run_duration=60, margin=20)
 
 
 def at(minutes: float) -> float:
@@ -148,11 +148,11 @@ def test_it_is_asked_for_from_the_bound_on_when_nothing_later_is_required() -> N
 
 
 def test_it_is_asked_for_earlier_only_if_a_run_takes_longer_than_the_bound() -> None:
-    assert minutes(due(BY_NINE, at(60), SUNDAY, Pace(lead=40 * 60, margin=60)).at) == 9 * 60 - 41
+    assert minutes(due(BY_NINE, at(60), SUNDAY, Pace(run_duration=40 * 60, margin=60)).at) == 9 * 60 - 41
 
 
 def test_what_arrives_between_the_early_start_and_the_bound_is_due_again_at_once() -> None:
-    slow = Pace(lead=40 * 60, margin=60)
+    slow = Pace(run_duration=40 * 60, margin=60)
     asked = due(BY_NINE, at(8 * 60 + 25), SUNDAY, slow)
     assert minutes(asked.deadline) == 9 * 60 and asked.at < at(8 * 60 + 25)
 
@@ -209,7 +209,7 @@ def test_without_a_moment_of_warning_a_promise_is_met_until_it_is_breached() -> 
 def test_a_contract_that_leaves_less_time_than_a_run_takes_is_told() -> None:
     assert feasible(LagContract(3600), QUICK)
     assert not feasible(LagContract(60), QUICK)
-    assert not feasible(BY_NINE, Pace(lead=1800, margin=1))
+    assert not feasible(BY_NINE, Pace(run_duration=1800, margin=1))
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Beirut", "Australia/Lord_Howe", "Africa/Cairo"]

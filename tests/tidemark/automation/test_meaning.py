@@ -252,20 +252,20 @@ def test_a_run_is_asked_for_so_late_that_the_fewest_do_and_the_deadline_is_kept(
 
 def test_the_lead_is_the_longest_of_the_last_twenty_runs_but_no_single_outlier() -> None:
     w = world(RAW, CORE_ASAP)
-    assert w.history.lead(CORE) == LEAD
+    assert w.history.durations.of_run(CORE) == LEAD
     w.arrive(H7, "v1")
     w.made(CORE, H7, seconds=300)
     for _ in range(19):
         w.made(CORE, H7, seconds=5)
-    assert w.history.lead(CORE) == 10, "one run that hung: twice the second longest"
+    assert w.history.durations.of_run(CORE) == 10, "one run that hung: twice the second longest"
     w.made(CORE, H7, seconds=7)
-    assert w.history.lead(CORE) == 7
+    assert w.history.durations.of_run(CORE) == 7
     w.made(CORE, H7, seconds=290)
     w.made(CORE, H7, seconds=300)
-    assert w.history.lead(CORE) == 300, "two that are slow are no outlier"
+    assert w.history.durations.of_run(CORE) == 300, "two that are slow are no outlier"
     w.made(CORE, *hours_of(D20)[:9], seconds=900)
-    assert w.history.lead(CORE) == 300, "a range says nothing of how long one takes"
-    assert w.history.seconds_per_partition(CORE) == 100
+    assert w.history.durations.of_run(CORE) == 300, "a range says nothing of how long one takes"
+    assert w.history.durations.of_partition(CORE) == 100
 
 
 def test_states_go_by_deadlines_and_not_by_when_a_run_is_asked_for() -> None:
@@ -618,7 +618,7 @@ def test_another_code_version_makes_stale_only_what_was_built_and_leaves_lag_alo
 def test_a_rebuild_goes_one_run_at_a_time_newest_first_and_not_for_long() -> None:
     w = rebuilt()
     assert [(r.partitions, r.as_range, r.rebuild) for r in w.plan().requests] == [((H7, H8), True, True)]
-    w.history.strides[CORE] = 60.0
+    w.history.durations.per_partition[CORE] = 60.0
     w.history.revision += 1
     (request,) = w.plan().requests
     assert request.partitions == (H8,), "a quarter of five minutes is one partition of a minute"

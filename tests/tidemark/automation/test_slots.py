@@ -13,6 +13,7 @@ from dagster_tidemark.planner.contracts import CronContract, LagContract
 from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.run import RunPace
 from dagster_tidemark.simulation.simulator import Simulation
@@ -191,7 +192,7 @@ def test_the_queue_is_kept_short_while_a_tighter_contract_exists() -> None:
     urgent = Node("urgent", contract=LagContract(1800))
     for tighter in ({}, {"urgent": urgent}):
         graph = Graph(nodes | tighter)
-        history = History(graph, strides=dict.fromkeys(graph.nodes, 30.0))
+        history = History(graph, durations=RunDurations(per_partition=dict.fromkeys(graph.nodes, 30.0)))
         decisions = {(key, None): Decision(key, None, State.REQUESTED, "", start_by=-float(key[-1])) for key in nodes}
         requests = [Request((key,), (None,)) for key in nodes]
         admission = Admission(graph, history, Asked(), slots=2, margin=12.0, now=-100.0)
@@ -208,7 +209,7 @@ def test_the_queue_is_kept_short_while_a_tighter_contract_exists() -> None:
 def test_among_late_runs_of_one_contract_the_earliest_deadline_comes_first() -> None:
     nodes = {f"bulk_{n}": Node(f"bulk_{n}", contract=LagContract(3600)) for n in range(3)}
     graph = Graph(nodes | {"hour": Node("hour", contract=LagContract(1800))})
-    history = History(graph, strides=dict.fromkeys(graph.nodes, 30.0))
+    history = History(graph, durations=RunDurations(per_partition=dict.fromkeys(graph.nodes, 30.0)))
     start_by = {"bulk_0": 80.0, "bulk_1": 70.0, "bulk_2": 60.0, "hour": 90.0}
     decisions = {(key, None): Decision(key, None, State.REQUESTED, "", start_by=at) for key, at in start_by.items()}
     requests = [Request((key,), (None,)) for key in graph.nodes]
@@ -225,7 +226,7 @@ def test_long_runs_of_looser_contracts_keep_no_run_out_of_the_queue(slots: int) 
         "now": Node("now", contract=LagContract(60), asap=True),
     }
     graph = Graph(nodes | others)
-    history = History(graph, strides=dict.fromkeys(graph.nodes, 120.0) | {"first": 12.0})
+    history = History(graph, durations=RunDurations(per_partition=dict.fromkeys(graph.nodes, 120.0) | {"first": 12.0}))
     asked = Asked(runs=(Request(("bulk_0",), (None,)), Request(("bulk_1",), (None,))))
     admission = Admission(graph, history, asked, slots=slots, margin=12.0, now=0.0)
     admitted, _ = admission.of([Request(("bulk_2",), (None,)), Request(("first",), (None,))], {})

@@ -1,0 +1,60 @@
+"""Durations of the runs of assets, learned from the event log.
+
+Belongs here: samples, and what they predict. Does not belong here: deadlines (`planner.contracts`).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SAMPLES = 20
+"""Number of run durations kept for an asset."""
+
+DEFAULT_SECONDS = 60.0
+"""Duration of a run, and of a partition in it, of an asset without samples."""
+
+FEW = 8
+"""Most partitions of a sampled run. A larger run does not show how long a few partitions take."""
+
+_TOO_FEW_FOR_AN_OUTLIER = 3
+
+
+@dataclass
+class RunDurations:
+    """Durations by asset.
+
+    Args:
+        samples: Seconds of the last runs over a few partitions.
+        per_partition: Seconds per partition in the latest run.
+    """
+
+    samples: dict[str, deque[float]] = field(default_factory=dict)
+    per_partition: dict[str, float] = field(default_factory=dict)
+
+    def add(self, partitions: Mapping[str, int], seconds: float) -> None:
+        """Record a run that has succeeded, with the number of partitions it built by asset."""
+        for asset, count in partitions.items():
+            self.per_partition[asset] = seconds / count
+            if count <= FEW:
+                self.samples.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
+
+    def is_known(self, asset: str) -> bool:
+        """Return True if a run of the asset was recorded."""
+        return asset in self.per_partition
+
+    def of_run(self, asset: str) -> float:
+        """Return the seconds of a run over a few partitions: the longest sample, unless it is an outlier.
+
+        The longest, because data promised for nine o'clock must be ready even if the run is slow again. From four
+        samples on, at most twice the second longest: a single run that hung for an hour would otherwise make the next
+        twenty runs start that much too early.
+        """
+        samples = self.samples.get(asset)
+        if not samples:
+            return DEFAULT_SECONDS
+        *_, second, longest = [0.0, *sorted(samples)]
+        return min(longest, 2 * second) if len(samples) > _TOO_FEW_FOR_AN_OUTLIER else longest
+
+    def of_partition(self, asset: str) -> float:
+        """Return the seconds per partition in the asset's latest run."""
+        return self.per_partition.get(asset, DEFAULT_SECONDS)

@@ -109,10 +109,8 @@ class BarePlatform:
         (self.home / "dagster.yaml").write_text(yaml.safe_dump(configuration))
         for name in _PARTS:
             self.start(name)
-            if name in ("cloud", "code"):
+            if name == "code":
                 self._answers(name)
-            if name == "cloud":
-                self._create_queues()
 
     def _create_queues(self) -> None:
         """Create the queues of the streams, as the operator of this cloud does."""
@@ -142,6 +140,9 @@ class BarePlatform:
                 start_new_session=True,
                 preexec_fn=_with_signals,
             )
+        if name == "cloud":  # it keeps no queues
+            self._answers(name)
+            self._create_queues()
 
     def close(self) -> None:
         """End every process."""

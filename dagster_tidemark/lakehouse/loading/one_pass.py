@@ -1,6 +1,6 @@
 """A load that reads its files once: the same tasks read rows, judge them and write the good rows to data files.
 
-It is for loads that replace partitions of a table whose data files tasks can write (`data_files`), with a transform
+It is for loads of more than a few rows that replace partitions of a table whose data files tasks can write (`data_files`), with a transform
 that leaves rows in their task. The quarantine is committed before the table. Only rejected rows are read a second
 time. If two rows have the same key, the load deletes its data files and starts with cached rows (`judged_rows`), which
 it can rank.
@@ -98,12 +98,8 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
     Raises:
         NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
     """
-    # Many rows of small files are spread over tasks, so each task would write a file of every partition.
-    if (
-        not reading.large
-        or reading.has_many_small_rows
-        or any(not step.replaces or step.outdated for step in found.steps.values())
-    ):
+    # A few rows are judged as fast without tasks in Python.
+    if reading.is_small or any(not step.replaces or step.outdated for step in found.steps.values()):
         return None
     partitions = list(found.steps)
     values = [load.table.partition_values(partition) for partition in partitions]
@@ -148,7 +144,7 @@ class _Attempt:
         seen = Observation()
         rejected = F.when(F.col("_reason").isNotNull(), 1)
         chunk = (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk")
-        judged = judge(reading.rows(with_records=False), load.feed, load.table)
+        judged = judge(reading.rows(with_records=False, in_one_task=True), load.feed, load.table)
         observed = judged.observe(
             seen,
             F.count(rejected).alias("rejected"),
@@ -217,9 +213,9 @@ class _Attempt:
             for part in task:
                 tasks[files[part.number].partition].add(number)
         large = self.reading.large
-        with_small = {file.partition for file in self.reading.files if file not in large}
+        with_small = {file.partition for file in self.reading.files if file not in large}  # one task has their rows
         for number, partition in enumerate(self.partitions):
-            if partition not in with_small and len(tasks[partition]) <= 1:
+            if len(tasks[partition]) + (partition in with_small) <= 1:
                 yield number
 
     def _judged(

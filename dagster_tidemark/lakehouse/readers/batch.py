@@ -106,12 +106,13 @@ class Batch:
         wrong = {fault.file for fault in self.faults}
         return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
-    def rows(self, *, chunks: Chunks | None = None, with_records: bool = True) -> DataFrame:
+    def rows(self, *, chunks: Chunks | None = None, with_records: bool = True, in_one_task: bool = False) -> DataFrame:
         """Return the rows (`columns_of_rows`), and the reports of workers. Each evaluation reads large files again.
 
         Args:
             chunks: The rows of large files that are wanted; None for all rows.
             with_records: False if the rows of large files need no `_record`.
+            in_one_task: True if one task gets the rows of all small files.
         """
         frames = []
         parts = self.parts(chunks)
@@ -121,8 +122,12 @@ class Batch:
             for name in lineage.schema.names:
                 table = table.append_column(name, lineage[name])
             frame = with_partition(self.spark.createDataFrame(table), self.partition_values)
-            # Without a shuffle Spark evaluates these rows one by one, on the driver.
-            frames.append(frame.repartition(4) if self.has_many_small_rows else frame)
+            # Otherwise Spark evaluates these rows one by one, on the driver.
+            if in_one_task:
+                frame = frame.coalesce(1)
+            elif self.has_many_small_rows:
+                frame = frame.repartition(4)
+            frames.append(frame)
         if parts:
             frames.append(self._scanned(parts, with_records=with_records))
         if not frames:

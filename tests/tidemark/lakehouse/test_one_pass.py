@@ -103,7 +103,15 @@ def stray_files(spark: SparkSession, load: Load) -> set[str]:
     return {file.name for file in folder.rglob("*.parquet")} - known
 
 
-@pytest.mark.parametrize("task_bytes", [10_000, spark_tasks.TASK_BYTES])
+@pytest.mark.parametrize(
+    ("task_bytes", "small", "together"),
+    [
+        (10_000, 0, 0),
+        (spark_tasks.TASK_BYTES, 0, 0),
+        pytest.param(10_000, small_files.SMALL, small_files.TOGETHER, id="small files of many rows"),
+        pytest.param(10_000, small_files.SMALL, 400_000, id="small and large files of one hour"),
+    ],
+)
 def test_one_pass_leaves_what_a_load_leaves_that_keeps_its_rows(
     spark: SparkSession,
     put: Put,
@@ -112,8 +120,12 @@ def test_one_pass_leaves_what_a_load_leaves_that_keeps_its_rows(
     passes: Passes,
     monkeypatch: pytest.MonkeyPatch,
     task_bytes: int,
+    small: int,
+    together: int,
 ) -> None:
     monkeypatch.setattr(batch, "TASK_BYTES", task_bytes)
+    monkeypatch.setattr(small_files, "SMALL", small)
+    monkeypatch.setattr(small_files, "TOGETHER", together)
     other = renamed(orders)
     for load in (orders, other):
         put_hours(put, load)

@@ -1,9 +1,9 @@
 """A load that reads its files once: the same tasks read rows, judge them and write the good rows to data files.
 
-It is for loads of more than a few rows that replace partitions of a table whose data files tasks can write (`data_files`), with a transform
-that leaves rows in their task. The quarantine is committed before the table. Only rejected rows are read a second
-time. If two rows have the same key, the load deletes its data files and starts with cached rows (`judged_rows`), which
-it can rank.
+It is for loads of more than a few rows that replace partitions of a table whose data files tasks can write
+(`data_files`), with a transform that leaves rows in their task. The quarantine is committed before the table. Only
+rejected rows of large files are read a second time. If two rows have the same key, the load deletes its data files and
+starts with cached rows (`judged_rows`), which it can rank.
 """
 
 from __future__ import annotations

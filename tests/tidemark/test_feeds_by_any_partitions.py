@@ -31,6 +31,7 @@ from dagster_tidemark.event_log.observations import EventLog
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
+from tests.sampling import sample
 
 START = date(2026, 9, 28)
 BERLIN = "Europe/Berlin"
@@ -207,7 +208,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("name", sample(CUTS, "day and region", "hour of Berlin"))
 def test_files_become_rows_of_their_partitions_and_stay_in_step(
     name: str,
     spark: SparkSession,

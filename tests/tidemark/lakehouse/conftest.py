@@ -129,9 +129,15 @@ def quarantined(spark: SparkSession, load: Load) -> list[tuple[str, int | None, 
     return sorted((r.source_file.rpartition("/")[2], r.row_number or 0, r.reason) for r in found)
 
 
-@pytest.fixture(params=["fetched", "scanned"])
+@pytest.fixture(params=["fetched", pytest.param("scanned", marks=pytest.mark.proof)])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Files are small and fetched whole, or large and scanned by Spark."""
+    """Files are small and fetched whole, or large and scanned by Spark. Both go through one parser, so the second is a
+    proof, except in tests with `both_sizes`.
+    """
     if request.param == "scanned":
         monkeypatch.setattr(small_files, "SMALL", 0)
     return str(request.param)
+
+
+both_sizes = pytest.mark.parametrize("size", ["fetched", "scanned"], indirect=True)
+"""For a test of what depends on where files are read: in the process of the run, or on Spark's workers."""

@@ -25,6 +25,7 @@ from tests.tidemark.lakehouse.conftest import (
     Delete,
     Loading,
     Put,
+    both_sizes,
     csv,
     key,
     line,
@@ -140,6 +141,7 @@ ROWS = {
 
 
 @pytest.mark.usefixtures("size")
+@both_sizes
 def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_number(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:

@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Feed, Grain
-from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, key, quarantined, renamed, rows
+from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, both_sizes, key, quarantined, renamed, rows
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 
@@ -230,6 +230,7 @@ def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
 
 
 @pytest.mark.usefixtures("size")
+@both_sizes
 def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
     spark: SparkSession, put: Put, loading: Loading
 ) -> None:

@@ -25,7 +25,7 @@ from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.table import LINEAGE, SchemaDiffers, Table
 from dagster_tidemark.sources.feed import Feed, Grain, NewColumns
 from dagster_tidemark.sources.s3 import S3Bucket
-from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed
+from tests.tidemark.lakehouse.conftest import Loading, Put, both_sizes, quarantined, renamed
 from tests.tidemark.lakehouse.overlapping import Run, overlap
 
 DAY, NEXT = "2026-10-01", "2026-10-02"
@@ -88,6 +88,7 @@ def test_a_policy_that_there_is_not_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("size")
+@both_sizes
 def test_columns_of_files_of_every_format_are_added_and_filled(
     spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:

@@ -24,6 +24,7 @@ from dagster_tidemark.lakehouse.readers import parquet as parquet_file
 from dagster_tidemark.lakehouse.readers.batch import reading_of
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.s3 import S3Bucket
+from tests.sampling import sample
 from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Put, line, renamed
 from tests.toys import feeds
 
@@ -410,7 +411,7 @@ def read(
     return found
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("feed", sample(FEEDS, "as it is", "latin-1", "utf-16-le over lines", "over lines"))
 def test_a_file_gives_the_same_rows_wherever_and_in_however_many_parts_it_is_read(
     spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch, feed: str
 ) -> None:

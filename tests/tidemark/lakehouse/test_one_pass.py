@@ -19,6 +19,7 @@ from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.parsing import spark_tasks
 from dagster_tidemark.lakehouse.readers import batch, small_files
+from tests.sampling import sample
 from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, renamed, rows
 
 OTHER = "2026-10-01-08:00"
@@ -107,7 +108,7 @@ def stray_files(spark: SparkSession, load: Load) -> set[str]:
     ("task_bytes", "small", "together"),
     [
         (10_000, 0, 0),
-        (spark_tasks.TASK_BYTES, 0, 0),
+        pytest.param(spark_tasks.TASK_BYTES, 0, 0, marks=pytest.mark.proof),
         pytest.param(10_000, small_files.SMALL, small_files.TOGETHER, id="small files of many rows"),
         pytest.param(10_000, small_files.SMALL, 400_000, id="small and large files of one hour"),
     ],
@@ -159,7 +160,7 @@ def _doubled(transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame
     return lambda rows: transform(rows).withColumn("quantity", F.col("quantity") * 2)
 
 
-@pytest.mark.parametrize("task_bytes", [200, spark_tasks.TASK_BYTES])
+@pytest.mark.parametrize("task_bytes", sample([200, spark_tasks.TASK_BYTES], 200))
 def test_of_two_rows_of_one_key_the_later_one_is_kept(
     spark: SparkSession,
     put: Put,

@@ -127,7 +127,7 @@ def test_a_doubt_about_a_sample_is_printed(
     assert said in new_feed(Taken("", file, body, (), options=("--no-key", *options)))[0].output
 
 
-@pytest.mark.parametrize("small", [True, False], ids=["in memory", "by Spark"])
+@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["in memory", "by Spark"])
 @pytest.mark.parametrize(
     "name",
     [

@@ -15,6 +15,7 @@ from dagster_tidemark.streams.answer_declaration import Answer
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Fields, Workplace
 from tests.live.waiting import eventually
+from tests.sampling import sample
 from tests.tidemark.streams.answering_worker import are_ready, has_stopped, working
 from tests.tidemark.streams.questions import TWO, Desk, question, reaction
 from tests.tidemark.streams.test_shift import KilledBeforeItAcknowledges
@@ -25,7 +26,7 @@ def desk(cloud: Settings) -> Desk:
     return Desk.made(cloud)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample(range(3), 0))
 def test_two_shifts_in_turns_answer_each_request_once(desk: Desk, seed: int) -> None:
     dice = random.Random(seed)
     shifts = [desk.shift(), desk.shift()]

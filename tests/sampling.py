@@ -1,0 +1,18 @@
+"""Which examples of a behaviour `make test` runs; `make proof` runs the others."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def sample(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Parameters for `pytest.mark.parametrize` of which all but those to keep are proofs.
+
+    Raises:
+        ValueError: a value to keep is not one of the values.
+    """
+    listed = list(values)
+    if missing := [value for value in kept if value not in listed]:
+        raise ValueError(f"{missing} are not among the examples {listed}; keep some that are")
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.proof) for value in listed]

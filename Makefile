@@ -1,4 +1,4 @@
-# dev: the whole platform on this machine; test: the tests; proof: the long ones; bench: ratios; docs: the documentation;
+# dev: the whole platform on this machine; quick, test, proof: the tests; bench: ratios; docs: the documentation;
 # check: lint, types, import rules, code versions, documentation; check-range: other versions of Dagster.
 # `make dev FEED=none` starts without the sample feed; `make dev PYTHON=python3.12` chooses the Python.
 
@@ -10,14 +10,21 @@ endif
 
 INSTALLED := .venv/.installed
 
+# As containers like to set it. Each process would compile the whole project: half a second each, and hundreds start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Material prints a page of advertisement for its successor at each build.
 SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 
-.PHONY: dev test check check-range proof bench docs
+.PHONY: dev quick test check check-range proof bench docs
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
 	@exec .venv/bin/tidemark up
+
+# The tests without JVM, servers and other processes.
+quick: $(INSTALLED)
+	@exec .venv/bin/python -m pytest --quick -n 2 --dist worksteal
 
 # Two processes: the tests on a whole platform mostly wait; the other takes the rest.
 test: $(INSTALLED)

@@ -30,30 +30,86 @@ if TYPE_CHECKING:
 
 
 _LIVE = "tests/live/"
+_OWN_HOST = ("tests/live/test_nothing_lost.py", "tests/live/test_warm_runs.py")
+"""Live tests that start a Dagster of their own, and need not wait for the platform of the others."""
+_SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
+"""Fixtures that start a JVM or a server. All others that do so are built on these, or are skipped by `--quick`."""
+_SMALL = frozenset({"git", "ruff", "uname"})
 _figures: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`, which `make quick` uses."""
+    parser.addoption("--quick", action="store_true", help="only tests without JVM, servers and other processes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse processes to quick tests."""
+    if config.option.quick:
+        sys.addaudithook(_skip_what_starts_a_process)
+
+
+def _skip_what_starts_a_process(event: str, arguments: tuple[Any, ...]) -> None:
+    """Skip the test that is about to start a process, so that a new test need not say that it does."""
+    if event == "subprocess.Popen" and "PYTEST_CURRENT_TEST" in os.environ:
+        program = Path(os.fsdecode(arguments[0])).name
+        if program not in _SMALL:
+            pytest.skip(f"starts a process: {program}")
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling":
-    """Where two processes share the tests, one takes all that use the one live platform, the other the rest by file."""
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling | None":
+    """Give one process all tests on the one live platform, and the others the rest by file: a file shares fixtures."""
+    if config.option.quick:
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByPlatform(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _LIVE if nodeid.startswith(_LIVE) else nodeid.partition("::")[0]
+            return _LIVE if _is_on_platform(nodeid) else nodeid.partition("::")[0]
 
     return ByPlatform(config, log)
 
 
+def _is_on_platform(nodeid: str) -> bool:
+    return nodeid.startswith(_LIVE) and not nodeid.startswith(_OWN_HOST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave proofs alone unless `-m proof` asks for them: to import them takes seconds in each process."""
+    left_out = ["proof"] if "proof" not in config.option.markexpr else []
+    left_out += ["live"] if config.option.quick else []
+    return True if any(collection_path == CHECKOUT / "tests" / name for name in left_out) else None
+
+
 @pytest.hookimpl(trylast=True)  # folders have marked theirs by then
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Proofs run only when `-m proof` asks for them. A process that shares the tests begins with the longest."""
-    proofs = [item for item in items if item.get_closest_marker("proof")]
+    """Select what the options ask for. Processes that share the tests begin with the longest files."""
     if "proof" not in config.option.markexpr:
-        config.hook.pytest_deselected(items=proofs)
-        items[:] = [item for item in items if item not in set(proofs)]
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(_LIVE))
+        _deselect(config, items, lambda item: item.get_closest_marker("proof") is not None)
+    if config.option.quick:
+        _deselect(config, items, _needs_server)
+    if hasattr(config, "workerinput") and not config.option.quick:
+        on_servers = {item.path for item in items if _needs_server(item)}
+        items.sort(key=lambda item: _place(item, is_on_server=item.path in on_servers))
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], is_left_out: Callable[[pytest.Item], bool]) -> None:
+    left_out = {item for item in items if is_left_out(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return not _SERVERS.isdisjoint(fixtures)
+
+
+def _place(item: pytest.Item, *, is_on_server: bool) -> int:
+    """Return when an item's turn is: short files come last, so that the processes end at about the same time."""
+    if item.nodeid.startswith(_LIVE):
+        return 0 if _is_on_platform(item.nodeid) else 1
+    return 2 if is_on_server else 3
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

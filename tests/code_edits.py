@@ -203,8 +203,9 @@ _NO_CODE = {"comment", "column_comments", "quarantine_share"}
 
 def real_edits(text: str) -> Iterator[Edit]:
     """Every edit of one thing: of an operator, a literal, a called name, an argument, a condition."""
-    tree = ast.parse(text)
-    for number, statement in enumerate(tree.body):
+    statements = ast.parse(text).body
+    texts = [ast.unparse(statement) for statement in statements]
+    for number, statement in enumerate(statements):
         if isinstance(statement, ast.FunctionDef):
             name = statement.name
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -213,12 +214,10 @@ def real_edits(text: str) -> Iterator[Edit]:
             continue
         count = len(list(_places(statement)))
         for place in range(count):
-            edited = copy.deepcopy(tree)
-            node = list(_places(edited.body[number]))[place]
-            for what in _changed(node):
-                yield what, name, ast.unparse(ast.fix_missing_locations(edited))
-                edited = copy.deepcopy(tree)
-                node = list(_places(edited.body[number]))[place]
+            edited = copy.deepcopy(statement)
+            for what in _changed(list(_places(edited))[place]):
+                changed = ast.unparse(ast.fix_missing_locations(edited))
+                yield what, name, "\n".join([*texts[:number], changed, *texts[number + 1 :]]) + "\n"
 
 
 def _places(node: ast.AST) -> Iterator[ast.AST]:
@@ -239,7 +238,7 @@ def _places(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changed(node: ast.AST) -> Iterator[str]:
-    """Changes a node in one way after the other; the caller gives it anew each time, so there is one way a kind."""
+    """Change a node, in at most one way."""
     match node:
         case ast.BinOp(op=op) | ast.UnaryOp(op=op) if type(op) in _OPERATORS:
             node.op = _OPERATORS[type(op)]  # type: ignore[assignment]

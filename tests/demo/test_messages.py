@@ -8,6 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
+from dagster_tidemark.local.cloud.backlogged_queues import BackloggedQueue
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.transport import queues_of
 from pipelines.demo.messages import deliveries_between, readings_between, request_at
@@ -55,7 +56,9 @@ def test_a_request_asks_for_tomorrow() -> None:
     assert asked == json.loads(request_at(NOW, 0)) != json.loads(request_at(NOW + timedelta(seconds=1), 0))
 
 
-def test_what_is_due_is_sent_once(settings: Settings) -> None:
+def test_what_is_due_is_sent_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in the local cloud. With moto's own queue each message costs time for all that wait: half a minute.
+    monkeypatch.setattr("moto.sqs.models.Queue", BackloggedQueue)
     client: Any = boto3.client("sqs", region_name="us-east-1")
     urls = {name: client.create_queue(QueueName=name)["QueueUrl"] for name in queues_of(STREAMS)}
     post = Post(settings, 0)

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 _LIVE = "tests/live/"
 _OWN_HOST = ("tests/live/test_nothing_lost.py", "tests/live/test_warm_runs.py")
-"""Live tests that start a Dagster of their own, and need not wait for the platform of the others."""
+"""Live tests that start their own Dagster. They need not wait for the platform of the other live tests."""
 _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
-"""Fixtures that start a JVM or a server. All others that do so are built on these, or are skipped by `--quick`."""
+"""Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""
 _SMALL = frozenset({"git", "ruff", "uname"})
+"""Programs that a quick test may start."""
 _figures: list[str] = []
 
 
@@ -44,13 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse processes to quick tests."""
+    """Watch which processes quick tests start."""
     if config.option.quick:
         sys.addaudithook(_skip_what_starts_a_process)
 
 
 def _skip_what_starts_a_process(event: str, arguments: tuple[Any, ...]) -> None:
-    """Skip the test that is about to start a process, so that a new test need not say that it does."""
+    """Skip the test that starts a process. So a new test needs no marker."""
     if event == "subprocess.Popen" and "PYTEST_CURRENT_TEST" in os.environ:
         program = Path(os.fsdecode(arguments[0])).name
         if program not in _SMALL:

@@ -7,7 +7,7 @@ import pytest
 
 
 def sample(values: Iterable[Any], *kept: Any) -> list[Any]:
-    """Parameters for `pytest.mark.parametrize` of which all but those to keep are proofs.
+    """Return parameters for `pytest.mark.parametrize`, and mark all but the kept ones as proofs.
 
     Raises:
         ValueError: a value to keep is not one of the values.

@@ -1,4 +1,4 @@
-"""Each part of the benchmark measures: with few lines and one round, and without platforms of its own.
+"""Each part of the benchmark measures, with few lines and one round.
 
 The whole command runs in `tests.proof.test_bench`.
 """

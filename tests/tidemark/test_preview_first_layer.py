@@ -88,6 +88,7 @@ def test_a_partition_that_got_a_file_meanwhile_is_loaded_again_and_no_other(laye
     assert layer.left(code) == {}
 
 
+@pytest.mark.proof  # tests.proof.test_preview_first_layer does it with three days; test_preview.py has a kill anywhere
 def test_publishing_a_load_that_is_killed_at_every_boundary_ends_right(
     layer: Layer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

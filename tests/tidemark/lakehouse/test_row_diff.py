@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.row_diff import RowDiff, compared, row_diff
 from dagster_tidemark.lakehouse.table import Table
+from tests.sampling import sample
 
 DAYS = ("2026-10-01", "2026-10-02", "2026-10-03")
 SCHEMA = "day date, k string, n bigint, price decimal(10,2), note string, share double"
@@ -88,7 +89,7 @@ def figures(diff: RowDiff) -> dict[str, Any]:
     return {name: getattr(diff, name) for name in names} | {"columns": dict(diff.columns)}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sample(range(4), 0, 1))
 def test_the_figures_are_those_of_pandas(spark: SparkSession, seed: int) -> None:
     dice, x = random.Random(seed), table()
     before = {day: [random_row(dice, day) for _ in range(40)] for day in DAYS}

@@ -157,7 +157,7 @@ def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_n
         assert entry.content == bad if reason == "malformed" else entry.content.startswith("{"), bad
     share = quarantine_result(orders.feed, CORE_ORDERS, loaded)
     assert share.description is not None
-    assert "50.00% of a partition: above the feed's 1.00%" in share.description
+    assert "50.00% of a partition: above the feed's limit of 1.00%" in share.description
 
 
 @pytest.mark.usefixtures("size")
@@ -212,7 +212,7 @@ def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loa
     }
     assert quantities(spark, orders) == {1: 3, 2: 1, 3: 3}
     check = quarantine_result(orders.feed, CORE_ORDERS, loaded)
-    assert (check.passed, check.description) == (True, "new columns, not taken: channel, colour")
+    assert (check.passed, check.description) == (True, "new columns, ignored: channel, colour")
 
 
 def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(

@@ -110,12 +110,12 @@ def test_columns_of_files_of_every_format_are_added_and_filled(
     }
     assert said(loaded, things) == (
         False,  # for the row of which the id is no number
-        "1 rows turned away (bad_type 1), up to 12.50% of a partition: above the feed's 1.00%; "
+        "1 rows rejected (bad_type 1), up to 12.50% of a partition: above the feed's limit of 1.00%; "
         "new columns, added as text: current_date, null, order, tags; "
         "new columns, not added (a name is a letter and then letters, digits or _): a b; "
         "new columns, not added (it stands twice in a header): twice; "
         "new columns, not added (there is a column id): ID; new columns, not added (there is a column order): Order; "
-        "declared columns that files lack, so they are null there: colour",
+        "declared columns missing in files (null there): colour",
     )
     assert set(loaded.new_columns) == {"a b", "twice", "ID", "Order"}
 
@@ -128,7 +128,7 @@ def test_another_policy_and_new_code_fill_the_column_of_what_landed_before_and_l
     put(key(things, "a.csv", NEXT), "id,colour\n3,red\n")
     ignoring = changed(things, "1", new_columns=NewColumns.IGNORE)
     before = loading(ignoring, DAY, NEXT)
-    assert said(before, ignoring) == (True, "new columns, not taken: size")
+    assert said(before, ignoring) == (True, "new columns, ignored: size")
 
     adding = changed(things, "2")
     after = loading(adding, DAY, NEXT)

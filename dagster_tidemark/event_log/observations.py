@@ -98,9 +98,9 @@ class EventLog:
         key = dead_letters_check()
         if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
-        words = f"{count} messages could not be processed; `tidemark redrive` sends them again"
-        if not count:
-            words = "the dead-letter queue is empty"
+        words = "the dead-letter queue is empty"
+        if count:
+            words = f"{count} messages could not be processed; `tidemark redrive` sends them again"
         self._evaluate(key, words, {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:

@@ -68,8 +68,8 @@ def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description='Fails with "wrong bucket?" if too much of the feed vanished at once. No row is removed until a '
-        "person accepts the removal (`tidemark reconcile --accept-removals`). Passes again when the files are back.",
+        description='Fails with "wrong bucket?" if too much of the feed vanished at once. Its rows stay until the '
+        "files are back, or a person accepts the removal (`tidemark reconcile --accept-removals`).",
     )
     def mass_removal(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
         found = look_at_feed(EventLog(context.instance, start), tidemark_landing.open(), feed, report=False)

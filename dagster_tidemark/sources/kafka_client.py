@@ -284,5 +284,5 @@ class KafkaClient:
 
 def _place(message: Message) -> tuple[int, int]:
     partition, offset = message.partition(), message.offset()
-    assert partition is not None and offset is not None, "a message that came from nowhere"
+    assert partition is not None and offset is not None, "a message without partition or offset"
     return partition, offset

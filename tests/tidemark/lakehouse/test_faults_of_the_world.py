@@ -217,7 +217,7 @@ def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
     put(key(orders, "same.csv"), csv(line(1)))
     restless = key(orders, "restless.csv")
     put(restless, csv(line(2)))
-    changing = Faulty(landing, lambda of: ObjectChanged(of, "it was written again") if of == restless else None)
+    changing = Faulty(landing, lambda of: ObjectChanged(of, "it was overwritten") if of == restless else None)
     loaded = run_load(spark, changing, orders, [HOUR], run_id="restless")
     assert {f.key: why for f, why in loaded.unavailable.items()} == {restless: "it is written again while it is read"}
     assert quantities(spark, orders) == {1: 3}

@@ -102,5 +102,5 @@ def test_a_declared_column_is_added_for_a_branch_and_one_that_the_running_code_r
     head = branches.overwrite(new, wide, "preview_b", DAYS[:1], run_id="4")
     assert [row.small for row in branches.rows_of(spark, wide, DAYS[:1], head).collect()] == [2**40]
     assert dict(read(spark, more).dtypes)["small"] == "int", "the code that runs goes on"
-    with pytest.raises(branches.ColumnsDiffer, match="a table that is to be replaced has no branch"):
+    with pytest.raises(branches.ColumnsDiffer, match="a table that is to be replaced cannot get a branch"):
         branches.require_branchable(spark, replace(more, generation=2))

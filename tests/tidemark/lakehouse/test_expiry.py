@@ -95,7 +95,7 @@ def test_an_expiry_that_fails_fails_no_commit(spark: SparkSession, caplog: pytes
     commits = commit(spark, table, 1, 2)
     assert snapshots(spark, table) == ids(commits)
     (warned,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert warned.startswith(f"{table.name}: of 2 snapshots the old ones did not expire:")
+    assert warned.startswith(f"{table.name}: the old ones of 2 snapshots could not be expired:")
     assert "GC is disabled" in warned
     spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('gc.enabled'='true')")
     commits += commit(spark, table, 3)

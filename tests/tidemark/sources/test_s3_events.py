@@ -123,7 +123,7 @@ def test_markers_outside_the_layout_are_nothing() -> None:
         ("[" * 100_000, "expected an S3, EventBridge or SNS notification"),
         ('{"order": 1}', "expected an S3, EventBridge or SNS notification"),
         ('{"Records": [{}]}', "expected a record of an S3 event"),
-        ('{"Records": 7}', "expected an S3, EventBridge or SNS notification"),
+        ('{"Records": 7}', "expected a record of an S3 event"),
         ('{"Type": "Notification"}', "expected an S3, EventBridge or SNS notification"),
         (sns("hello"), "expected an S3, EventBridge or SNS notification"),
         (

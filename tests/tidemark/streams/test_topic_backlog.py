@@ -184,7 +184,7 @@ def test_without_spark_the_stream_goes_on(
         while work.step():
             pass
     assert len(toy.kept(of, settings)) == 30
-    assert caplog.text.count("in small batches, because Spark cannot") == 1
+    assert caplog.text.count("in small batches, because Spark failed") == 1
 
     # Nor does a rule that cannot be sent to Spark's workers stop it.
     def unshippable(_: Any) -> Any:

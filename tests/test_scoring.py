@@ -147,7 +147,7 @@ def test_why_there_is_no_score(shop: Shop, products: list[int]) -> None:
     shop.publish(SMALL)
     scored, *why = answerer(asked)
     assert isinstance(scored, dict)
-    told = f"demand is known up to {LAST}, and told for 7 days from then on"
+    told = f"demand is known up to {LAST}, and predicted for the 7 days after"
     assert why == [
         f"product 999 is unknown in store 1: it was not sold there in the weeks before {LAST}",
         f"product {products[0]} is unknown in store 77: it was not sold there in the weeks before {LAST}",

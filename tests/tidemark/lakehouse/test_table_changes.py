@@ -136,7 +136,7 @@ def test_a_table_of_another_generation_takes_the_place_of_one_that_cannot_be_cha
     first = Appendable(lake, Table("core.z", {"id": "bigint"}, ("id",)))
     first.commit(Change(rows_of(first.schema, [{"id": 1}])))
     text = Table("core.z", {"id": "string"}, ("id",))
-    with pytest.raises(SchemaDiffers, match=r"have the table replaced \(generation=2 in its declaration"):
+    with pytest.raises(SchemaDiffers, match=r"replace the table \(declare generation=2"):
         Appendable(lake, text)
 
     replaced = replace(text, generation=2)

@@ -152,8 +152,8 @@ def test_why_there_is_no_score(shop: Shop, products: list[int]) -> None:
         f"product 999 is unknown in store 1: it was not sold there in the weeks before {LAST}",
         f"product {products[0]} is unknown in store 77: it was not sold there in the weeks before {LAST}",
         f"product {-(2**62)} is unknown in store {2**62}: it was not sold there in the weeks before {LAST}",
-        f"{LAST + timedelta(days=8)} is too far: {told}",
-        f"9999-12-31 is too far: {told}",
+        f"{LAST + timedelta(days=8)} is too late: {told}",
+        f"9999-12-31 is too late: {told}",
         f"{FIRST_DAY} is too early: demand is known from {FIRST_DAY} on",
         f"0001-01-01 is too early: demand is known from {FIRST_DAY} on",
     ]

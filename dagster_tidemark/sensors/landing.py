@@ -308,4 +308,4 @@ def _tell(context: dg.SensorEvaluationContext, tick: Taken, hold: Hold) -> None:
     if tick.kept:
         context.log.warning(tick.kept)
     if hold.fault:
-        context.log.warning(f"messages may be delivered again; their visibility was not extended: {hold.fault}")
+        context.log.warning(f"messages may be delivered again; their visibility timeout was not extended: {hold.fault}")

@@ -272,7 +272,7 @@ def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list
         rows = reports.where("report IS NOT NULL").collect()
         done = [report_of(row.report) for row in rows]
         if any(report.has_rivals for report in done) or (is_kept and _has_rivals(reports)):
-            raise _Unfit("rows of one key have to be ranked")
+            raise _Unfit("rows of one key must be ranked")
     finally:
         if is_kept:
             reports.unpersist()

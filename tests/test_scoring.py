@@ -194,7 +194,7 @@ def test_features_that_are_written_later_are_seen(shop: Shop, products: list[int
     shop.publish(SMALL)
     answerer = shop.answerer()
     when = LAST + timedelta(days=9)
-    assert "too far" in answerer([request(1, products[0], when)])[0]
+    assert "too late" in answerer([request(1, products[0], when)])[0]
     later = shop.known.assign(day=shop.known["day"].map(lambda day: day + timedelta(days=DAYS)))
     keep_features(shop.settings, later, {LAST + timedelta(days=3)})
     assert isinstance(answerer([request(1, products[0], when)])[0], dict)

@@ -73,7 +73,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "header.csv": (csv().encode(), "no rows", "none of its rows"),
     "quoted.csv": (b'"order_id,line\n7,1\n', "missing_column", "found order_id,line"),
     "orders.xlsx": (b"PK", "outside_layout", "a different ending"),
-    "deeper/a.csv": (csv(line(77)).encode(), "outside_layout", "too deep"),
+    "deeper/a.csv": (csv(line(77)).encode(), "outside_layout", "in a subfolder"),
 }
 
 

@@ -129,7 +129,7 @@ def test_a_topic_that_is_created_anew_meanwhile_is_noticed(spark: SparkSession, 
     assert not is_still_of(kafka.options, read)
     again = range_behind(kafka.options, topic, resume)
     assert len(rows(spark, kafka, again)) == 3
-    assert ["created anew" in sentence for sentence in again.lost] == [True]
+    assert ["created again" in sentence for sentence in again.lost] == [True]
 
 
 def test_spark_comes_in_by_tls_and_password_and_no_error_holds_it(spark: SparkSession, kafka: Broker) -> None:

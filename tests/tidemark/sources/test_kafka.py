@@ -322,7 +322,7 @@ def test_a_topic_that_was_created_anew_is_said_and_not_mixed(kafka: Broker, open
         *((False, offset) for offset in range(4)),
     ]
     (sentence,) = table.lost
-    assert "created anew" in sentence and str(old) in sentence and "3 of 0" in sentence
+    assert "created again" in sentence and str(old) in sentence and "3 of 0" in sentence
     assert table.next_offsets == {0: 4}
 
 

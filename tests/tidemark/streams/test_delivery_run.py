@@ -207,7 +207,7 @@ def test_a_correction_takes_the_place_of_the_whole_delivery_and_the_later_messag
     bad = partner.put("d-1", "bad.csv", csv(line(1, quantity="x")))
     partner.post("d-1", bad)
     refused = partner.answer()
-    assert refused["status"] == "refused" and "before stays" in refused["message"]
+    assert refused["status"] == "refused" and "loaded earlier for this delivery stay" in refused["message"]
     assert partner.rows() == [("d-0", 1, 1, 3), ("d-1", 1, 1, 7)]
     partner.post("d-1", *first)  # on second thoughts
     assert partner.answer()["rows"] == 2

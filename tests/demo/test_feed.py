@@ -146,7 +146,7 @@ def test_a_signal_ends_it_and_the_previous_handler_comes_back(settings: Settings
 
 @pytest.mark.parametrize("wrong", [{"rate": 0}, {"rate": 1000}, {"hours": 0}])
 def test_a_wrong_number_is_refused_in_words(settings: Settings, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give"):
+    with pytest.raises(ValueError, match="expected"):
         run_feed(settings, once=True, seed=7, **wrong)
 
 

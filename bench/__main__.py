@@ -31,11 +31,11 @@ _PARTS = "start,latency,messages,throughput"
 
 
 def main(
-    parts: Annotated[str, typer.Option(help="Which to run; the report keeps the others.")] = _PARTS,
-    rounds: Annotated[int, typer.Option(help="Files each contestant gets.")] = 20,
-    lines: Annotated[int, typer.Option(help="Order lines of the throughput benchmark.")] = 5_000_000,
-    warm_up: Annotated[bool, typer.Option(help="Warm up, and repeat. Without it the figures say little.")] = True,
-    to: Annotated[Path, typer.Option(help="The report.", dir_okay=False)] = _REPORT,
+    parts: Annotated[str, typer.Option(help="Parts to run; the report keeps the results of other parts.")] = _PARTS,
+    rounds: Annotated[int, typer.Option(help="Number of files for each contestant.")] = 20,
+    lines: Annotated[int, typer.Option(help="Number of order lines in the throughput benchmark.")] = 5_000_000,
+    warm_up: Annotated[bool, typer.Option(help="Warm up and repeat. Without it the figures mean little.")] = True,
+    to: Annotated[Path, typer.Option(help="File of the report.", dir_okay=False)] = _REPORT,
 ) -> None:
     """Measure, print, and write the report."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as containers like to set it; each run would compile its code

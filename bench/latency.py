@@ -62,7 +62,7 @@ def measure(
                 seconds[contestant.name].append(took)
     first, *others = [rows_of(c, hour) for c in contestants]
     for contestant, other in zip(contestants[1:], others, strict=True):
-        assert first.equals(other.cast(first.schema)), f"{contestant.name} has other rows"
+        assert first.equals(other.cast(first.schema)), f"{contestant.name} has different rows"
     assert first.num_rows == _LINES * len(numbers)
     return {
         "what": "seconds from put_object to the Iceberg snapshot",

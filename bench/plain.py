@@ -149,7 +149,7 @@ def _verdicts() -> list[Column]:
     return [
         when(F.col("malformed").isNotNull(), "malformed", "the line is no row of this file"),
         *(
-            when((F.trim(f"text_{c}") != "") & F.col(c).isNull(), "bad_type", f"{c} is no {kind}")
+            when((F.trim(f"text_{c}") != "") & F.col(c).isNull(), "bad_type", f"{c}: expected {kind}")
             for c, kind in COLUMNS.items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in COLUMNS),

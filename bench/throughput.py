@@ -88,7 +88,7 @@ def _rounds(
                 if name == "naive":
                     continue
                 found = [tuple(spark.sql(query).collect()[0]) for query in checks[table]]
-                assert made.setdefault(table, found) == found, f"{table}: {made[table]} and {found}"
+                assert made.setdefault(table, found) == found, f"{table}: expected {made[table]}, found {found}"
     return seconds
 
 

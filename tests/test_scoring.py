@@ -147,13 +147,13 @@ def test_why_there_is_no_score(shop: Shop, products: list[int]) -> None:
     shop.publish(SMALL)
     scored, *why = answerer(asked)
     assert isinstance(scored, dict)
-    told = f"demand is known up to {LAST}, and told for 7 days from then on"
+    told = f"demand is known up to {LAST}, and predicted for the 7 days after"
     assert why == [
         f"product 999 is unknown in store 1: it was not sold there in the weeks before {LAST}",
         f"product {products[0]} is unknown in store 77: it was not sold there in the weeks before {LAST}",
         f"product {-(2**62)} is unknown in store {2**62}: it was not sold there in the weeks before {LAST}",
-        f"{LAST + timedelta(days=8)} is too far: {told}",
-        f"9999-12-31 is too far: {told}",
+        f"{LAST + timedelta(days=8)} is too late: {told}",
+        f"9999-12-31 is too late: {told}",
         f"{FIRST_DAY} is too early: demand is known from {FIRST_DAY} on",
         f"0001-01-01 is too early: demand is known from {FIRST_DAY} on",
     ]
@@ -194,7 +194,7 @@ def test_features_that_are_written_later_are_seen(shop: Shop, products: list[int
     shop.publish(SMALL)
     answerer = shop.answerer()
     when = LAST + timedelta(days=9)
-    assert "too far" in answerer([request(1, products[0], when)])[0]
+    assert "too late" in answerer([request(1, products[0], when)])[0]
     later = shop.known.assign(day=shop.known["day"].map(lambda day: day + timedelta(days=DAYS)))
     keep_features(shop.settings, later, {LAST + timedelta(days=3)})
     assert isinstance(answerer([request(1, products[0], when)])[0], dict)

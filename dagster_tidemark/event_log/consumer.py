@@ -38,7 +38,7 @@ _PARTITIONS_IN_A_NOTE = 2000
 _NOTE_WHEN_QUIET_SECONDS = 30.0
 _NOTE_SECONDS = 300.0
 
-_ASSETS_READ_AGAIN = "reading what the event log says of assets that were wiped or added"
+_ASSETS_READ_AGAIN = "reading the events of wiped or added assets"
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Follower:
             kept = checkpoint.completed(self.history, loading.state)
             self.catalog, unread, touched = (kept.rest[name] for name in ("catalog", "unread", "touched"))
         except (LookupError, TypeError, ValueError) as error:
-            _log.warning("the checkpoint cannot be loaded, and the event log is read from its beginning: %r", error)
+            _log.warning("the checkpoint cannot be loaded; reading the event log from its beginning: %r", error)
             self.history.clear()
             self._loading, self.catalog, self.reader = None, None, LogReader()
             return True
@@ -170,7 +170,7 @@ class Follower:
                 self.history.guarded_elsewhere(asset, check, blocking=True)
                 self._look_for_checks({asset: frozenset({check})})
                 _log.warning(
-                    "%s: the blocking check %s is declared in %s: its readers wait for it after each write",
+                    "%s: the blocking check %s is declared in %s: downstream assets wait for it after each write",
                     asset,
                     check,
                     location or "no code location",
@@ -180,7 +180,7 @@ class Follower:
     def read(self, instance: DagsterInstance, stop: Callable[[], bool]) -> str:
         """Read new events. Return "" if all were read, else a description of the progress when it had to stop."""
         if self._loading is not None and not self._load(instance, self._loading, stop):
-            return f"loading what is known of each partition, {self._loading.read} so far"
+            return f"loading the checkpoint, {self._loading.read} partitions so far"
         if self._checks_to_read:  # before their new evaluations, and after the full history of their assets
             if not self._read_again(instance, stop):
                 return _ASSETS_READ_AGAIN
@@ -200,7 +200,7 @@ class Follower:
         if not self.caught_up:
             while self.keeps and len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE and self._note(instance):
                 if stop():
-                    return "noting what is known of each partition"
+                    return "writing the journal"
             self.caught_up, self._saved_at = True, float("-inf")
             return ""  # saved after the next tick has read these notes, so that the next process need not read them
         if self.keeps:

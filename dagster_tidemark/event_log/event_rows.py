@@ -195,7 +195,7 @@ def _event(row: Row, id: int) -> Event:
         about = told["asset_observation"] if kind is Kind.OBSERVED else told["materialization"]
     tags = about.get("tags") or {}
     if not all(isinstance(value, str) for value in tags.values()):
-        raise ValueError(f"tags that are no text: {tags}")
+        raise ValueError(f"expected text as tag values, found {tags}")
     content = None
     if kind is Kind.MATERIALIZED or asset == JOURNAL:
         content = _metadata(about.get("metadata_entries") or (), CONTENT if kind is Kind.MATERIALIZED else JOURNAL)

@@ -17,7 +17,7 @@ from dagster_tidemark.planner.graph import Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
-NO_VERSION = "observations without a data version: each of them counts as new data"
+NO_VERSION = "observations without a data version: each counts as new data"
 
 _OFF = 3600.0  # times further off come from a wrong clock
 _OLDEST = 10 * 365 * 86_400.0
@@ -186,7 +186,7 @@ def _number(event: Event, tag: str) -> float | None:
         return None
     value = float(told)
     if not math.isfinite(value):
-        raise ValueError(f"tag {tag}={told!r} is no number")
+        raise ValueError(f"tag {tag}={told!r} is not a finite number")
     return value
 
 

@@ -28,7 +28,7 @@ _FORM = 1
 _SAID = {"location", "process", "wipes_until", "shifts", "leads", "strides", "first_seen", "rows"}
 _OF_OTHERS = 20  # later notes by other code locations on the instance
 _WHAT = "what"
-_SAYS = "The planner's notes: with them, what is known of a partition outlives the deletion of the run that built it."
+_SAYS = "Notes of the planner: they keep a partition's history after the run that built it was deleted."
 
 
 def write(

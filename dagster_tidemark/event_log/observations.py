@@ -98,8 +98,10 @@ class EventLog:
         key = dead_letters_check()
         if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
-        words = f"{count} messages could not be read or followed; `tidemark redrive` sends them again"
-        self._evaluate(key, words if count else "no message was given up", {DEAD_LETTERS: count}, passed=not count)
+        words = "the dead-letter queue is empty"
+        if count:
+            words = f"{count} messages could not be processed; `tidemark redrive` sends them again"
+        self._evaluate(key, words, {DEAD_LETTERS: count}, passed=not count)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
         before = self._told_of_misplaced(feed)
@@ -164,12 +166,12 @@ def misplaced_result(folders: Mapping[str, Misplaced], waived: Mapping[str, str]
     waiting = [folder for folder in told if waived.get(folder.name) != folder.version]
     said = [str(folder) for folder in waiting[:_WORDS]]
     if len(waiting) > _WORDS:
-        said.append(f"and {len(waiting) - _WORDS} folders more")
+        said.append(f"and {len(waiting) - _WORDS} more folders")
     if still := {folder.name: folder.version for folder in told if folder not in waiting}:
         said.append(f"{len(still)} waived")
     return dg.AssetCheckResult(
         passed=not waiting,
-        description="; ".join(said) or "nothing is misplaced",
+        description="; ".join(said) or "no file is misplaced",
         metadata={
             MISPLACED: dg.MetadataValue.json([folder.as_json() for folder in told]),
             WAIVED: dg.MetadataValue.json(still),

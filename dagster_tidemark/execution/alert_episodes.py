@@ -64,7 +64,7 @@ def reevaluate(
                 left_out = rejected_messages.message_ids(lake, stream.asset, RULE_RAISES)
                 if not left_out:
                     raise
-                context.log.warning(f"the rule raises; tried again without {len(left_out)} messages in quarantine")
+                context.log.warning(f"the rule raised an error; retrying without {len(left_out)} quarantined messages")
                 return _by_key(episodes(messages.where(~F.col("message_id").isin(left_out))), declared)
 
     with naming_the_server(spark):
@@ -93,4 +93,4 @@ def _by_key(episodes: DataFrame, declared: Alerting) -> Episodes:
 
 
 def _sends_nothing() -> MessageSink:
-    raise NotImplementedError("what is changed here is sent by the runs of the stream")
+    raise NotImplementedError("a re-evaluation sends nothing; the runs of the stream send the changed alerts")

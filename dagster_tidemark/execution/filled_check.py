@@ -32,6 +32,6 @@ def filled_result(column: str, meaning: str, missing: int) -> dg.AssetCheckResul
         passed=missing == 0,
         check_name=f"{column}_filled",
         severity=dg.AssetCheckSeverity.WARN,
-        description=f"{missing} {meaning} in what this run wrote",
+        description=f"{missing} {meaning} in the rows that this run wrote",
         metadata={"missing": missing},
     )

@@ -66,7 +66,7 @@ class IcebergIOManager(dg.IOManager):
     def _table(self, key: dg.AssetKey) -> Table:
         name = ".".join(key.path)
         if name not in self._tables:
-            raise NoSuchTable(f"asset {key.to_user_string()} has no table {name!r} declared in pipelines/schemas")
+            raise NoSuchTable(f"asset {key.to_user_string()} has no table: declare Table(name={name!r}) in schemas/")
         return self._tables[name]
 
 

@@ -126,9 +126,9 @@ def load_partitions(
         for partition, content in loaded.content.items()
     }
     context.log.info(
-        f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them turned away; "
-        f"{loaded.rows_read} rows, {loaded.rows_rejected} turned away; "
-        f"{len(loaded.read_again)} partitions read again, {len(loaded.added_to)} added to"
+        f"{loaded.files_read} files read, {len(loaded.files_rejected)} of them rejected; "
+        f"{loaded.rows_read} rows read, {loaded.rows_rejected} of them rejected; "
+        f"{len(loaded.read_again)} partitions replaced, {len(loaded.added_to)} appended to"
     )
     declared = {check.name for check in context.assets_def.check_keys}
 
@@ -211,7 +211,7 @@ def _say_what_is_loaded(
             )
         )
     files = "; ".join(f"{file.key}: {reason}" for file, reason in list(loaded.unavailable.items())[:_TOLD])
-    raise dg.Failure(f"{len(loaded.unavailable)} files are there and cannot be read; all others are loaded. {files}")
+    raise dg.Failure(f"{len(loaded.unavailable)} files exist but cannot be read; all other files are loaded. {files}")
 
 
 def observed_removals(instance: dg.DagsterInstance, feed: Feed, start: date) -> Observed:

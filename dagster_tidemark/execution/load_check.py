@@ -33,21 +33,21 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
         dg.AssetCheckSpec(
             QUARANTINE,
             asset=dg.AssetKey(asset),
-            description=f"Fails for a file that cannot be taken, and above {feed.quarantine_share:.2%} of a "
-            "partition's rows turned away; warns of fewer. What it is about is in ops.quarantine."
+            description=f"Fails if a file was rejected, or more than {feed.quarantine_share:.2%} of a partition's "
+            "rows; warns of fewer rejected rows. They are in ops.quarantine."
             + (" Warns of added columns that the transform drops." if feed.adds_columns else ""),
         ),
         dg.AssetCheckSpec(
             REMOVALS,
             asset=dg.AssetKey(asset),
-            description="Fails while the table keeps rows of files that vanished and are held: too much vanished at "
-            "once, see `mass_removal` of the source. Says how many files expired.",
+            description="Fails while the table keeps rows of vanished files because too many files vanished at once; "
+            "see the source's check `mass_removal`. Reports the number of expired files.",
         ),
         dg.AssetCheckSpec(
             ACCOUNTING,
             asset=dg.AssetKey(asset),
-            description="Of every file that was read: rows landed = rows in the table + turned away + superseded by a "
-            "row of the same key.",
+            description="Fails unless for every file that was read: rows landed = rows in the table + rejected + "
+            "superseded by a row with the same key.",
         ),
     ]
 
@@ -77,12 +77,12 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
     if files:
         names = sorted((key, b.reason) for b in files for key in b.files)
         some = _some([f"{key} ({reason})" for key, reason in names], of=sum(b.count for b in files))
-        said.append(f"{sum(b.count for b in files)} files cannot be taken: {some}")
+        said.append(f"{sum(b.count for b in files)} files rejected: {some}")
     share, limit = loaded.largest_share, feed.quarantine_share
     if rows:
         counts = ", ".join(f"{reason} {count}" for reason, count in sorted(rows.items()))
-        told = f"above the feed's {limit:.2%}" if share > limit else "within bounds"
-        said.append(f"{sum(rows.values())} rows turned away ({counts}), up to {share:.2%} of a partition: {told}")
+        told = f"above the feed's limit of {limit:.2%}" if share > limit else "within the limit"
+        said.append(f"{sum(rows.values())} rows rejected ({counts}), up to {share:.2%} of a partition: {told}")
     if waived:
         said.append(f"{waived} waived")
     said += _about_columns(asset, loaded)
@@ -94,7 +94,7 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
         asset_key=asset,
         check_name=QUARANTINE,
         severity=dg.AssetCheckSeverity.ERROR if files or share > limit else dg.AssetCheckSeverity.WARN,
-        description="; ".join(said) or "nothing was turned away",
+        description="; ".join(said) or "nothing was rejected",
         metadata={
             "files": sorted({key for b in files for key in b.files})[:_TOLD],
             "rows": sum(rows.values()),
@@ -136,9 +136,9 @@ def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
         names = sorted(name for name, reason in about.refused.items() if reason == why)
         said.append(f"new columns, not added ({why}): {_some(names)}")
     others = sorted(loaded.new_columns.keys() - about.refused.keys() - about.dropped.keys())
-    said += [f"new columns, not taken: {_some(others)}"] if others else []
+    said += [f"new columns, ignored: {_some(others)}"] if others else []
     lacking = _some(list(loaded.missing_columns))
-    return said + ([f"declared columns that files lack, so they are null there: {lacking}"] if lacking else [])
+    return said + ([f"declared columns missing in files (null there): {lacking}"] if lacking else [])
 
 
 def removals_result(
@@ -159,13 +159,13 @@ def removals_result(
     expired = sum(len(fate.expired) for fate in loaded.fates.values())
     said = []
     if held:
-        count = f"{sum(held.values())} files of {len(held)} partitions vanished, their rows stay"
+        count = f"{sum(held.values())} files of {len(held)} partitions vanished, but the table keeps their rows"
         said += [*([loaded.alarm] if loaded.alarm else []), f"{count}: {_some(sorted(held))}"]
     if expired:
         versions = sorted({version for of in loaded.kept_from.values() for version in of})
-        said.append(f"{expired} files expired, rows kept from code version {', '.join(versions)}")
+        said.append(f"{expired} files expired; the table keeps their rows of code version {', '.join(versions)}")
     if loaded.unavailable_kept:
-        said.append(f"rows kept of files that cannot be read now: {_some(loaded.unavailable_kept)}")
+        said.append(f"the table keeps rows of files that cannot be read now: {_some(loaded.unavailable_kept)}")
     return dg.AssetCheckResult(
         passed=not held,
         asset_key=asset,
@@ -199,7 +199,7 @@ def accounting_result(asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, o
     }
     said = [f"{account.key}: {account}" for account in wrong[:_TOLD]]
     if missing:
-        said.append(f"{missing.total()} rows of {len(missing)} partitions: {_some(sorted(missing))}")
+        said.append(f"{missing.total()} rows unaccounted for in {len(missing)} partitions: {_some(sorted(missing))}")
     return dg.AssetCheckResult(
         passed=not missing,
         asset_key=asset,

@@ -294,7 +294,7 @@ def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -
         raise HeadMoved(f"{name}: another writer has committed: {error}") from error
     except (SQLAlchemyError, RESTError) as error:
         # A second look shows if the change was committed, as after a process that was killed here.
-        raise CatalogUnavailable(f"{name}: the catalog fails: {type(error).__name__}") from error
+        raise CatalogUnavailable(f"{name}: the catalog failed: {type(error).__name__}") from error
 
 
 class _Uncopied(list[Any]):

@@ -43,7 +43,7 @@ def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
     except SchemaDiffers as error:
         raise ColumnsDiffer(f"{table.name}: {error}") from error
     if replaced := [str(change) for change in changes if change.kind is Kind.REPLACED]:
-        raise ColumnsDiffer(f"{table.name}: {', '.join(replaced)}: a table that is to be replaced has no branch")
+        raise ColumnsDiffer(f"{table.name}: {', '.join(replaced)}: a table that is to be replaced cannot get a branch")
     return changes
 
 
@@ -75,7 +75,7 @@ def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> 
     # Without a version the branch begins at the current state of the table.
     if base is None and head(spark, table, branch) == head(spark, table, "main"):
         drop(spark, table, branch)
-        raise CommitConflict(f"{table.name} was written to for the first time meanwhile")
+        raise CommitConflict(f"{table.name} got its first commit in the meantime")
 
 
 def overwrite(

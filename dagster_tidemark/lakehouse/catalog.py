@@ -174,7 +174,7 @@ def set_properties(spark: SparkSession, table: Table) -> None:
             spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(wanted)})")
     except Exception as error:  # of the engine, the catalog or another run that alters the table
         said = without_token(str(error)).partition("\n")[0]
-        logger.warning("%s: its properties stay as they are: %s", table.name, said)
+        logger.warning("%s: the table properties could not be set: %s", table.name, said)
 
 
 def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ class Target:
             try:
                 append.commit_on_head(found, change)
             except append.HeadMoved as error:
-                logger.info("%s: looks again: %s", self.table.name, error)
+                logger.info("%s: retrying the commit: %s", self.table.name, error)
                 continue
             return
         raise write.WriteConflict(self.table)
@@ -132,7 +132,7 @@ class Target:
                     if file.base_name.startswith(prefix):
                         system.delete_file(file.path)
             except OSError as error:
-                logger.warning("files of a load that was given up stay in %s: %s", folder, error)
+                logger.warning("files of an abandoned load could not be deleted from %s: %s", folder, error)
 
     def has_deletes(self) -> bool:
         """Return True if delete files belong to rows of the partitions, or files of an earlier partitioning."""
@@ -206,7 +206,7 @@ def target_of(
         reason = store
     target = Target(table, found, snapshot_id, partitions, store if isinstance(store, Bucket) else None)
     if not reason and target.has_deletes():
-        reason = "some partitions have rows that are deleted by position"
+        reason = "some partitions have delete files, or files of an earlier partitioning"
     if reason:
         logger.info("%s is written by Spark's writer: %s", table.name, reason)
         return None
@@ -220,14 +220,14 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
     if found.metadata.format_version != 2:
         return f"its format version is {found.metadata.format_version}"
     if any(stored.get(name) != kind.replace(" ", "") for name, kind in table.columns.items()):
-        return "its columns have other types than declared"
+        return "its column types differ from the declaration"
     if any(column.required or not column.field_type.is_primitive for column in schema.fields):
-        return "it has columns that must not be null, or nested ones"
+        return "it has required or nested columns"
     sources = [schema.find_column_name(part.source_id) for part in spec.fields]
     if any(not isinstance(part.transform, IdentityTransform) for part in spec.fields) or sources != list(
         table.partition_columns
     ):
-        return "its files are partitioned in another way than its rows"
+        return "its partitioning differs from the declaration"
     if not found.sort_order().is_unsorted:
         return "it has a sort order"
     properties = found.properties
@@ -246,7 +246,7 @@ def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
     if location.scheme in ("", "file"):
         return None
     if location.scheme not in ("s3", "s3a"):
-        return f"its location begins with {location.scheme}"
+        return f"its location has the scheme {location.scheme}"
     options = {name: value for name, value in found.io.properties.items() if name.startswith(("s3.", "client."))}
     key = LOCAL_KEY if settings.own_cloud else None
     if not options.keys() <= _OF_S3 or options.get("s3.access-key-id") != key:

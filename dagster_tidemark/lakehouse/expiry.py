@@ -46,6 +46,8 @@ def expire(spark: SparkSession, table: Table, committed_at: Collection[int], now
         ).collect()
     except Exception as error:  # of the engine, the catalog or the store
         said = without_token(str(error)).partition("\n")[0]
-        logger.warning("%s: of %d snapshots the old ones did not expire: %s", table.name, len(committed_at), said)
+        logger.warning("%s: the old ones of %d snapshots could not be expired: %s", table.name, len(committed_at), said)
     else:
-        logger.info("%s: of %d snapshots the old ones expired, %d files", table.name, len(committed_at), sum(deleted))
+        logger.info(
+            "%s: expired the old ones of %d snapshots, and %d files", table.name, len(committed_at), sum(deleted)
+        )

@@ -95,7 +95,7 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
     except Exception as error:  # of the catalog, the store or a file; Spark reports it if it is a fault
         _lakes[spark] = None  # no second try: its timeout takes longer than a query of Spark
         said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
-        logger.warning("the rest of this session asks Spark about tables, which cannot be seen directly: %s", said)
+        logger.warning("reading table metadata through Spark for the rest of this session: %s", said)
         return None
 
 
@@ -114,7 +114,7 @@ def _opened(spark: SparkSession) -> Catalog | None:
 
         return open_lake(settings, **more)
     except Exception as error:  # its driver is not installed here, or it does not answer
-        logger.info("tables are seen through Spark only: %s", type(error).__name__)
+        logger.info("reading table metadata through Spark only: %s", type(error).__name__)
         return None
 
 

@@ -140,7 +140,9 @@ class ModelStore(Generic[Given, Told]):
             for name, digest in json.loads(contents).items():
                 body = self._files.read(f"{path}/{name}")
                 if body is None or hashlib.sha256(body).hexdigest() != digest:
-                    raise ModelDamaged(f"{path}/{name} is not what was saved; delete {path} and materialize the model")
+                    raise ModelDamaged(
+                        f"{path}/{name} differs from the saved file; delete {path} and materialize the model"
+                    )
                 file = Path(folder) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(body)
@@ -240,5 +242,5 @@ class _Bucket:
 def _address(path: str) -> tuple[str, str]:
     address = urlsplit(path)
     if address.scheme not in ("s3", "s3a"):
-        raise Terminal(f"{path}: models are kept in a local folder or below s3://; see TIDEMARK_WAREHOUSE")
+        raise Terminal(f"{path}: expected a local folder or an s3:// path for models; set TIDEMARK_WAREHOUSE")
     return address.netloc, address.path.lstrip("/")

@@ -51,8 +51,8 @@ class ByTime:
         """
         if types.get(self.column) not in ("timestamp", "date"):
             raise ValueError(
-                f"table {table}: {self.column}, which it is partitioned by, has to be a timestamp or date column; "
-                "where keys are no times, say ByKey"
+                f"table {table}: partitioned by {self.column}, which must be a timestamp or date column; "
+                "for keys that are not times, use ByKey"
             )
         _java_pattern(table, self.format_of(types))
 
@@ -129,7 +129,7 @@ class ByKey:
             ValueError: it is not; the message names table and column.
         """
         if types.get(self.column) != "string":
-            raise ValueError(f"table {table}: {self.column}, which holds its partition keys, has to be a string column")
+            raise ValueError(f"table {table}: {self.column}, which holds its partition keys, must be a string column")
 
     def values(self, key: str, types: Mapping[str, str]) -> dict[str, Value]:
         """Return the value of each column for a partition key."""
@@ -162,7 +162,7 @@ class ByDimensions:
             ValueError: a check failed; the message names the table.
         """
         if len(self.dimensions) < 2 or len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"table {table}: ByDimensions takes two dimensions or more, with a column each")
+            raise ValueError(f"table {table}: ByDimensions needs at least two dimensions, each with its own column")
         for by in self.dimensions.values():
             by.require(table, types)
 
@@ -171,7 +171,7 @@ class ByDimensions:
         parts = key.split(SEPARATOR)
         if len(parts) != len(self.dimensions):
             raise ValueError(
-                f"{key!r} has {len(parts)} parts, unlike the dimensions {', '.join(sorted(self.dimensions))}"
+                f"{key!r} has {len(parts)} parts, expected one for each of {', '.join(sorted(self.dimensions))}"
             )
         found: dict[str, Value] = {}
         for part, (_, by) in zip(parts, sorted(self.dimensions.items()), strict=True):
@@ -259,7 +259,9 @@ def _java_pattern(table: str, form: str) -> str:
     for part in _split(form):
         if part.startswith("%"):
             if part not in _JAVA:
-                raise ValueError(f"table {table}: of a format {', '.join(_JAVA)} are known, not {part} as in {form!r}")
+                raise ValueError(
+                    f"table {table}: unknown directive {part} in the format {form!r}; use {', '.join(_JAVA)}"
+                )
             parts.append(_JAVA[part])
         else:
             # Quoted letters, doubled for the SQL literal around the pattern.

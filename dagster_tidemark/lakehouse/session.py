@@ -40,8 +40,8 @@ class SparkLost(Transient):
 
     def __init__(self, remote: str) -> None:
         super().__init__(
-            f"the Spark Connect server at {without_token(remote)} went away while this run was using it, and the run's "
-            "session with it; run it again once the server is back"
+            f"the Spark Connect server at {without_token(remote)} stopped during this run, and its session is "
+            "lost; run it again when the server is back"
         )
 
 

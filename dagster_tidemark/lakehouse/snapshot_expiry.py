@@ -55,4 +55,7 @@ def _delete(io: FileIO, paths: Collection[str]) -> None:
         except OSError as error:
             failed.append((path, error))
     if failed:
-        raise OSError(f"{len(failed)} of {len(paths)} files of expired snapshots stay: {failed[0][0]}: {failed[0][1]}")
+        raise OSError(
+            f"{len(failed)} of {len(paths)} files of expired snapshots could not be deleted: "
+            f"{failed[0][0]}: {failed[0][1]}"
+        )

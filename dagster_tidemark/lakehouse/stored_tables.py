@@ -43,7 +43,7 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda table: _look(lake, table.name), tables))
     if failed := [why for _, why in found if isinstance(why, str)]:
-        raise CatalogUnreadable(f"columns cannot be compared with the tables'. {'. '.join(failed)}")
+        raise CatalogUnreadable(f"the declared columns cannot be compared with the tables. {'. '.join(failed)}")
     return {name: stored for name, stored in found if isinstance(stored, Stored)}
 
 
@@ -63,8 +63,8 @@ def _opened(settings: Settings) -> Catalog | None:
         return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
     except Exception as error:
         raise CatalogUnreadable(
-            f"columns cannot be compared with the tables'. The catalog {settings.catalog_shown} does not answer: "
-            f"{_said(error)}"
+            "the declared columns cannot be compared with the tables. "
+            f"The catalog {settings.catalog_shown} does not answer: {_said(error)}"
         ) from error
 
 

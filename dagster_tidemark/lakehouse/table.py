@@ -29,10 +29,10 @@ SOURCE_ROW = {"source_row": "bigint"}
 
 _LINEAGE_COMMENTS = {
     "source_file": "The object that the row came from: its key in the landing bucket",
-    "source_version": "Which version of that object",
+    "source_version": "The version of that object",
     "arrived_at": "When that version arrived in the bucket, UTC",
     "loaded_by": "The code version that loaded the row",
-    "source_row": "Which row of that object it was, counted from 1",
+    "source_row": "The number of the row in that object, counted from 1",
 }
 
 MESSAGE = {
@@ -46,22 +46,22 @@ MESSAGE = {
 """Columns of every table of messages: the message of a row, and its origin."""
 
 _MESSAGE_COMMENTS = {
-    "message_id": "The message: the queue's id of it, or its topic's id, partition and offset",
-    "message_source": "Where it came from: sqs:QUEUE or kafka:TOPIC/PARTITION",
-    "topic_id": "Kafka's id of the topic, which a topic made anew does not share; null of a queue",
-    "topic_partition": "Kafka's partition; null of a queue",
-    "topic_offset": "Kafka's offset in the partition; null of a queue",
-    "sent_at": "When the broker took the message, UTC",
+    "message_id": "Id of the message: the queue's, or topic id, partition and offset",
+    "message_source": "Source of the message: sqs:QUEUE or kafka:TOPIC/PARTITION",
+    "topic_id": "Kafka's id of the topic, new if the topic is created again; null for a queue",
+    "topic_partition": "Kafka's partition; null for a queue",
+    "topic_offset": "Kafka's offset in the partition; null for a queue",
+    "sent_at": "When the broker received the message, UTC",
 }
 
 DELIVERY = {"delivery_id": "string", "manifest": "string", "posted_at": "timestamp", "replaces": "string"}
 """Columns of every table of deliveries: the delivery of a row, and its loaded version. Equal in all its rows."""
 
 _DELIVERY_COMMENTS = {
-    "delivery_id": "The delivery, which is the name of its folder: the partition",
+    "delivery_id": "The delivery, by the name of its folder: the partition",
     "manifest": "A hash of the files that its manifest lists, with their checksums",
     "posted_at": "When the message with this manifest was sent, UTC",
-    "replaces": "The manifest of the rows that these took the place of; null where there were none",
+    "replaces": "The manifest of the rows that these rows replaced; null if there were none",
 }
 
 MODEL_VERSIONS = {
@@ -75,10 +75,10 @@ MODEL_VERSIONS = {
 """Columns of every table of a model's versions. The version of the newest published row serves."""
 
 _MODEL_VERSIONS_COMMENTS = {
-    "version": "A hash of what the model was made of: features, parameters, libraries, code",
-    "path": "Where its files lie",
-    "published": "Whether it serves from then on: the newest published row is the current one",
-    "reason": "Why it was published, or not",
+    "version": "A hash of features, parameters, libraries and code",
+    "path": "The folder of its files",
+    "published": "True if it may serve: the newest published row is the current version",
+    "reason": "Why it was published or not",
     "libraries": "The libraries that fitted it, with their versions",
     "fitted_at": "When it was fitted, UTC",
 }
@@ -137,11 +137,11 @@ class Table:
     def __post_init__(self) -> None:
         owner = f"table {self.name}"
         if self.generation < 1:
-            raise ValueError(f"{owner}: generation is a number from 1 on, not {self.generation}")
+            raise ValueError(f"{owner}: generation: expected 1 or more, found {self.generation}")
         require_columns(owner, self.columns, nested=True)
         require_names(owner, "row_key", self.row_key)
         if unknown := sorted(self.column_comments.keys() - self.columns.keys()):
-            raise ValueError(f"table {self.name}: column_comments of {', '.join(unknown)}, which are no columns of it")
+            raise ValueError(f"table {self.name}: column_comments has {', '.join(unknown)}, which is not in columns")
         if self.partitioning:
             self.partitioning.require(self.name, self.columns)
         if unknown := [c for c in self.row_key if c not in self.columns]:

@@ -159,7 +159,7 @@ def require_possible(table: Table, changes: Iterable[Change]) -> None:
         has = {c.column or str(c.kind): c.before for c in refused}
         says = {c.column or str(c.kind): c.after or None for c in refused}
         why = ". ".join(dict.fromkeys(change.refused for change in refused))
-        raise SchemaDiffers(f"{table.identifier} has {has}, its declaration says {says}; {why}")
+        raise SchemaDiffers(f"{table.identifier} has {has}, its declaration has {says}; {why}")
 
 
 def comments_after(table: Table, stored: Stored, changes: Iterable[Change]) -> dict[str, str]:
@@ -211,15 +211,15 @@ def _same_but_for_case(column: str, columns: Collection[str]) -> bool:
 def _other_case(table: Table, old: str, new: str) -> str:
     if old.lower() != new.lower():
         return ""
-    return f"Spark takes the two names for one column; declare it as {old!r}, or give it a name that differs in letters"
+    return f"Spark ignores case in names; declare it as {old!r}, or choose a name that differs in more than case"
 
 
 def _dropped_by_hand(table: Table, column: str) -> str:
     columns = as_ddl({column: table.columns[column]})
     return (
-        f"somebody has dropped {column}, which its declaration has, and added again it would be empty. Declare it no "
-        f"more; or add it (ALTER TABLE {table.identifier} ADD COLUMNS ({columns})) and give the asset a new "
-        "code_version, then it is filled again from the files that still lie there"
+        f"the declared column {column} was dropped by hand, and would be empty if it were added again. Remove it from "
+        f"the declaration; or add it (ALTER TABLE {table.identifier} ADD COLUMNS ({columns})) and give the asset a "
+        "new code_version, which loads it from the files that still exist"
     )
 
 
@@ -229,8 +229,8 @@ def _not_droppable(table: Table, stored: Stored, column: str) -> str:
         return f"rows without it are refused, because the table requires it; allow null first ({alter})"
     if column in stored.from_files:
         return (
-            "a feed has added it from its files. A feed keeps it with new_columns=add; or declare it as string; or "
-            f"drop it (ALTER TABLE {table.identifier} DROP COLUMN {quoted(column)})"
+            "a feed has added it from its files. Keep it with new_columns=add in the feed; or declare it as string; "
+            f"or drop it (ALTER TABLE {table.identifier} DROP COLUMN {quoted(column)})"
         )
     return ""
 
@@ -240,15 +240,15 @@ def _retyped(table: Table, stored: Stored, column: str, before: str, after: str)
         return Change(Kind.WIDENED, column, before, after)
     if column in stored.from_files:
         why = (
-            f"what a feed with new_columns=add has added is text: declare {column} as string; or drop it (ALTER TABLE "
-            f"{table.identifier} DROP COLUMN {column}) and give the asset a new code_version, then it is filled again "
-            "from the files that still lie there"
+            f"a feed with new_columns=add has added it as string: declare {column} as string; or drop it (ALTER TABLE "
+            f"{table.identifier} DROP COLUMN {column}) and give the asset a new code_version, which loads it again "
+            "from the files that still exist"
         )
     elif column in table.stored_by:
         why = f"the table is partitioned by it; {_replaced(table)}"
     else:
-        what = "makes it narrower" if widens(after, before) else "is another type"
-        why = f"{what}, and Iceberg only widens (int to bigint, float to double, decimals to more digits)"
+        what = "the declared type is narrower" if widens(after, before) else "the types differ"
+        why = f"{what}, and Iceberg can only widen a type (int to bigint, float to double, decimals to more digits)"
         why = f"{why}; give the column another name, declare {before}, or {_replaced(table)}"
     return Change(Kind.RETYPED, column, before, after, why)
 
@@ -256,7 +256,7 @@ def _retyped(table: Table, stored: Stored, column: str, before: str, after: str)
 def _of_the_table(table: Table, stored: Stored) -> Iterable[Change]:
     if stored.partitioned_by is not None and set(table.stored_by) - set(stored.partitioned_by):
         before, after = ", ".join(stored.partitioned_by), ", ".join(table.stored_by)
-        why = f"its files lie by {before or 'no column'}; {_replaced(table)}"
+        why = f"its files are partitioned by {before or 'no column'}; {_replaced(table)}"
         yield Change(Kind.PARTITIONING, "", before, after, why)
     if stored.row_key is not None and set(stored.row_key) != set(table.row_key):
         yield Change(Kind.ROW_KEY, "", ", ".join(stored.row_key), ", ".join(table.row_key))
@@ -270,6 +270,6 @@ def _replaced_by(table: Table, stored: Stored) -> Change:
 
 def _replaced(table: Table) -> str:
     return (
-        f"have the table replaced (generation={table.generation + 1} in its declaration, and another code_version), or "
-        "make it a new table (another asset key)"
+        f"replace the table (declare generation={table.generation + 1} and a new code_version), or "
+        "make it a new table (a new asset key)"
     )

@@ -58,16 +58,16 @@ def naming_the_broker(read: Range) -> Iterator[None]:
 
 
 _MEANINGS: tuple[tuple[str, type[TidemarkError], str], ...] = (
-    ("KafkaIllegalStateException", RangeGone, "what was to be read is not there any more; look again what there is"),
-    ("UnknownTopicOrPartitionException", TopicUnknown, "there is no such topic; create it, or set its name"),
-    ("AuthorizationException", KafkaRefused, "the broker does not let Spark read the topic"),
-    ("SaslAuthenticationException", KafkaRefused, "the broker does not let Spark in: wrong user or password"),
-    ("SslAuthenticationException", KafkaRefused, "the broker's certificate is not one that Spark is to trust"),
+    ("KafkaIllegalStateException", RangeGone, "the offsets to read no longer exist; list the offsets again"),
+    ("UnknownTopicOrPartitionException", TopicUnknown, "there is no such topic; create it, or correct its name"),
+    ("AuthorizationException", KafkaRefused, "the broker does not allow Spark to read the topic"),
+    ("SaslAuthenticationException", KafkaRefused, "the broker refused the login of Spark: wrong user or password"),
+    ("SslAuthenticationException", KafkaRefused, "Spark does not trust the broker's certificate"),
     ("kafka.common.errors.TimeoutException", KafkaUnavailable, "no broker answers Spark; is it running?"),
     (
         "Failed to find data source: kafka",
         NoKafkaSource,
-        "Spark has no source of Kafka; start its server with the jars of spark-sql-kafka-0-10 on the class path",
+        "Spark has no Kafka source; start its server with the jars of spark-sql-kafka-0-10 on the class path",
     ),
 )
 

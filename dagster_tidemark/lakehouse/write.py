@@ -56,7 +56,7 @@ class WriteConflict(Transient):
     """Other writers kept committing to the same partitions. A retry helps when they have finished."""
 
     def __init__(self, table: Table) -> None:
-        super().__init__(f"{table.name}: {ATTEMPTS} attempts lost against other writers of the same partitions")
+        super().__init__(f"{table.name}: {ATTEMPTS} commits in a row lost to other writers of the same partitions")
 
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:

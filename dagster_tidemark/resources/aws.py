@@ -29,7 +29,7 @@ _opened: dict[Hashable, object] = {}
 class ImpatientS3(S3Resource):
     """S3 with timeouts that fit a sensor's tick of one minute. By default boto3 waits for several."""
 
-    max_attempts: int = Field(default=3, description="How often a call is tried, the first time included.")
+    max_attempts: int = Field(default=3, description="Number of attempts per call, including the first one.")
 
     def get_client(self) -> "S3Client":
         """Return a client with short timeouts."""

@@ -147,7 +147,7 @@ def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg
 def _options() -> dict[str, Any]:
     return {
         "use_user_code_server": True,  # custom conditions are evaluated where they are defined
-        "description": "Runs for what is due by the assets' contracts, and by conditions of their own.",
+        "description": "Requests runs of partitions that are due by a contract or by an asset's own condition.",
         "minimum_interval_seconds": 1,
         "emit_backfills": False,  # a backfill would start up to 30 s later
         "run_tags": TAGS,

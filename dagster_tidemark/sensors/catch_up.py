@@ -28,7 +28,7 @@ def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=scope.named(RANGES),
-        description="One run for each range of due partitions, all its assets together. Its ticks say which, and why.",
+        description="Requests one run per range of due partitions, for all its assets. Its ticks list the reasons.",
         # Not `target`: that would need one partitions definition for all.
         asset_selection=scope.assets | scope.checks,  # also of external assets
         minimum_interval_seconds=1,
@@ -38,7 +38,7 @@ def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
         asked, plan = _ask(context, scope.settings, ranges=True)
         asked += _checks(context, scope.settings, plan)
         if not asked:
-            return dg.SkipReason("; ".join(["nothing is due over more than a few partitions", *_waits(plan)]))
+            return dg.SkipReason("; ".join(["no range of partitions is due", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
 
     return catch_up
@@ -73,7 +73,7 @@ def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan
     for request in engine.request_checks(plan):
         run = check_run(request, engine, context)
         if run is not None:
-            context.log.info(f"{run.tags[CHECK]}: it has no result, and what reads the asset waits for one")
+            context.log.info(f"{run.tags[CHECK]}: this check has no result, and downstream assets wait for one")
             found.append(run)
     return found
 

@@ -86,8 +86,8 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
 
     @dg.sensor(
         name=scope.named(CONTRACTS),
-        description="Writes a result of the check `contract`, and Dagster's freshness state, where a contract stands "
-        "otherwise or its asset was built again.",
+        description="Reports the check `contract` and Dagster's freshness state of each asset whose contract status "
+        "changed, or that was materialized again.",
         asset_selection=scope.assets,
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -95,7 +95,7 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
     def contracts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         repository = context.repository_def
         if repository is None:
-            raise dg.DagsterInvariantViolationError("the contracts are those of a code location")
+            raise dg.DagsterInvariantViolationError("the sensor `contracts` needs the code location it belongs to")
         built = _last_built(context.instance, repository.asset_graph)  # first: later ones count next time
         instance, settings = context.instance, scope.settings
         graph = engine.engine_for(instance, repository.asset_graph, settings).graph
@@ -162,7 +162,7 @@ def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph], settings: Settings |
     @dg.asset_check(
         asset=key,
         name=CHECK,
-        description="Whether what arrived is incorporated as the freshness policy promises.",
+        description="Fails if the asset lacks arrived data that its freshness policy promises.",
         automation_condition=ReportedBySensor(),
     )
     def contract(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:

@@ -37,7 +37,7 @@ def dead_runs_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
         ended = end_dead_runs(context.instance, scope)
         for run in ended:
             context.log.warning(f"run {run.run_id} of {run.job_name} was ended: its process is gone")
-        return dg.SkipReason(f"{len(ended)} runs were ended: their process is gone")
+        return dg.SkipReason(f"{len(ended)} runs ended because their process is gone")
 
     return dead_runs
 
@@ -57,7 +57,7 @@ def end_dead_runs(instance: DagsterInstance, scope: Scope = WHOLE_LOCATION) -> l
         run = instance.get_run_by_id(suspect.run_id)
         if run is None or run.is_finished:
             continue
-        pid = run.tags.get(PROCESS, "").partition("@")[0] or "as it logged at its start"
+        pid = run.tags.get(PROCESS, "").partition("@")[0] or "as logged at its start"
         adapter.end_lost_run(instance, run, f"The process of this run (pid {pid}) ended without reporting a result.")
         ended.append(run)
     return ended

@@ -105,7 +105,7 @@ class Taken:
         if taken.strays:
             said += f", outside the layout {len(taken.strays)}"
         if found.failed:
-            said += f", could not be looked at {len(found.failed)}"
+            said += f", could not be listed {len(found.failed)}"
         return said + (f", removals held {found.held}" if found.held else "")
 
 
@@ -122,7 +122,7 @@ def landing_sensor(
 
     @dg.sensor(
         name=scope.named(LANDING),
-        description="Looks again at the partitions that notifications name, observes what changed, starts what is due.",
+        description="Lists the partitions that notifications name, reports changes, and requests runs that are due.",
         asset_selection=scope.assets,  # it also requests runs of partitions that become due
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -150,9 +150,7 @@ def landing_sensor(
             said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise
-        failed = {
-            feed.name: f"{feed.name} could not be looked at: {why}" for (feed, _), why in tick.found.failed.items()
-        }
+        failed = {feed.name: f"{feed.name} could not be listed: {why}" for (feed, _), why in tick.found.failed.items()}
         note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed))
         _tell(context, tick, hold)
         if _is_new_minute(context):
@@ -277,7 +275,7 @@ def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, le
     try:
         given_up = queue.dead_letters()
     except QueueUnavailable as fault:  # e.g. a queue of another account; this tick's requests are kept
-        context.log.warning(f"messages that were given up cannot be counted: {fault}")
+        context.log.warning(f"the messages in the dead-letter queue cannot be counted: {fault}")
         return
     if given_up is not None:
         ledger.tell_dead_letters(given_up)
@@ -300,14 +298,14 @@ def _receive(hold: Hold, wait_seconds: int) -> list[Message]:
 
 def _tell(context: dg.SensorEvaluationContext, tick: Taken, hold: Hold) -> None:
     for reason in tick.received.refused[:_TOLD]:
-        context.log.warning(f"left for the dead-letter queue: {reason}")
+        context.log.warning(f"message left for the dead-letter queue: {reason}")
     for stray in tick.received.strays[:_TOLD]:
         context.log.warning(f"not loaded: {stray.place.message}")
     for (feed, place), fault in list(tick.found.failed.items())[:_TOLD]:
-        context.log.warning(f"{feed.name} {place or ''} could not be looked at, its messages come back: {fault}")
+        context.log.warning(f"{feed.name} {place or ''} could not be listed; its messages will come again: {fault}")
     for alarm in tick.found.alarms.values():
         context.log.error(alarm)
     if tick.kept:
         context.log.warning(tick.kept)
     if hold.fault:
-        context.log.warning(f"messages may be delivered again, their hold could not be extended: {hold.fault}")
+        context.log.warning(f"messages may be delivered again; their visibility timeout was not extended: {hold.fault}")

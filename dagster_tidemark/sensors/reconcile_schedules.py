@@ -65,7 +65,7 @@ def reconcile(
         found += of_feed
     if faults:
         said = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-        raise BucketUnavailable(f"not all feeds could be looked at: {said}")
+        raise BucketUnavailable(f"some feeds could not be listed: {said}")
     return found
 
 
@@ -111,7 +111,7 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
     if home is None or not (home / "dagster.yaml").exists():
-        raise CannotReconcile(f"DAGSTER_HOME={home} is no Dagster home; `make dev` makes one")
+        raise CannotReconcile(f"DAGSTER_HOME={home} has no dagster.yaml; `make dev` creates a Dagster home")
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 
@@ -134,7 +134,7 @@ def reconcile_schedules(
 
     @dg.schedule(
         name=scope.named("reconcile_recent"),
-        description="Looks again at the last days of every feed, for notifications that were lost.",
+        description=f"Lists the last {RECENT_DAYS} days of every feed, to find changes whose notification was lost.",
         cron_schedule=_RECENT_EVERY,
         execution_timezone="UTC",
         job=job,  # never requested: the tick itself lists, which needs no run
@@ -150,7 +150,7 @@ def reconcile_schedules(
 
     reconcile_all = dg.ScheduleDefinition(
         name=scope.named("reconcile_all"),
-        description="Looks again at all of every feed, once a night.",
+        description="Lists every feed completely, once a night, and reports changes.",
         cron_schedule=_ALL_EVERY,
         execution_timezone="UTC",
         job=job,  # in a run: a long history takes longer than a tick may
@@ -164,7 +164,7 @@ def _reconcile_job(feeds: Sequence[Feed], start: date, scope: Scope) -> dg.JobDe
 
     @dg.op(name="look_at_every_prefix")
     def look_at_every_prefix(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:
-        """Looks at every prefix and reports what no notification told."""
+        """List every prefix, and report changes whose notification was lost."""
 
         def _tell(feed: Feed, found: Changes) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")

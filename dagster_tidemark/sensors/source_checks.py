@@ -56,7 +56,7 @@ def dead_letters() -> dg.AssetChecksDefinition:
     )
     def dead_letters(tidemark_events_queue: QueueResource) -> dg.AssetCheckResult:
         count = tidemark_events_queue.open().dead_letters()
-        said = "the queue has no dead-letter queue" if count is None else f"{count} messages were given up"
+        said = "the queue has no dead-letter queue" if count is None else f"{count} messages in the dead-letter queue"
         return dg.AssetCheckResult(passed=not count, description=said, metadata={DEAD_LETTERS: count or 0})
 
     return dead_letters
@@ -68,8 +68,8 @@ def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description='Fails with "wrong bucket?" while so much of the feed has vanished at once that nothing of it is '
-        "removed: until the files are back, or a person accepts it (`tidemark reconcile --accept-removals`).",
+        description='Fails with "wrong bucket?" if too much of the feed vanished at once. Its rows stay until the '
+        "files are back, or a person accepts the removal (`tidemark reconcile --accept-removals`).",
     )
     def mass_removal(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
         found = look_at_feed(EventLog(context.instance, start), tidemark_landing.open(), feed, report=False)
@@ -85,9 +85,9 @@ def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=key.asset_key,
         name=key.name,
-        description="Fails while files lie where no partition of this feed is: outside its layout, of a key that it "
-        "does not have, before the start date, or days ahead of the clock, and nobody has waived them. Nothing of them "
-        "is loaded.",
+        description="Fails while files under the feed's prefix belong to none of its partitions and are not waived: "
+        "outside the layout, with an undeclared key, before the start date, or days ahead of the clock. They are not "
+        "loaded.",
     )
     def misplaced(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
         beside = look_beside_all(tidemark_landing.open(), feed, start=start)

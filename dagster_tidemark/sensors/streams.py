@@ -61,7 +61,7 @@ def streams_sensor(
 
     @dg.sensor(
         name=scope.named(STREAMS),
-        description="Starts a run for each stream at which nobody works: its messages are taken within seconds.",
+        description="Starts a run (a shift) for each stream that has none. The run receives messages within seconds.",
         jobs=[shift_job(stream, settings) for stream in streams],
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -75,7 +75,7 @@ def streams_sensor(
             context.log.info(line)
         note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
         lines = "; ".join(said.values())
-        return dg.SensorResult(run_requests=asked) if asked else dg.SkipReason(lines or "all are worked at")
+        return dg.SensorResult(run_requests=asked) if asked else dg.SkipReason(lines or "all shifts are running")
 
     return looks
 

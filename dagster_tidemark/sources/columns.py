@@ -52,7 +52,7 @@ def require_columns(owner: str, columns: Mapping[str, str], *, nested: bool) -> 
         if other := seen.get(name.lower()):
             raise ValueError(
                 f"{owner}: columns {other!r} and {name!r} differ only in case, which Spark ignores; keep one of them, "
-                "or rename one in the files and here"
+                "or rename one in the files and in the declaration"
             )
         seen[name.lower()] = name
         if why := type_fault(kind, nested=nested):
@@ -66,23 +66,25 @@ def require_names(owner: str, setting: str, names: object) -> None:
         ValueError: it is a single text, whose letters would be read as names, or holds values other than texts.
     """
     if isinstance(names, str):
-        raise ValueError(f"{owner}: {setting} is a tuple; write ({names!r},) instead of {names!r}")
+        raise ValueError(f"{owner}: expected {setting} as a tuple, found {names!r}; write ({names!r},)")
     if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{owner}: {setting} is a tuple of texts, not {names!r}")
+        raise ValueError(f"{owner}: expected {setting} as a tuple of strings, found {names!r}")
 
 
 def _name_fault(name: object) -> str:
     """Return why a column cannot have a name; empty if it can."""
     if not isinstance(name, str):
-        return f"a column's name is a text, unlike {name!r}; put it in quotes"
+        return f"expected a string as the name of a column, found {name!r}; put it in quotes"
     if not name.strip():
-        return f"a column is called {name!r}; give it a name in the files and here, or leave it out"
+        return (
+            f"the column name {name!r} is blank; name the column in the files and in the declaration, or leave it out"
+        )
     if name != name.strip():
-        return f"a column's name neither begins nor ends with a blank; write {name.strip()!r} instead of {name!r}"
+        return f"the column name {name!r} begins or ends with a blank; write {name.strip()!r}"
     if "." in name or "`" in name:
-        return f"a column's name has no '.' and no '`', unlike {name}; rename it in the files and here"
+        return f"the column name {name} contains '.' or '`'; rename the column in the files and in the declaration"
     if not name.isprintable():
-        return f"a column's name has no line break and no other invisible character, unlike {name!r}; rename it"
+        return f"the column name {name!r} contains a line break or another invisible character; rename the column"
     return ""
 
 
@@ -93,21 +95,19 @@ def type_fault(kind: object, *, nested: bool) -> str:
         nested: True if arrays, maps and structs are allowed.
     """
     if not isinstance(kind, str):
-        return f"a type is a text such as 'bigint', not {kind!r}"
+        return f"expected a type as a string such as 'bigint', found {kind!r}"
     if kind in SIMPLE:
         return ""
     if found := _DECIMAL.fullmatch(kind):
         digits, places = map(int, found.groups())
         if 1 <= digits <= _MOST_DIGITS and places <= digits:
             return ""
-        return f"type {kind!r}: a decimal has 1 to {_MOST_DIGITS} digits, and no more places than digits"
+        return f"type {kind!r}: expected 1 to {_MOST_DIGITS} digits, and no more decimal places than digits"
     if kind.startswith(("array<", "map<", "struct<")):
         if not nested:
-            return (
-                f"type {kind!r}: values of files are not nested; declare string, which keeps such a value as JSON text"
-            )
-        return "" if _is_nested_type(kind) else f"type {kind!r}: not written as Spark prints it; {_NESTED}"
-    return f"there is no type {kind!r}; {_suggestion(kind)}"
+            return f"type {kind!r}: values of files cannot be nested; declare string, which keeps the JSON text"
+        return "" if _is_nested_type(kind) else f"type {kind!r} is not in Spark's notation; {_NESTED}"
+    return f"unknown type {kind!r}; {_suggestion(kind)}"
 
 
 _NESTED = "write array<TYPE>, map<TYPE,TYPE> or struct<name:TYPE,...> without blanks"
@@ -124,7 +124,7 @@ def _suggestion(kind: str) -> str:
         return f"write {_OTHER_NAMES[base]!r}"
     if likely := get_close_matches(base, SIMPLE, n=1):
         return f"write {likely[0]!r}"
-    return f"there are {', '.join(SIMPLE)} and decimal(digits,places)"
+    return f"expected {', '.join(SIMPLE)} or decimal(digits,places)"
 
 
 def _is_nested_type(kind: str) -> bool:

@@ -49,14 +49,14 @@ def claim(name: str, endings: Sequence[str]) -> None:
         ValueError: an ending is invalid or taken. The message names the format and the ending. Nothing was registered.
     """
     if not endings or isinstance(endings, str):
-        raise ValueError(f"format {name}: endings are a tuple such as ('.{name}',), not {endings!r}")
+        raise ValueError(f"format {name}: expected a tuple of endings such as ('.{name}',), found {endings!r}")
     for at, ending in enumerate(endings):
         if len(ending) < 2 or not ending.startswith(".") or "/" in ending:
-            raise ValueError(f"format {name}: an ending begins with '.', unlike {ending!r}")
+            raise ValueError(f"format {name}: expected an ending such as '.{name}', found {ending!r}")
         if ending in endings[:at]:
-            raise ValueError(f"format {name}: the ending {ending} stands there twice")
+            raise ValueError(f"format {name}: the ending {ending} is listed twice")
         if ending in _NAMES:
-            raise ValueError(f"format {name}: the ending {ending} is taken by format {_NAMES[ending]}")
+            raise ValueError(f"format {name}: the ending {ending} already belongs to format {_NAMES[ending]}")
     _NAMES.update(dict.fromkeys(endings, name))
 
 

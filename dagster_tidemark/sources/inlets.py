@@ -127,7 +127,7 @@ class QueueInlet:
             try:
                 self._most_receives = queue.most_receives() if isinstance(queue, GivesUp) else 0
             except QueueUnavailable as error:
-                _log.debug("%s: every receive of a message is taken for its last: %s", self.name, error)
+                _log.debug("%s: every receive of a message is treated as its last: %s", self.name, error)
                 self._most_receives = 0
             self._queue = queue
         return self._queue

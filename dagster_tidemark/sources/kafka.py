@@ -108,7 +108,7 @@ class KafkaTopic:
 
     def hindrances(self) -> frozenset[str]:
         """Return a sentence on each partition that cannot be read now. All other partitions are read."""
-        leaderless = (f"{self.name}/{p} has no leader now: it is read on once it has one" for p in self._leaderless)
+        leaderless = (f"{self.name}/{p} has no leader; reading continues when it has one" for p in self._leaderless)
         return frozenset((*self._behind.values(), *leaderless))
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class KafkaTopic:
             return ()
         lost = self._begin(Position(self._topic_id, self._next))
         if out_of_range and not lost:
-            raise KafkaUnavailable(f"{self.name}: the broker refuses an offset and says that it is there")
+            raise KafkaUnavailable(f"{self.name}: the broker refuses an offset that is within its log")
         self._handed = {**self._next, **self._handed}
         return lost
 

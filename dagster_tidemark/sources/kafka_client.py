@@ -163,7 +163,7 @@ class KafkaClient:
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused: no messages arrive, and waiting does not help.
         """
-        assert self._consumer is not None, "read_from comes first"
+        assert self._consumer is not None, "call read_from first"
         first = self._consumer.poll(wait_seconds)
         if first is None:
             return Polled((), {}, out_of_range=False)
@@ -212,7 +212,7 @@ class KafkaClient:
 
     def log_end(self, partition: int) -> int:
         """Return the end of a partition's log as of its last records, open transactions included; -1001 before them."""
-        assert self._consumer is not None, "read_from comes first"
+        assert self._consumer is not None, "call read_from first"
         answer = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return answer[1] if answer else -1001
 
@@ -284,5 +284,5 @@ class KafkaClient:
 
 def _place(message: Message) -> tuple[int, int]:
     partition, offset = message.partition(), message.offset()
-    assert partition is not None and offset is not None, "a message that came from nowhere"
+    assert partition is not None and offset is not None, "a message without partition or offset"
     return partition, offset

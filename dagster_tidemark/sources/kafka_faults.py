@@ -40,11 +40,11 @@ def named(error: KafkaError, servers: str, topic: str) -> TidemarkError:
     """Return Tidemark's error for an error of the library, with a one-line message."""
     code = error.code()
     if code in _UNKNOWN:
-        return TopicUnknown(f"Kafka at {servers} has no topic {topic}; create it, or set its name")
+        return TopicUnknown(f"Kafka at {servers} has no topic {topic}; create it, or correct its name")
     if code in _NOT_ALLOWED:
-        return KafkaRefused(f"Kafka at {servers} does not let its user read the topic {topic}: {text(error)}")
+        return KafkaRefused(f"Kafka at {servers} does not allow the user to read the topic {topic}: {text(error)}")
     if code in NOT_LET_IN:
-        return KafkaRefused(f"Kafka at {servers} does not let us in: {text(error)}")
+        return KafkaRefused(f"Kafka at {servers} refused the login: {text(error)}")
     return KafkaUnavailable(f"Kafka at {servers} does not answer ({text(error)}); is it running?")
 
 

@@ -41,7 +41,7 @@ class Position:
             offsets = {int(partition): int(offset) for partition, offset in told["next"].items()}
             return cls(str(told["topic_id"]), offsets, bool(told.get("of_rows", False)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise PositionUnreadable(f"this is no position of a topic: {text[:200]}") from error
+            raise PositionUnreadable(f"not a position of a topic: {text[:200]}") from error
 
 
 def position_after_rows(topic_id: str, highest: Mapping[int, int]) -> str:
@@ -86,9 +86,9 @@ def begin(topic: str, topic_id: str, logs: Mapping[int, Log], position: Position
     if position is not None and position.topic_id != topic_id:
         offsets = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(position.next_offsets.items()))
         recreated = (
-            f"kafka:{topic} was deleted and created anew (topic id {position.topic_id}, now {topic_id}). What had not "
-            f"been read of the old topic is lost; the next offsets by partition were {offsets}. "
-            "The new one is read from its beginning"
+            f"kafka:{topic} was deleted and created again (topic id {position.topic_id}, now {topic_id}). Unread "
+            f"messages of the old topic are lost; its next offsets by partition were {offsets}. "
+            "The new topic is read from its beginning"
         )
         return Begin({partition: log.start for partition, log in logs.items()}, (recreated,))
     found: dict[int, int] = {}
@@ -99,9 +99,9 @@ def begin(topic: str, topic_id: str, logs: Mapping[int, Log], position: Position
         offset = position.next_offsets.get(partition, unknown) if position else unknown
         if offset > log.end:
             behind[partition] = (
-                f"kafka:{topic}/{partition} ends at offset {log.end} and was read up to {offset}: its broker is "
-                f"recovering, or has lost the end of the log. It is read on from offset {offset}, once it has it: what "
-                "takes the place of lost messages before that is not read. The other partitions are"
+                f"kafka:{topic}/{partition} ends at offset {log.end}, but was read up to {offset}: its broker is "
+                f"recovering, or has lost the end of the log. Reading continues at offset {offset}: messages that are "
+                "written before this offset are not read. The other partitions are read"
             )
             continue
         if offset < log.start:

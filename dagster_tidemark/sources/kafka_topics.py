@@ -23,4 +23,4 @@ def create_topic(options: Mapping[str, str], topic: str) -> None:
         made.result(2 * _SECONDS_TO_CREATE)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise KafkaUnavailable(f"the topic {topic} could not be made: {error.args[0].str()}") from error
+            raise KafkaUnavailable(f"the topic {topic} could not be created: {error.args[0].str()}") from error

@@ -78,26 +78,24 @@ class Layout:
         if set(found) != NEEDED[self.grain] or len(found) != len(set(found)):
             needed = " ".join(sorted(NEEDED[self.grain])) or "none"
             raise ValueError(
-                f"folders of a feed by {self.grain} have the directives {needed}, once each, unlike {self}"
+                f"folders of a feed by {self.grain}: expected the directives {needed}, once each, found {self}"
             )
         told = ["".join(re.findall(_DIRECTIVE, name)) for name in self._names]
         is_clear = all(of and not ("%" in of and "{" in of) for of in told)
         if found != sorted(found, key=list(DIRECTIVES).index) or not is_clear:
-            raise ValueError(f"each folder names a time, coarse before fine, or a key, unlike {self}")
+            raise ValueError(f"folders: expected each to name a time, coarse before fine, or a key, found {self}")
         if sorted(of for of in told if "{" in of) != sorted(map(_placeholder, self.keys)):
             names = ", ".join(self.keys) or "none"
-            raise ValueError(
-                f"folders name the keys that are declared ({names}), each in one of its own, unlike {self}"
-            )
+            raise ValueError(f"folders: expected one for each of the declared keys ({names}), found {self}")
         for name, keys in self.keys.items():
             if isinstance(keys, str) or not keys:
-                raise ValueError(f"keys of {name} are a list of texts, not {keys!r}")
+                raise ValueError(f"keys of {name}: expected a list of strings, found {keys!r}")
             if wrong := [key for key in keys if not key or "/" in key or key in (".", "..")]:
-                raise ValueError(f"{wrong[0]!r} of {name} cannot be the name of a folder")
+                raise ValueError(f"key {wrong[0]!r} of {name} cannot be the name of a folder")
         if self.dimension_of_time in self.keys:
-            raise ValueError(f"time and keys need different names, unlike {self.dimension_of_time}")
+            raise ValueError(f"time and keys need different names, both are named {self.dimension_of_time}")
         if len(self.dimensions) > 2:
-            raise ValueError(f"Dagster knows partitions of two dimensions at most, unlike {', '.join(self.dimensions)}")
+            raise ValueError(f"Dagster allows partitions of at most two dimensions, found {', '.join(self.dimensions)}")
         object.__setattr__(self, "times", Times(self.grain, self.timezone))
 
     def __str__(self) -> str:
@@ -206,7 +204,7 @@ class Layout:
     def _require_parts(self, partition: str) -> dict[str, str]:
         parts = self._parts(partition)
         if parts is None:
-            raise ValueError(f"{partition!r} is no partition of a feed by {self.by}")
+            raise ValueError(f"{partition!r} is not a partition of a feed by {self.by}")
         return parts
 
     def _parts(self, partition: str) -> dict[str, str] | None:

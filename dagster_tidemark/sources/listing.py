@@ -59,7 +59,7 @@ class ObjectChanged(Transient):
     """
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f"{key} is another one by now, or gone: {reason}")
+        super().__init__(f"{key} was replaced or deleted after it was listed: {reason}")
         self.key = key
 
 
@@ -72,7 +72,7 @@ class ObjectUnavailable(Transient):
     """
 
     def __init__(self, key: str, reason: str, *, archived: bool = False) -> None:
-        super().__init__(f"{key} is there, and cannot be read: {reason}")
+        super().__init__(f"{key} exists but cannot be read: {reason}")
         self.key = key
         self.reason = reason
         self.archived = archived

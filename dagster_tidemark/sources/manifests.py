@@ -90,18 +90,18 @@ def read_manifest(body: str, prefix: str) -> Manifest:
     try:
         said = json.loads(body, parse_constant=_refuse_constant)
     except _UNREADABLE as error:
-        raise NoManifest(f"the message is no JSON: {type(error).__name__}: {error}") from error
+        raise NoManifest(f"the message is not JSON: {type(error).__name__}: {error}") from error
     if not isinstance(said, dict):
-        raise NoManifest("the message is no JSON object with delivery_id and files")
+        raise NoManifest("the message is not a JSON object with delivery_id and files")
     delivery_id = said.get("delivery_id")
     if not isinstance(delivery_id, str) or not _ID.fullmatch(delivery_id):
         raise NoManifest(
-            "delivery_id is a text of at most 128 letters, digits and . _ -, which begins with a letter or digit: the "
-            f"name of a folder; not {_shown(delivery_id)}"
+            "delivery_id: expected a folder name of at most 128 letters, digits and . _ -, beginning with a letter or "
+            f"digit; found {_shown(delivery_id)}"
         )
     listed = said.get("files")
     if not isinstance(listed, list) or not listed:
-        raise NoManifest("files is a list of at least one file, each with key and sha256", delivery_id)
+        raise NoManifest("files: expected a list of at least one file, each with key and sha256", delivery_id)
     folder = f"{prefix}{delivery_id}/"
     try:
         files = tuple(_file(each, prefix, folder) for each in listed)
@@ -116,19 +116,19 @@ def read_manifest(body: str, prefix: str) -> Manifest:
 
 def _file(said: Any, prefix: str, folder: str) -> ListedFile:
     if not isinstance(said, dict):
-        raise ValueError(f"a file is an object with key and sha256, not {_shown(said)}")
+        raise ValueError(f"files: expected an object with key and sha256, found {_shown(said)}")
     key, size = said.get("key"), said.get("size")
     if not isinstance(key, str) or not key:
-        raise ValueError(f"the key of a file is a text, not {_shown(key)}")
+        raise ValueError(f"files: expected the key as a string, found {_shown(key)}")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-        raise ValueError(f"{_shown(key)}: size is a number of bytes, not {_shown(size)}")
+        raise ValueError(f"{_shown(key)}: expected size as a number of bytes, found {_shown(size)}")
     checksums = {name: said[name] for name in ALGORITHMS if said.get(name) is not None}
     if not checksums:
-        raise ValueError(f"{_shown(key)}: there is no sha256 (or md5)")
+        raise ValueError(f"{_shown(key)}: no checksum; add sha256 (or md5)")
     for name, digest in checksums.items():
         if not isinstance(digest, str) or not re.fullmatch(f"[0-9a-fA-F]{{{ALGORITHMS[name]}}}", digest):
             raise ValueError(
-                f"{_shown(key)}: {name} has {ALGORITHMS[name]} hexadecimal digits, unlike {_shown(digest)}"
+                f"{_shown(key)}: expected {name} as {ALGORITHMS[name]} hexadecimal digits, found {_shown(digest)}"
             )
     path = key.removeprefix(folder)
     lowered = {name: digest.lower() for name, digest in checksums.items()}
@@ -138,14 +138,14 @@ def _file(said: Any, prefix: str, folder: str) -> ListedFile:
 def _outside(path: str, prefix: str) -> str:
     """Return why a path leads out of its folder; empty if it does not."""
     if path.startswith(prefix):
-        return "it lies in the folder of another delivery"
+        return "it is in the folder of another delivery"
     if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path:
-        return "its path leads out of the folder of the delivery"
-    return "its path has control characters" if any(ord(c) < 32 or ord(c) == 127 for c in path) else ""
+        return "its path leads out of the folder of its delivery"
+    return "its path contains control characters" if any(ord(c) < 32 or ord(c) == 127 for c in path) else ""
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _shown(value: object) -> str:

@@ -69,13 +69,15 @@ def place_of(feed: Feed, key: str, span: Span) -> Place | None:
     found = feed.classify(key)
     folder, folder_of_day = feed.prefix + found.folders, feed.prefix + found.folders_of_day
     if _is_before(feed, found, span):
-        return Place(folder_of_day, BEFORE_START, f"{key!r} is of a time before the start date {span.first}")
+        return Place(folder_of_day, BEFORE_START, f"{key!r} is before the start date {span.first}")
     if _is_ahead(found, span):
-        early = f"{key!r} is of a time more than {AHEAD.days} days ahead; it is loaded when its time is near"
+        early = f"{key!r} is more than {AHEAD.days} days ahead; it is loaded when its time is near"
         return Place(folder_of_day, IN_THE_FUTURE, early)
     if found.unknown:
         name, unknown = found.unknown
-        said = f"{key!r} is of {name} {unknown!r}, which feed {feed.name} does not have; it is loaded once it has"
+        said = (
+            f"{key!r} has {name} {unknown!r}, which is not a key of feed {feed.name}; it is loaded once that is added"
+        )
         return Place(folder, UNKNOWN_KEY, said)
     if found.partition is not None or (feed.is_one_object and key == feed.prefix):
         return None
@@ -125,7 +127,7 @@ class Misplaced:
     def __str__(self) -> str:
         if self.name == self.newest:
             return self.message
-        count = f"{self.files:,} files or more" if self.is_more else f"{self.files:,} files"
+        count = f"at least {self.files:,} files" if self.is_more else f"{self.files:,} files"
         return f"{count} in {self.folder!r}: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def _together(reason: str, of: Sequence[Misplaced]) -> Misplaced:
         newest.newest,
         newest.arrived_at,
         reason,
-        f"in other folders, as {newest.newest!r}",
+        f"in other folders, such as {newest.newest!r}",
     )
 
 

@@ -86,8 +86,8 @@ def alarm(
         return None
     if not holding:
         return (
-            f"nothing lies below {feed.prefix} any more, where {len(lost)} partitions were: wrong bucket? Nothing was "
-            "removed; `tidemark reconcile --accept-removals` removes it"
+            f"no file is left below {feed.prefix}, which had {len(lost)} partitions: wrong bucket? Their rows stay; "
+            "`tidemark reconcile --accept-removals` removes them"
         )
     # The share of partitions that still follow removals: years of history would make any loss a small share.
     followed = lost | {p for p in holding if follows(feed, p, now)}
@@ -95,7 +95,7 @@ def alarm(
         return None
     return (
         f"{len(lost)} of {len(followed)} partitions below {feed.prefix} vanished within 24 hours: wrong bucket? "
-        "Nothing more was removed; `tidemark reconcile --accept-removals` removes it"
+        "Their rows stay; `tidemark reconcile --accept-removals` removes them"
     )
 
 

@@ -26,8 +26,8 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
     for reason, rule in feed.rules.items():
         if unknown := [c for c in columns_of(rule) if c.lower() not in every and not c.startswith("_")]:
             raise ValueError(
-                f"feed {feed.name}: rule {reason!r} names {', '.join(map(repr, unknown))}, which no row has; write one "
-                f"of its columns ({', '.join(known)}), or declare the column"
+                f"feed {feed.name}: rule {reason!r} reads {', '.join(map(repr, unknown))}, which is not declared; "
+                f"read one of the columns {', '.join(known)}, or declare the column"
             )
 
 

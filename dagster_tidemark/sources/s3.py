@@ -87,7 +87,9 @@ class S3Bucket:
         except ClientError as error:
             if error.response["Error"]["Code"] not in _OF_THE_OBJECT:
                 raise
-            logger.warning("whether bucket %s keeps versions is not to be known: %s", self.name, error)
+            logger.warning(
+                "bucket %s is treated as unversioned, because its versioning cannot be read: %s", self.name, error
+            )
             return False
 
     def read(self, of: ObjectVersion) -> bytes:
@@ -116,7 +118,7 @@ class S3Bucket:
             there = self._client.head_object(Bucket=self.name, Key=of.key)
         is_same = there.get("VersionId") == of.version_id if of.version_id else there["ETag"].strip('"') == of.etag
         if not is_same and (of.version_id or of.etag):
-            raise ObjectChanged(of.key, "it was written again")
+            raise ObjectChanged(of.key, "it was overwritten")
 
     def _get(self, of: ObjectVersion, **options: Any) -> bytes:
         with self._about(of):

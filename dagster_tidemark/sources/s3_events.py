@@ -75,14 +75,16 @@ class LandingZone:
         try:
             read_record, records = _records(body)
         except _UNREADABLE as error:
-            return Hints([], [], [f"not an S3 event ({_said(error)}): {body[:_SHOWN]!r}"])
+            return Hints(
+                [], [], [f"expected an S3, EventBridge or SNS notification ({_said(error)}), found {body[:_SHOWN]!r}"]
+            )
         for record in records:
             try:
                 found = self._place(read_record(record))
             except NotOurs as reason:
                 refused.append(str(reason))
             except _UNREADABLE as error:
-                refused.append(f"not an S3 event ({_said(error)}): {str(record)[:_SHOWN]!r}")
+                refused.append(f"expected a record of an S3 event ({_said(error)}), found {str(record)[:_SHOWN]!r}")
             else:
                 hints += [found] if isinstance(found, Hint) else []
                 strays += [found] if isinstance(found, Stray) else []
@@ -90,7 +92,7 @@ class LandingZone:
 
     def _place(self, event: "_Event") -> Hint | Stray | None:
         if event.bucket != self.bucket:
-            raise NotOurs(f"about bucket {event.bucket!r}, not {self.bucket!r}")
+            raise NotOurs(f"expected an event of bucket {self.bucket!r}, found {event.bucket!r}")
         feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
         if feed is None and event.key.startswith(self.elsewhere):
             return None
@@ -144,7 +146,7 @@ def _eventbridge_event(event: Any) -> _Event:
 
 def _require_s3(source: object) -> None:
     if source not in ("aws:s3", "aws.s3"):
-        raise NotOurs(f"an event of {source!r}, not of S3")
+        raise NotOurs(f"expected an event of S3, found {source!r}")
 
 
 def _said(error: Exception) -> str:
@@ -153,7 +155,7 @@ def _said(error: Exception) -> str:
 
 def _event(bucket: object, key: object, time: object) -> _Event:
     if not (isinstance(bucket, str) and isinstance(key, str)):
-        raise TypeError("bucket and key are text")
+        raise TypeError("expected strings as bucket and key")
     key.encode()  # refuse unpaired surrogates, which no key has
     return _Event(bucket, key, _when(time))
 

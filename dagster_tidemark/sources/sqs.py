@@ -70,10 +70,10 @@ class SqsQueue:
             try:
                 failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
             except (BotoCoreError, ClientError) as error:
-                raise QueueUnavailable(f"the queue {self._url} takes no messages: {error}") from error
+                raise QueueUnavailable(f"messages cannot be sent to the queue {self._url}: {error}") from error
             if failed:
                 raise QueueUnavailable(
-                    f"{len(failed)} of {len(some)} messages were not taken by {self._url}: {failed[0]}"
+                    f"{len(failed)} of {len(some)} messages were not accepted by the queue {self._url}: {failed[0]}"
                 )
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
@@ -110,7 +110,7 @@ class SqsQueue:
         try:
             policy = self._redrive_policy()
         except (BotoCoreError, ClientError) as error:
-            raise QueueUnavailable(f"the queue {self._url} does not show its redrive policy: {error}") from error
+            raise QueueUnavailable(f"the redrive policy of the queue {self._url} cannot be read: {error}") from error
         return int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
 
     def depth(self) -> int:

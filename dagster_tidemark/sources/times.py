@@ -73,7 +73,7 @@ class Times:
         try:
             ZoneInfo(self.timezone)
         except (LookupError, ValueError, OSError) as error:
-            raise ValueError(f"there is no timezone {self.timezone!r}") from error
+            raise ValueError(f"unknown timezone {self.timezone!r}; use a name such as Europe/Berlin") from error
 
     @cached_property
     def finest(self) -> str:

@@ -99,7 +99,7 @@ class Alerts:
             except BaseException:
                 self._forget()
                 raise
-        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
 
     def publish(self) -> int:
         """Send the committed changes that are not sent yet, in the order of their commits. Return their number."""
@@ -215,8 +215,8 @@ class Alerts:
             news = {key: some for key, some in news.items() if some}
             self._timeline.forget()  # it is loaded again without these messages
         raise RuleFails(
-            f"stream {self.place.stream.name}: the rule {self.declared.rule.name} raises now and then on the same "
-            f"messages: {said}. A rule is a pure function of its messages. Correct it and reload the code location"
+            f"stream {self.place.stream.name}: the rule {self.declared.rule.name} raises only sometimes on the same "
+            f"messages: {said}. A rule must be a pure function of its messages; correct it and reload the code location"
         )
 
     def _episodes(self, said: Sequence[Said]) -> Episodes:
@@ -271,7 +271,7 @@ class Alerts:
             row["topic_offset"],
         )
         fields = {name: row[name] for name in self.place.stream.fields}
-        said = f"the rule {self.declared.rule.name} raises because of this message and leaves it out: {error}"
+        said = f"the rule {self.declared.rule.name} raises on this message and ignores it: {error}"
         return Fault(record, json.dumps(fields, default=str), RULE_RAISES, said, error)
 
     def _since(self, at: datetime) -> BooleanExpression:

@@ -64,7 +64,7 @@ class Reevaluation(Alerts):
                 self._table.refresh()
                 # The other writer has evaluated a state between `before` and `after`: it knew the episodes in both.
                 before = after
-        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
 
     def _known_to_alerts(self) -> int | None:
         """Return the snapshot that the alerts follow from; the head if it has expired, or there are no alerts yet."""

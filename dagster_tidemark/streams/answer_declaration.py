@@ -70,7 +70,9 @@ class Answering:
 
         stream = place.stream
         if stream.topic is not None:
-            raise StreamRefused(f"stream {stream.name}: requests come from a queue, which gives a lost one again")
+            raise StreamRefused(
+                f"stream {stream.name}: requests need a queue, which delivers unanswered ones again; remove topic="
+            )
         if self.key not in stream.required:
-            raise StreamRefused(f"stream {stream.name}: {self.key} is the id of a request, so it has to be required")
+            raise StreamRefused(f"stream {stream.name}: the request id {self.key} must be required; add it to required")
         return Answers(self, place, lambda: declared_queue(self.queue, place.settings))

@@ -86,8 +86,8 @@ class Answers:
                 raise
             stream = self.place.stream.name
             raise RuleFails(
-                f"stream {stream}: what answers its requests cannot be made: {raised(error)}. The requests stay in the "
-                "queue. Correct the code and reload the code location"
+                f"stream {stream}: its answerer cannot be created: {raised(error)}. The requests stay in the queue; "
+                "correct the code and reload the code location"
             ) from error
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
@@ -150,7 +150,7 @@ class Answers:
         """
         short = {key: each for key, each in wanted.items() if len(key) <= _LONGEST_KEY}
         if len(short) < len(wanted):
-            _log.warning("%d requests have an id that is too long to be sent", len(wanted) - len(short))
+            _log.warning("%d requests have an id that is too long to send, and get no answer", len(wanted) - len(short))
         if not short:
             return
         decided: dict[str, Answer] = {}
@@ -168,7 +168,7 @@ class Answers:
             self._answered += len(added)
             self._errors += sum(row[ERROR] is not None for row in added.values())
             return
-        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
 
     def _answers_to(self, requests: list[Fields]) -> Sequence[Answer]:
         try:
@@ -177,7 +177,7 @@ class Answers:
             raise  # another process may have enough memory
         except Exception as error:
             if len(requests) > 1:
-                _log.warning("%d requests are answered one by one: %s", len(requests), error)
+                _log.warning("answering %d requests one by one, because the batch failed: %s", len(requests), error)
         found: list[Answer] = []
         failed = 0
         for request in requests:
@@ -196,7 +196,7 @@ class Answers:
         assert self._answerer is not None
         found = list(self._answerer(requests))
         if len(found) != len(requests):
-            raise NotOneEach(f"{len(requests)} requests have got {len(found)} answers")
+            raise NotOneEach(f"expected one answer for each of {len(requests)} requests, found {len(found)}")
         self._failing_since = None
         return found
 

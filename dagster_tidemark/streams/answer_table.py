@@ -69,7 +69,7 @@ class AnswerTable:
     def find(self, keys: Collection[str]) -> dict[str, Row]:
         """Return the answers to these requests that the table held at the last refresh, by key."""
         found = {key: self._recent[key] for key in keys if key in self._recent}
-        assert self._index is not None, "looked at first"
+        assert self._index is not None, "call refresh first"
         old = self._index.times([key for key in keys if key not in found])
         for some in _cut(sorted(old), _AT_ONCE):
             times = {time for key in some for time in old[key]}
@@ -112,9 +112,9 @@ class AnswerTable:
         if isinstance(answer, str):
             return {self._key: key, self._at: now, ERROR: _error(answer)}
         if not isinstance(answer, Mapping):
-            return self._row(key, f"the answer is neither a mapping nor a text: {answer!r}", now)
+            return self._row(key, f"expected a mapping or a string as the answer, found {answer!r}", now)
         if unknown := answer.keys() - self.table.table.columns.keys():
-            return self._row(key, f"the answer has {', '.join(sorted(map(str, unknown)))}, which are no columns", now)
+            return self._row(key, f"the answer has unknown columns {', '.join(sorted(map(str, unknown)))}", now)
         return {**answer, self._key: key, self._at: now, ERROR: None}
 
     def _fitting(self, rows: Sequence[Row]) -> pa.Table:

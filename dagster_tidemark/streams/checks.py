@@ -43,8 +43,8 @@ def state_check(stream: Stream | Deliveries, settings: Settings) -> dg.AssetChec
     @dg.asset_check(
         asset=dg.AssetKey.from_user_string(stream.asset),
         name=STREAM,
-        description="Fails while messages wait and no shift has committed for a minute; warns of a fault that keeps "
-        "shifts from taking messages. Shows what waits, since when, and the last commit.",
+        description="Fails while messages wait and no shift has committed for a minute; warns if a fault keeps shifts "
+        "from receiving messages. Shows the backlog, its age, and the last commit.",
     )
     def state(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         if why := stream.why_off(settings):
@@ -70,8 +70,8 @@ def stream_check(stream: Stream, settings: Settings) -> dg.AssetChecksDefinition
     @dg.asset_check(
         asset=dg.AssetKey.from_user_string(stream.asset),
         name=QUARANTINE,
-        description="Warns of messages that are no rows, and fails where messages were lost before they were read; "
-        f"`tidemark quarantine --asset {stream.asset}` shows them.",
+        description="Warns of rejected messages, and fails if messages were lost before they were read; "
+        f"`tidemark quarantine --asset {stream.asset}` lists them.",
     )
     def quarantine() -> dg.AssetCheckResult:
         from dagster_tidemark.lakehouse.append import open_lake
@@ -88,7 +88,7 @@ def refused_result(by_reason: Mapping[str, int]) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=not by_reason,
         severity=dg.AssetCheckSeverity.ERROR if LOST in by_reason else dg.AssetCheckSeverity.WARN,
-        description=f"messages turned away: {told}" if told else "no message was turned away",
+        description=f"messages rejected: {told}" if told else "no message was rejected",
         metadata={
             "rows": sum(by_reason.values()),
             **{f"turned away: {reason}": count for reason, count in by_reason.items()},

@@ -36,9 +36,9 @@ def _as_number(value: Any) -> Any:
         ValueError: the value is a boolean, or text such as "1_000" or "nan".
     """
     if isinstance(value, bool):
-        raise ValueError("a boolean is no number")
+        raise ValueError("expected a number")
     if isinstance(value, str) and _is_number(value) and not _NUMBER.fullmatch(value.strip()):
-        raise ValueError("a number as text is written in digits, such as -12.5 or 1e3")
+        raise ValueError("expected a number in digits, such as -12.5 or 1e3")
     return value
 
 
@@ -49,7 +49,7 @@ def _as_time(value: Any) -> Any:
         ValueError: the value is a number, or a number as text.
     """
     if isinstance(value, int | float | Decimal) or (isinstance(value, str) and _is_number(value)):
-        raise ValueError("a time is written as ISO 8601, and not as a number")
+        raise ValueError("expected a time in ISO 8601")
     return value
 
 
@@ -132,7 +132,7 @@ class Decoder:
             text = record.body.decode()
         except UnicodeDecodeError as error:
             shown = base64.b64encode(record.body).decode()
-            return Fault(record, shown[:_LONGEST_SHOWN], "not_utf8", f"the body is no UTF-8: {error}")
+            return Fault(record, shown[:_LONGEST_SHOWN], "not_utf8", f"the body is not UTF-8: {error}")
 
         def fault(reason: str, message: str, raised: str = "") -> Fault:
             return Fault(record, text[:_LONGEST_SHOWN], reason, message, raised)
@@ -142,11 +142,11 @@ class Decoder:
         try:
             found = from_json(text, allow_inf_nan=False)
         except ValueError as error:
-            return fault("malformed", f"the body is no JSON: {error}")
+            return fault("malformed", f"the body is not JSON: {error}")
         if not isinstance(found, dict):
-            return fault("malformed", "the body is no JSON object")
+            return fault("malformed", "the body is not a JSON object")
         if repeated := self._repeated(text):
-            return fault("malformed", f"the body says {', '.join(repeated)} more than once")
+            return fault("malformed", f"the body has {', '.join(repeated)} more than once")
         given = {name: value for name, value in found.items() if value != "" or self._fields.get(name) == "string"}
         try:
             fields = dict(self._model.model_validate(given))
@@ -157,9 +157,9 @@ class Decoder:
                 try:
                     fields[name] = _in_utc(value)
                 except OverflowError:
-                    return fault("bad_type", f"{name}: {value.isoformat()} is no time of the years 1 to 9999 in UTC")
+                    return fault("bad_type", f"{name}: {value.isoformat()} is outside the years 1 to 9999 in UTC")
             elif isinstance(value, str) and not _is_text(value):
-                return fault("not_utf8", f"{name} holds half of a character")
+                return fault("not_utf8", f"{name} contains an unpaired surrogate")
         if broken := self._broken(fields, now):
             return fault(*broken)
         return Row(fields, record)
@@ -191,7 +191,7 @@ class Decoder:
             except Exception as error:
                 if not blames_the_message(error):
                     raise
-                return reason, f"rule {reason} cannot be worked out: {type(error).__name__}: {error}", raised(error)
+                return reason, f"rule {reason} cannot be evaluated: {type(error).__name__}: {error}", raised(error)
             if not kept:
                 return reason, f"it breaks the rule {reason}"
         return None
@@ -285,7 +285,7 @@ def _type(kind: str) -> Any:
 def _first(error: ValidationError) -> tuple[str, str]:
     found = error.errors(include_url=False)[0]
     name = ".".join(map(str, found["loc"][:1]))
-    return "bad_type", f"{name}: {found['msg'].removeprefix('Value error, ')}, not {str(found['input'])[:200]!r}"
+    return "bad_type", f"{name}: {found['msg'].removeprefix('Value error, ')}, found {str(found['input'])[:200]!r}"
 
 
 def _is_text(value: str) -> bool:

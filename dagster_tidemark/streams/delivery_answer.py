@@ -104,9 +104,9 @@ def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) ->
     """Return the answer for a loaded manifest. It follows from the table, so repeated messages get the same answer."""
     by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
     rows = sum(standing.rows.values())
-    said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all of it is loaded."
+    said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all are loaded."
     if standing.replaces:
-        said += f" It took the place of what was loaded of this delivery before (manifest {standing.replaces[:12]})."
+        said += f" They replace the files loaded earlier for this delivery (manifest {standing.replaces[:12]})."
     return Answer(
         manifest.delivery_id,
         Status.LOADED,
@@ -123,8 +123,8 @@ def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) ->
 def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> Answer:
     """Return the answer to a message whose delivery was already loaded for a later message."""
     said = (
-        f"Nothing is changed: a message of this delivery with another manifest ({standing.manifest[:12]}), which was "
-        f"sent later ({standing.posted_at.isoformat()}), is loaded."
+        f"Nothing is changed: a later message of this delivery ({standing.posted_at.isoformat()}), with another "
+        f"manifest ({standing.manifest[:12]}), is loaded."
     )
     return Answer(manifest.delivery_id, Status.SUPERSEDED, said, posted_at, manifest.digest)
 
@@ -138,8 +138,8 @@ def not_as_listed(
     status = Status.REFUSED if checked.is_wrong else Status.INCOMPLETE
     said = f"Nothing is loaded: {_named([(each.listed.path, each.message) for each in faults])}."
     if status is Status.INCOMPLETE:
-        minutes = f"{waited.total_seconds() / 60:g} minutes"
-        said += f" {_counted(len(lacking), 'file')} had {minutes} to come. Send the message again once all are there."
+        late = f"{_counted(len(lacking), 'file')} did not arrive within {waited.total_seconds() / 60:g} minutes"
+        said += f" {late}. Send the message again when all files are uploaded."
     return Answer(
         manifest.delivery_id,
         status,
@@ -205,7 +205,7 @@ def _named(faults: Sequence[tuple[str, str]]) -> str:
 def _stays(standing: Standing | None) -> str:
     if standing is None:
         return ""
-    return f" What was loaded of this delivery before stays (manifest {standing.manifest[:12]})."
+    return f" The files loaded earlier for this delivery stay (manifest {standing.manifest[:12]})."
 
 
 def _beside(unlisted: Collection[str]) -> str:

@@ -56,27 +56,33 @@ class Deliveries:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise StreamRefused(f"deliveries {self.name!r}: its name is a Python name, because a job is called so")
+            raise StreamRefused(
+                f"deliveries {self.name!r}: expected a Python identifier as name, because a job has this name"
+            )
         for queue in (self.queue, self.answers):
             require_queue_name(f"deliveries {self.name}", queue)
         if self.workers < 1 or self.patience < timedelta(0):
-            raise StreamRefused(f"deliveries {self.name}: workers is at least 1, and patience no negative time")
+            raise StreamRefused(f"deliveries {self.name}: expected workers of at least 1, and patience not negative")
         columns = DELIVERY | LINEAGE
         if missing := [c for c, kind in columns.items() if self.table.columns.get(c) != kind]:
             raise StreamRefused(
                 f"deliveries {self.name}: table {self.table.name} lacks {', '.join(missing)} of DELIVERY and LINEAGE"
             )
         if not isinstance(self.table.partitioning, ByKey) or self.table.partition_columns != (_ID,):
-            raise StreamRefused(f"deliveries {self.name}: {self.table.name} has to be partitioned by ByKey({_ID!r})")
+            raise StreamRefused(
+                f"deliveries {self.name}: table {self.table.name} must be partitioned by ByKey({_ID!r})"
+            )
         nullable = [c for c in self.table.row_key if c in self.like.columns and c not in self.like.required]
         if _ID not in self.table.row_key or nullable:
             raise StreamRefused(
-                f"deliveries {self.name}: the row_key of {self.table.name} is {_ID} and columns that the feed requires"
+                f"deliveries {self.name}: row_key of {self.table.name} must be {_ID} and required columns of the feed"
             )
         if ours := [c for c in DELIVERY if c in self.like.columns]:
-            raise StreamRefused(f"deliveries {self.name}: {', '.join(ours)} are no columns of files, but of a delivery")
+            raise StreamRefused(
+                f"deliveries {self.name}: {', '.join(ours)} belong to the delivery; remove them from the feed's columns"
+            )
         if not self.prefix or self.like.adds_columns:
-            raise StreamRefused(f"deliveries {self.name}: it needs a prefix, and a feed that does not add columns")
+            raise StreamRefused(f"deliveries {self.name}: expected a prefix, and a feed without new_columns=add")
         self.feed_of("any")
 
     def feed_of(self, delivery_id: str) -> Feed:

@@ -130,12 +130,12 @@ class Checker:
     def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[Finding, str]:
         """Return the finding and its text for a file that cannot be read as it was listed."""
         if isinstance(error, ObjectUnavailable):
-            return Finding.NOT_GIVEN, f"it is there and not given: {error.reason}"
+            return Finding.NOT_GIVEN, f"it exists but cannot be read: {error.reason}"
         self._changed.add(error.key)
-        return Finding.CHANGING, "it was written again while it was read"
+        return Finding.CHANGING, "it was overwritten while it was read"
 
     def _changed_meanwhile(self, file: SourceFile) -> str:
-        return "; it was written again while it was read" if file.key in self._changed else ""
+        return "; it was overwritten while it was read" if file.key in self._changed else ""
 
     def _looked_at(self, manifest: Manifest, listed: ListedFile, there: Mapping[str, LandedObject]) -> CheckedFile:
         if listed.outside:
@@ -145,11 +145,11 @@ class Checker:
             return CheckedFile(
                 listed,
                 Finding.NO_DATA,
-                f"it is not named like data: begin with neither . nor _, end with one of {endings}",
+                f"expected a file name that does not begin with . or _, and ends with one of {endings}",
             )
         landed = there.get(manifest.key_of(listed))
         if landed is None:
-            return CheckedFile(listed, Finding.MISSING, "it is not there")
+            return CheckedFile(listed, Finding.MISSING, "it is missing")
         file = _source_file(landed, manifest.delivery_id)
         if listed.size is not None and listed.size != landed.size:
             said = f"it has {landed.size} bytes, the manifest says {listed.size}"

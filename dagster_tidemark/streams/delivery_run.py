@@ -102,7 +102,7 @@ class Delivering:
         except Exception as error:
             self._faults, self.hindrance = self._faults + 1, told(error)
             if self._faults == 1:
-                self.log.warning("no messages can be received, tried again: %s", told(error))
+                self.log.warning("no messages can be received; retrying: %s", told(error))
             time.sleep(_growing(self._faults, _WAIT_SECONDS))
         due = self.in_hand.due()
         for held in due:
@@ -120,11 +120,11 @@ class Delivering:
             self._failing[message_id] = f"message {message_id}: {told(error)}"
             held.failures += 1
             held.again_in(_growing(held.failures, LONGEST_BACKOFF))
-            self.log.warning("message %s: tried again in a moment: %s", message_id, told(error))
+            self.log.warning("message %s failed and is retried: %s", message_id, told(error))
         except Exception:
             held.failures += 1
             held.again_in(held.failures)
-            self.log.exception("message %s cannot be seen to", message_id)
+            self.log.exception("message %s cannot be handled", message_id)
             if held.failures >= TRIES_OF_A_BUG:  # its neighbours do not wait for it
                 self._failing.pop(message_id, None)
                 self.counts.failed += 1
@@ -134,7 +134,7 @@ class Delivering:
         try:
             self.in_hand.let_go(held)
         except _WORLD as error:  # the queue delivers it again by itself
-            self.log.warning("message %s could not be given back: %s", held.message.message_id, told(error))
+            self.log.warning("message %s could not be released to the queue: %s", held.message.message_id, told(error))
 
     def _see_to(self, held: Held) -> None:
         reached("stream_received")
@@ -157,7 +157,7 @@ class Delivering:
         pause = _growing(held.looks, _LONGEST_PAUSE)
         held.again_in(min(pause, left) if left > 0 else pause)
         if held.looks == 1:
-            self.log.info("delivery %s: files are missing and waited for", manifest.delivery_id)
+            self.log.info("delivery %s: waiting for missing files", manifest.delivery_id)
 
     def _settle(self, held: Held, answer: Answer, source: str, version: str) -> None:
         """Enter, answer, report and acknowledge. After a kill, steps may be repeated, but none is skipped."""
@@ -181,7 +181,7 @@ class Delivering:
         try:
             self.in_hand.done(held)
         except _WORLD as error:
-            self.log.warning("message %s comes again: %s", held.message.message_id, told(error))
+            self.log.warning("message %s will be delivered again: %s", held.message.message_id, told(error))
         reached("stream_acknowledged")
         self.lag = max(0.0, time.time() - held.message.sent_at)
         self.counts.loaded += answer.status is Status.LOADED

@@ -102,7 +102,9 @@ class Verdicts:
         assert self._table is not None
         now = self._table.look(manifest.delivery_id)
         if now is None or now.manifest != manifest.digest:
-            raise OvertakenDelivery(f"delivery {manifest.delivery_id}: another message of it was loaded right after")
+            raise OvertakenDelivery(
+                f"delivery {manifest.delivery_id}: another message of this delivery was loaded in the meantime"
+            )
         return answers.loaded(manifest, now, checked.unlisted)
 
     def _load(self, spark: SparkSession, of: _Loading) -> Refusal | None:

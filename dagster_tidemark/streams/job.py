@@ -48,13 +48,16 @@ class NoInlet(Terminal):
 def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefinition:
     """Return the job of a stream."""
 
-    @dg.op(name=f"{stream.name}_messages", description=f"Works at the stream {stream.name} until it is relieved.")
+    @dg.op(
+        name=f"{stream.name}_messages",
+        description=f"Receives messages of the stream {stream.name} until another run takes over.",
+    )
     def work(context: dg.OpExecutionContext) -> None:
         run_shift(context, stream, settings)
 
     @dg.job(
         name=stream.job,
-        description=f"Takes messages of {stream.name} as they come, into {stream.table.name}, and does what follows.",
+        description=f"Receives messages of {stream.name}, writes them to {stream.table.name}, and runs the reaction.",
         tags={STREAM: stream.name, TABLES: stream.asset, PRIORITY: str(_FIRST)},
         executor_def=recorded_in_process,
     )
@@ -93,11 +96,11 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
             else:
                 at_work = _shift(context, stream, settings, post.ends, facts)
         except RunEnds as ended:
-            context.log.info(f"ends before it began: {ended}")
+            context.log.info(f"ended before it received messages: {ended}")
             return
         facts.at_work = at_work
         why = at_work.work()
-    context.log.info(f"ends, because {why}: {at_work.counts}")
+    context.log.info(f"ended because {why}: {at_work.counts}")
 
 
 def _facts_of(stream: Stream | Deliveries, settings: Settings) -> Facts:
@@ -134,7 +137,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
     from dagster_tidemark.streams.topic_backlog import Backlog
 
     inlets = inlets_of(stream, settings)
-    context.log.info(f"takes messages from {', '.join(inlet.name for inlet in inlets)}")
+    context.log.info(f"receiving messages from {', '.join(inlet.name for inlet in inlets)}")
     create_missing_or_log(stream, settings)
     topic = stream.topic_in(settings)
     reports = Reports(stream, InstanceLog(context.instance, _state_reader(context.instance, stream, settings)))
@@ -170,7 +173,7 @@ def _delivering(
     from dagster_tidemark.streams.messages_in_hand import InHand
 
     queue, answers = declared.queue, declared.answers
-    context.log.info(f"takes messages from sqs:{queue}, answers to sqs:{answers}")
+    context.log.info(f"receiving messages from sqs:{queue}, sending answers to sqs:{answers}")
     create_missing_or_log(declared, settings)
     s3 = ImpatientS3(endpoint_url=settings.aws_endpoint_url, region_name=settings.aws_region)
     landing = LandingResource(s3=s3, bucket=settings.landing_bucket).open()

@@ -60,7 +60,7 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
             table.refresh()  # loads commit to this table as well
             continue
         return len(new)
-    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+    raise HeadMoved(f"{QUARANTINE.name}: {_TRIES} commits in a row lost to other writers")
 
 
 def counted(lake: Catalog, asset: str) -> dict[str, int]:
@@ -94,7 +94,7 @@ def forget(lake: Catalog, asset: str, partition: str) -> int:
             table.refresh()
             continue
         return there
-    raise HeadMoved(f"{QUARANTINE.name}: others have committed {_TRIES} times in a row")
+    raise HeadMoved(f"{QUARANTINE.name}: {_TRIES} commits in a row lost to other writers")
 
 
 def _of_fault(fault: Fault) -> Mapping[str, Any]:

@@ -103,10 +103,10 @@ class Shift:
         place = replace(self.place, refuse=self._refuse)
         self._reaction: Reaction | None = stream.reaction(place) if stream.reaction else None
         self._lines = [Line(inlet) for inlet in self.inlets]
-        self._reporting = Chore(f"{stream.name}: the report to Dagster", self.log)
-        self._entering = Chore(f"{stream.name}: the quarantine's entries", self.log, is_vital=True)
-        self._following = Chore(f"{stream.name}: the upkeep of what follows from its messages", self.log)
-        self._expiring = Chore(f"{stream.table.name}: the expiry of old snapshots", self.log)
+        self._reporting = Chore(f"{stream.name}: report to Dagster", self.log)
+        self._entering = Chore(f"{stream.name}: writing of quarantine entries", self.log, is_vital=True)
+        self._following = Chore(f"{stream.name}: maintenance of the reaction", self.log)
+        self._expiring = Chore(f"{stream.table.name}: expiry of old snapshots", self.log)
 
     def work(self) -> str:
         """Work until there is a reason to end, and return the reason."""
@@ -303,7 +303,7 @@ class Shift:
         for fault in faults[:_FAULTS_NAMED]:
             self.log.warning("%s, message %s: %s", fault.record.source, fault.record.message_id, fault.message)
         if len(faults) > _FAULTS_NAMED:
-            self.log.warning("%s: and %d more that are no rows", source, len(faults) - _FAULTS_NAMED)
+            self.log.warning("%s: and %d more rejected messages", source, len(faults) - _FAULTS_NAMED)
         for sentence in lost:
             self.log.error("%s", sentence)
         rejected_messages.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
@@ -366,8 +366,8 @@ class Shift:
         for sentence in sorted({*line.hindrances}.difference(before)):
             self.log.error("%s", sentence)
         for sentence in sorted(set(before).difference(line.hindrances)):
-            self.log.info("no more: %s", sentence)
+            self.log.info("resolved: %s", sentence)
 
     def _put_off(self, line: Line, error: Exception) -> None:
         if (seconds := line.failed(error, LONGEST_BACKOFF)) is not None:
-            self.log.warning("%s: tried again in %.0f s: %s", line.inlet.name, seconds, told(error))
+            self.log.warning("%s: retrying in %.0f s: %s", line.inlet.name, seconds, told(error))

@@ -89,7 +89,7 @@ class Post:
         """Return the reason to end, if there is one. The shift's loop calls this at each step."""
         self._passed_at = self.clock()
         if self._passed_at - self._began > _MOST_MINUTES * 60:
-            return f"{_MOST_MINUTES} minutes are over"
+            return f"it has run for {_MOST_MINUTES} minutes"
         if self._passed_at - self._looked_at > _STALE_SECONDS or (not self._worked and self.committed()):
             self._look()
         return self._reason
@@ -121,15 +121,15 @@ class Post:
         if self._began_with is not None and self._began_with.startswith(STOPPING):
             self._began_with = code
         if code != self._began_with:
-            return "other code was loaded"
+            return "new code was loaded"
         beat = Beat.read(saved.get(self._key))
         if beat is not None and beat.run != self.run_id and beat.began > self._began_at:
-            return f"another run has taken its place: {beat.run}"
+            return f"run {beat.run} has replaced it"
         run = self.instance.get_run_by_id(self.run_id)
         if run is None:
             return "its run was deleted"
         if run.is_finished or run.status is DagsterRunStatus.CANCELING:
-            return f"its run was ended from outside: {run.status.value.lower()}"
+            return f"its run was ended by another process: {run.status.value.lower()}"
         return None
 
     def _beat(self) -> None:

@@ -86,7 +86,7 @@ class Facts:
         now, work = self._clock(), self.at_work
         if work is None:
             begins = now - self._began < _BEGINS_WITHIN
-            fault = self.fault or ("" if begins else "what it works with cannot be opened")
+            fault = self.fault or ("" if begins else "its tables and sources cannot be opened")
             return {"looked_at": self._began, "hindrance": fault}
         if work.counts.commits != self._commits:
             self._commits, self._committed_at = work.counts.commits, now
@@ -106,7 +106,7 @@ class Facts:
         try:
             waiting = self._waiting(now, work)
         except Exception as error:
-            said = f"what waits cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            said = f"waiting messages cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return found | {"hindrance": found["hindrance"] or said}
         self._waiting_since = (self._waiting_since or now) if waiting.count else None
         found["backlog"] = waiting.count

@@ -77,7 +77,7 @@ class Chore:
         if said != self._said or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
             self._said, self._said_at = said, time.monotonic()
             level = logging.WARNING if isinstance(error, OF_THE_WORLD) else logging.ERROR
-            self.log.log(level, "%s failed and is tried again: %s", self.name, said, exc_info=level == logging.ERROR)
+            self.log.log(level, "%s failed and is retried: %s", self.name, said, exc_info=level == logging.ERROR)
 
 
 def patiently(
@@ -113,10 +113,10 @@ def patiently(
             note(f"{name}: {told(error)}")
             if told(error) != said:
                 said = told(error)
-                log.warning("%s is tried again in a moment: %s", name, said)
+                log.warning("%s failed and is retried: %s", name, said)
             rest(min(2.0 ** min(failures, 10) / 2, LONGEST_BACKOFF), ends)
             if (why := ends()) is not None:
-                raise RunEnds(f"{name}: {why}, while it was held up: {said}") from error
+                raise RunEnds(f"{name}: {why}, while it waited: {said}") from error
 
 
 def rest(seconds: float, ends: Callable[[], str | None]) -> None:

@@ -156,37 +156,43 @@ class Stream:
         object.__setattr__(self, "fields", own)
         object.__setattr__(self, "partition_column", next(iter(self.table.partition_columns), None))
         if not self.name.isidentifier():
-            raise StreamRefused(f"stream {self.name!r}: its name is a Python name, because a job is called so")
+            raise StreamRefused(
+                f"stream {self.name!r}: expected a Python identifier as name, because a job has this name"
+            )
         if self.queue is None and self.topic is None:
-            raise StreamRefused(f"stream {self.name}: name the queue or the topic that it comes from")
+            raise StreamRefused(f"stream {self.name}: no source; set queue= or topic=")
         require_queue_name(f"stream {self.name}", self.queue)
         if self.topic is not None and not _TOPIC.fullmatch(self.topic):
             raise StreamRefused(
-                f"stream {self.name}: topic={self.topic!r}: a topic's name has 1 to 249 of a-z, A-Z, 0-9, ., _ and -"
+                f"stream {self.name}: topic={self.topic!r}: expected 1 to 249 of a-z, A-Z, 0-9, ., _ and -"
             )
         if self.workers < 1:
-            raise StreamRefused(f"stream {self.name}: workers is at least 1")
+            raise StreamRefused(f"stream {self.name}: expected workers of at least 1, found {self.workers}")
         if missing := [c for c, kind in MESSAGE.items() if self.table.columns.get(c) != kind]:
             raise StreamRefused(f"stream {self.name}: table {self.table.name} lacks {', '.join(missing)} of MESSAGE")
         if self.table.partitioned_by is not None:
             self._require_time()
         if odd := [f"{c} ({kind})" for c, kind in self.fields.items() if not _KINDS.fullmatch(kind)]:
-            raise StreamRefused(f"stream {self.name}: fields of this type cannot be read from JSON: {', '.join(odd)}")
+            raise StreamRefused(
+                f"stream {self.name}: these fields have types that cannot be read from JSON: {', '.join(odd)}"
+            )
         if unknown := [c for c in self.required if c not in self.fields]:
-            raise StreamRefused(f"stream {self.name}: required {', '.join(unknown)} are no fields of {self.table.name}")
+            raise StreamRefused(
+                f"stream {self.name}: required has {', '.join(unknown)}, which {self.table.name} has no columns for"
+            )
 
     def _require_time(self) -> None:
         by = self.table.partitioning
         if not isinstance(by, ByTime) or by.format is not None or by.timezone != "UTC":
             raise StreamRefused(
-                f"stream {self.name}: its table is cut by hours or days (UTC), by a column of that name, or not at all"
+                f"stream {self.name}: expected a table partitioned by hours or days in UTC, or not partitioned"
             )
         if self.table.columns.get(self.time or "") not in ("timestamp", "date"):
             raise StreamRefused(
-                f"stream {self.name}: its table is cut by {by.column}; say with time= which timestamp field that is of"
+                f"stream {self.name}: its table is partitioned by {by.column}; set time= to the field it follows from"
             )
         if self.time not in self.required:
-            raise StreamRefused(f"stream {self.name}: {self.time} says the partition, so it has to be required")
+            raise StreamRefused(f"stream {self.name}: {self.time} determines the partition; add it to required")
 
     def topic_in(self, settings: Settings) -> str | None:
         """Return the name of its topic; None if it has none, or the deployment has no Kafka."""
@@ -235,7 +241,7 @@ def require_queue_name(what: str, queue: str | None) -> None:
         StreamRefused: the name is invalid. The message names the declaration and the queue.
     """
     if queue is not None and not (isinstance(queue, str) and _QUEUE.fullmatch(queue)):
-        raise StreamRefused(f"{what}: queue={queue!r}: a queue's name has 1 to 80 of a-z, A-Z, 0-9, _ and -")
+        raise StreamRefused(f"{what}: queue={queue!r}: expected 1 to 80 of a-z, A-Z, 0-9, _ and -")
 
 
 class StreamRefused(Terminal):

@@ -185,7 +185,7 @@ class KeptMessages:
         for _ in range(_TRIES):
             now = {name: self.positions.of(name) for name in reached}
             if now not in (dict(resumed), dict(reached)):
-                raise Overtaken(f"{self.table.table.name}: another run has read on meanwhile")
+                raise Overtaken(f"{self.table.table.name}: another run has read the source further in the meantime")
             if reached and now == reached:
                 return 0  # this run or another one has committed these rows
             # Offsets are exact: no record after the position is in the table.
@@ -202,7 +202,7 @@ class KeptMessages:
                 self._ids.add(made)
             self._seen = self.table.head
             return len(new)
-        raise HeadMoved(f"{self.table.table.name}: others have committed {_TRIES} times in a row")
+        raise HeadMoved(f"{self.table.table.name}: {_TRIES} commits in a row lost to other writers")
 
     def _new(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         ids = {row["message_id"]: row["sent_at"] for row in rows}

@@ -72,7 +72,7 @@ class Backlog:
         from dagster_tidemark.lakehouse.topic_range import RangeGone
         from dagster_tidemark.streams.topic_backlog_step import read_step
 
-        self.log.info("kafka:%s: %d offsets behind, which Spark reads", self.topic, read.size)
+        self.log.info("kafka:%s: %d offsets behind; Spark reads them", self.topic, read.size)
         try:
             self._spark = self._spark or new_session(settings)
             return read_step(self._spark, self.place, read.first(min(self._size, self.at_once)), table)
@@ -82,7 +82,7 @@ class Backlog:
             # The stream continues without Spark, slower.
             said = str(error).strip().partition("\n")[0]
             self.log.warning(
-                "kafka:%s: the backlog is read in small batches, because Spark cannot: %s", self.topic, said
+                "kafka:%s: reading the backlog in small batches, because Spark failed: %s", self.topic, said
             )
             self._not_before = time.monotonic() + _SECONDS_WITHOUT_SPARK
             self.close()

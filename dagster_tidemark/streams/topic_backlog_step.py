@@ -75,7 +75,7 @@ class Step:
             branches.append(rows, table, branch, self.read.reached)
             reached("stream_branched")
             if not is_still_of(self._place.settings.kafka_options(), self.read):
-                raise RangeGone(f"kafka:{self.read.topic} was created anew while it was read")
+                raise RangeGone(f"kafka:{self.read.topic} was created again while it was read")
             branches.fast_forward(spark, table, branch)
             branches.drop(spark, table, branch)
 

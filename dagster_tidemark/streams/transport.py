@@ -34,7 +34,7 @@ def declared_queue(name: str, settings: Settings) -> SqsQueue:
     except ClientError as error:
         if not (settings.own_cloud and is_missing_queue(error)):
             raise
-    _log.info("sqs:%s is missing: the local cloud makes it", name)
+    _log.info("sqs:%s is missing: creating it in the local cloud", name)
     create_queue(name, **options)
     return open_queue(name, **options)
 
@@ -80,7 +80,7 @@ def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> No
     try:
         create_missing([stream], settings)
     except (BotoCoreError, ClientError, TidemarkError, ModuleNotFoundError) as error:
-        _log.debug("%s: queues or topics are not made: %s", stream.name, error)
+        _log.debug("%s: queues or topics could not be created: %s", stream.name, error)
 
 
 def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
@@ -91,17 +91,17 @@ def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
     """
     seen: dict[tuple[str, str], Stream | Deliveries] = {}
     for stream in streams:
-        taken = [("name", stream.name, "give one another name"), ("table", stream.table.name, _TABLE)]
+        taken = [("name", stream.name, "rename one"), ("table", stream.table.name, _TABLE)]
         if stream.queue is not None:
             taken.append(("queue", stream.queue, _QUEUE))
         if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
             # A table of alerts can record the last evaluated snapshot of only one stream's table.
-            taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each"))
+            taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each stream"))
         for what, value, remedy in taken:
             other = seen.setdefault((what, value), stream)
             if other is not stream:
                 raise StreamRefused(f"streams {other.name} and {stream.name} have the same {what}, {value}: {remedy}")
 
 
-_TABLE = "declare a table of its own for each, or one stream with both a queue and a topic"
-_QUEUE = "each would get a part of its messages. Give each a queue of its own"
+_TABLE = "declare a table for each stream, or one stream with both a queue and a topic"
+_QUEUE = "each would receive only a part of the messages; declare a queue for each"

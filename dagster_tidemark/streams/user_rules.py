@@ -75,8 +75,8 @@ class RaisingRules:
         since |= set(ids) - judged
         if len(since) > FEW:
             raise RuleFails(
-                f"stream {self.stream}: the rule {rule} raises on every message: {error}. None is put into the "
-                "quarantine for it. Correct the rule and reload the code location"
+                f"stream {self.stream}: the rule {rule} raises on every message: {error}. No message is rejected "
+                "for it; correct the rule and reload the code location"
             )
 
 

@@ -14,8 +14,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def feed(
-    rate: Annotated[float, typer.Option(help="Files a minute, once the hours are written.")] = 6.0,
-    once: Annotated[bool, typer.Option(help="Write the hours, also those to come, no damaged file, and end.")] = False,
+    rate: Annotated[float, typer.Option(help="Files per minute, after the hours are written.")] = 6.0,
+    once: Annotated[bool, typer.Option(help="Write all files of the hours, none damaged, and exit.")] = False,
     start: Annotated[
         datetime | None,
         typer.Option(
@@ -24,13 +24,15 @@ def feed(
             show_default=False,
         ),
     ] = None,
-    hours: Annotated[int, typer.Option(help="How many hours to write.")] = DEFAULT_HOURS,
+    hours: Annotated[int, typer.Option(help="Number of hours to write.")] = DEFAULT_HOURS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
-    readings: Annotated[bool, typer.Option("--readings/--no-readings", help="Let fridges talk.")] = True,
-    requests: Annotated[bool, typer.Option("--requests/--no-requests", help="Ask for scores.")] = True,
-    deliveries: Annotated[bool, typer.Option("--deliveries/--no-deliveries", help="Let a partner deliver.")] = True,
+    readings: Annotated[bool, typer.Option("--readings/--no-readings", help="Send readings of fridges.")] = True,
+    requests: Annotated[bool, typer.Option("--requests/--no-requests", help="Send requests for scores.")] = True,
+    deliveries: Annotated[
+        bool, typer.Option("--deliveries/--no-deliveries", help="Send deliveries of a partner.")
+    ] = True,
 ) -> None:
-    """Write the sample grocer's files to the landing bucket, send its messages, and go on."""
+    """Write the sample grocer's files to the landing bucket and send its messages, until stopped."""
     settings = load_settings()
     try:
         post = Post(settings, seed, readings=readings, requests=requests, deliveries=deliveries)

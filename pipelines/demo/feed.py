@@ -47,7 +47,7 @@ class LandingUnreachable(Exception):
     def __init__(self, bucket: str, endpoint: str | None, reason: object) -> None:
         super().__init__(
             f"cannot write to bucket {bucket!r} at {endpoint or 'AWS'} ({reason}); "
-            "does it run? See AWS_ENDPOINT_URL and TIDEMARK_LANDING_BUCKET"
+            "is it running? See AWS_ENDPOINT_URL and TIDEMARK_LANDING_BUCKET"
         )
 
 
@@ -91,9 +91,9 @@ def run_feed(
         LandingUnreachable: with `once` only; otherwise the error is reported and the write is retried.
     """
     if not 0 < rate <= MAX_RATE:
-        raise ValueError(f"rate is {rate}: give more than 0 and at most {MAX_RATE:g} files per minute")
+        raise ValueError(f"rate: expected more than 0 and at most {MAX_RATE:g} files per minute, found {rate}")
     if hours < 1:
-        raise ValueError(f"hours is {hours}: give at least 1")
+        raise ValueError(f"hours: expected at least 1, found {hours}")
     report, clock = report or partial(print, flush=True), clock or partial(datetime.now, UTC)
     landing, now = Landing.connect(settings), clock()
     first = _as_utc(start) if start else _default_start(settings, now, hours)
@@ -225,14 +225,14 @@ def _send(post: Post, report: Report, now: datetime) -> None:
     try:
         sent = post.send_due(now)
     except (BotoCoreError, ClientError) as error:
-        report(f"feed: messages wait, the queues do not answer: {error}")
+        report(f"feed: messages wait, because the queues do not answer: {error}")
         return
     if sent > _WORTH_TELLING:
         report(f"feed: {sent} messages sent")
 
 
 def _summary(written: Written) -> str:
-    return f"feed: {written.put} files written, {written.present} were there already"
+    return f"feed: {written.put} files written, {written.present} already present"
 
 
 def _default_start(settings: Settings, now: datetime, hours: int) -> datetime:

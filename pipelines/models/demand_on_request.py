@@ -73,7 +73,7 @@ def why_not(request: Mapping[str, Any], known: Collection[date]) -> str:
     if not known:
         return "no demand is known yet"
     if when.toordinal() > max(known).toordinal() + DAYS_AHEAD:
-        return f"{when} is too far: demand is known up to {max(known)}, and told for {DAYS_AHEAD} days from then on"
+        return f"{when} is too late: demand is known up to {max(known)}, and predicted for the {DAYS_AHEAD} days after"
     if when <= min(known):
         return f"{when} is too early: demand is known from {min(known)} on"
     return f"product {product} is unknown in store {store}: it was not sold there in the weeks before {when}"

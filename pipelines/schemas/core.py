@@ -34,15 +34,15 @@ ORDERS = Table(
     comment="An order line",
     column_comments={
         "order_id": "The order",
-        "line_number": "Which line of the order",
-        "customer_id": "Who bought; see core/customers",
-        "product_id": "What was bought; see core/prices",
-        "store_id": "Where it was sold",
+        "line_number": "Number of the line in the order",
+        "customer_id": "The customer; see core/customers",
+        "product_id": "The product; see core/prices",
+        "store_id": "The store",
         "quantity": "Units; negative for a return",
         "unit_price_usd": "Price of a unit before the discount, USD",
-        "discount": "Share of the price that was given away, 0 to 1",
+        "discount": "Discount as a share of the price, 0 to 1",
         "ordered_at": "When it was ordered, UTC",
-        "hour": "The hour it was ordered in, UTC: the partition",
+        "hour": "The hour of the order, UTC: the partition",
         "revenue_usd": "quantity x unit_price_usd x (1 - discount), rounded half up, USD",
     },
 )
@@ -65,9 +65,9 @@ CUSTOMERS = Table(
         "customer_id": "The customer",
         "name": "As written on the account",
         "email": "As written on the account",
-        "segment": "The group that marketing puts the customer into",
-        "nation": "Where the customer lives",
-        "signed_up_at": "When the account was made, UTC",
+        "segment": "The marketing segment of the customer",
+        "nation": "The country of the customer",
+        "signed_up_at": "When the account was created, UTC",
     },
 )
 
@@ -78,9 +78,9 @@ PRICES = Table(
     row_key=("day", "product_id"),
     comment="A product's purchase cost on a day",
     column_comments={
-        "day": "The day that the price is of: the partition",
+        "day": "The day of the price: the partition",
         "product_id": "The product",
-        "cost_usd": "What a unit costs the shop, USD",
+        "cost_usd": "Purchase cost of a unit, USD",
     },
 )
 
@@ -99,12 +99,12 @@ READINGS = Table(
     row_key=("hour", "device_id", "read_at"),
     comment="A reading of a cold-chain sensor",
     column_comments={
-        "hour": "The hour it was read in, UTC: the partition",
+        "hour": "The hour of the reading, UTC: the partition",
         "device_id": "The sensor",
-        "store_id": "The store that the sensor was in",
-        "read_at": "When it was read, by the sensor's clock, UTC",
+        "store_id": "The store of the sensor",
+        "read_at": "Time of the reading by the sensor's clock, UTC",
         "temperature_c": "Degrees Celsius",
-        "door_open": "Whether the door stood open; null where the sensor does not say",
-        "sent_at": "When the broker took the message that says so, UTC: of several about one reading the last",
+        "door_open": "True if the door was open; null if the sensor does not report it",
+        "sent_at": "When the broker received the message, UTC; the last message if the reading is repeated",
     },
 )

@@ -18,8 +18,8 @@ SALES_HOURLY = Table(
     column_comments={
         "hour": "The hour, UTC: the partition",
         "store_id": "The store",
-        "orders": "Different orders with a line in it",
-        "lines": "Order lines",
+        "orders": "Number of orders with a line in the hour",
+        "lines": "Number of order lines",
         "quantity": "Units sold",
         "revenue_usd": "Revenue after discounts, USD",
     },
@@ -55,9 +55,9 @@ ORDER_STATS = Table(
     column_comments={
         "day": "The day, UTC: the partition",
         "segment": "The customers' segment",
-        "orders": "Different orders",
-        "lines": "Order lines",
-        "buyers": "Different customers who bought",
+        "orders": "Number of orders",
+        "lines": "Number of order lines",
+        "buyers": "Number of customers who bought",
         "revenue_usd": "Revenue after discounts, USD",
     },
 )
@@ -78,7 +78,7 @@ MARGIN_HOURLY = Table(
         "hour": "The hour, UTC: the partition",
         "product_id": "The product",
         "revenue_usd": "Revenue after discounts, USD",
-        "cost_usd": "What the units sold cost the shop, USD",
+        "cost_usd": "Purchase cost of the units sold, USD",
         "margin_usd": "Revenue less cost, USD",
     },
 )
@@ -97,7 +97,7 @@ EXECUTIVE_ROLLUP = Table(
     comment="A day",
     column_comments={
         "day": "The day, UTC: the partition",
-        "orders": "Different orders",
+        "orders": "Number of orders",
         "revenue_usd": "Revenue after discounts, USD",
         "margin_usd": "Revenue less cost, USD",
         "top_store_id": "The store with the highest revenue",
@@ -120,9 +120,9 @@ WEEKLY_REVIEW = Table(
     column_comments={
         "week": "The Monday it begins on: the partition",
         "store_id": "The store",
-        "orders": "Different orders",
+        "orders": "Number of orders",
         "revenue_usd": "Revenue after discounts, USD",
-        "revenue_change": "Change of revenue to the week before, as a share of that",
+        "revenue_change": "Change from the week before, as a share of its revenue",
     },
 )
 
@@ -135,8 +135,8 @@ OFFER_REACH = Table(
     column_comments={
         "day": "The day, UTC: the partition",
         "segment": "The customers' segment",
-        "customers": "Customers of the segment",
-        "products": "Products with a price that day",
+        "customers": "Number of customers in the segment",
+        "products": "Number of products with a price that day",
     },
 )
 
@@ -155,8 +155,8 @@ HOT_SPOTS = Table(
     column_comments={
         "hour": "The hour, UTC: the partition",
         "device_id": "The sensor",
-        "store_id": "The store that the sensor was in last, of the readings that hold in the hour",
-        "seconds_above_limit": "How much of the hour was above 8.0 degrees Celsius, as far as readings say",
-        "max_temperature_c": "The highest reading that holds in the hour, degrees Celsius",
+        "store_id": "The store of the last reading that is valid in the hour",
+        "seconds_above_limit": "Seconds of the hour above 8.0 degrees Celsius, as far as readings cover it",
+        "max_temperature_c": "The highest reading that is valid in the hour, degrees Celsius",
     },
 )

@@ -17,12 +17,12 @@ READINGS = Table(
     row_key=("message_id",),
     comment="A message of a cold-chain sensor",
     column_comments={
-        "hour": "The hour it was read in, UTC: the partition",
+        "hour": "The hour of the reading, UTC: the partition",
         "device_id": "The sensor",
-        "store_id": "The store that the sensor was in",
-        "read_at": "When it was read, by the sensor's clock, UTC",
+        "store_id": "The store of the sensor",
+        "read_at": "Time of the reading by the sensor's clock, UTC",
         "temperature_c": "Degrees Celsius",
-        "door_open": "Whether the door stood open; null where the sensor does not say",
+        "door_open": "True if the door was open; null if the sensor does not report it",
     },
 )
 
@@ -30,11 +30,11 @@ SCORING_REQUESTS = Table(
     name="raw.scoring_requests",
     columns={"request_id": "string", "store_id": "bigint", "product_id": "bigint", "date": "date"} | MESSAGE,
     row_key=("message_id",),
-    comment="A message that asks for a score",
+    comment="A request for a score",
     column_comments={
-        "request_id": "The request, as its sender names it: the reply says it again",
+        "request_id": "Id of the request, set by its sender; the reply repeats it",
         "store_id": "The store",
         "product_id": "The product",
-        "date": "The day whose demand is asked for",
+        "date": "The day of the requested demand",
     },
 )

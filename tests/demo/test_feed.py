@@ -58,7 +58,7 @@ def test_once_writes_the_hours_and_ends(settings: Settings) -> None:
         "2026-11-20-01:00",
     }
     assert {"customers/latest.csv", "prices/dt=2026-11-20/prices.csv"} <= written.keys()
-    assert lines == [f"feed: {len(written)} files written, 0 were there already"]
+    assert lines == [f"feed: {len(written)} files written, 0 already present"]
 
 
 def test_a_restart_writes_nothing_again(settings: Settings) -> None:
@@ -69,7 +69,7 @@ def test_a_restart_writes_nothing_again(settings: Settings) -> None:
     run_feed(settings, start=START, hours=3, once=True, seed=7, report=lines.append)
     assert objects(settings) == before
     assert count_versions(settings) == len(before)
-    assert lines == [f"feed: 0 files written, {len(before)} were there already"]
+    assert lines == [f"feed: 0 files written, {len(before)} already present"]
 
 
 def test_a_changed_object_is_put_right(settings: Settings) -> None:
@@ -146,7 +146,7 @@ def test_a_signal_ends_it_and_the_previous_handler_comes_back(settings: Settings
 
 @pytest.mark.parametrize("wrong", [{"rate": 0}, {"rate": 1000}, {"hours": 0}])
 def test_a_wrong_number_is_refused_in_words(settings: Settings, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="give"):
+    with pytest.raises(ValueError, match="expected"):
         run_feed(settings, once=True, seed=7, **wrong)
 
 

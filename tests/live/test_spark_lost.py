@@ -25,7 +25,7 @@ def test_killed_while_nobody_uses_it(loaded: Loaded, judge: Judge, note: Callabl
     back(platform, dead)
     platform.ui.succeeded(platform.ui.materialize("marts/sales_hourly", hour))
     judge()
-    assert "Spark Connect server was started again" in platform.said()
+    assert "Spark Connect server was restarted" in platform.said()
 
 
 @pytest.mark.proof  # two minutes; the server comes back cold

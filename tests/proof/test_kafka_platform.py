@@ -58,7 +58,7 @@ def test_the_platform_has_a_broker_that_comes_back(tmp_path: Path, jars: Path, r
             resume = batch.reached[inlet.property_name()]
         assert sorted(bodies) == [b"after", b"before"]
         inlet.close()
-        assert "Kafka broker was started again" in platform.said()
+        assert "Kafka broker was restarted" in platform.said()
 
         stopped = platform.stop(signal.SIGINT)
         report("kafka_platform", {"seconds": {"start": started, "broker back": back, "stop": stopped.seconds}})

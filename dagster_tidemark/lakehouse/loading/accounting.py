@@ -38,7 +38,7 @@ class Account:
 
     def __str__(self) -> str:
         return (
-            f"{self.landed} rows landed, {self.in_table} are in the table, {self.rejected} were turned away, "
+            f"{self.landed} rows landed, {self.in_table} are in the table, {self.rejected} were rejected, "
             f"{self.superseded} superseded: {self.unaccounted} are unaccounted for"
         )
 

@@ -108,7 +108,7 @@ def load_all_or_none(
         if reading.faults or bad:
             return Refusal(reading.faults, bad, _first_of(judged.rejected, load, tally))
         if not sum(of.rows for of in tally.values()):
-            return Refusal([FileFault(file, EMPTY, "no file has a row") for file in files])
+            return Refusal([FileFault(file, EMPTY, "the files have no rows") for file in files])
         rows = load.transform(judged.good)
         if has_duplicate_keys(rows, load.table) and (doubled := _doubled(rows, load)).bad_rows:
             return doubled
@@ -140,7 +140,7 @@ def _doubled(rows: DataFrame, load: Load) -> Refusal:
             of["_first"],
             None,
             DUPLICATE_KEY,
-            f"{', '.join(f'{c} {of[c]}' for c in key)} stands there {of['_times']} times",
+            f"{', '.join(f'{c} {of[c]}' for c in key)} occurs {of['_times']} times",
         )
         for of in said
     ]

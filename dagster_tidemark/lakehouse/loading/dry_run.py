@@ -111,7 +111,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     load, tally = wider.load, judged.tally
     try:
         if is_emptied(load, found, tally):
-            reading = reading.without_rows("the rows of the last version stay")
+            reading = reading.without_rows("the table keeps the rows of the last version")
             tally = {}
         rows, rejected = Counter[Partition](), Counter[Partition]()
         for file in reading.files:

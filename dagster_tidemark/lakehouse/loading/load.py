@@ -154,29 +154,29 @@ def run_load(
                 accounts=list(accounts.values()),
             )
         except write.CommitConflict as overtaken:
-            logger.warning("begins again: %s", str(overtaken).splitlines()[0])
+            logger.warning("restarting the load: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
             if error.key in changed:  # a file that changes all the time would delay all others
-                left_out[error.key] = "it is written again while it is read"
+                left_out[error.key] = "it is overwritten while it is read"
                 attempts -= 1
             changed[error.key] = error
-            logger.info("lists again: %s", error)
+            logger.info("listing the files again: %s", error)
             continue
         except NotScanned as error:
             left_out |= {file.key: why for file, why in error.files.items()}
             attempts -= 1
-            logger.warning("begins again without files: %s", error)
+            logger.warning("restarting the load without some files: %s", error)
             continue
         except PySparkException:
             if wide is None or not new_columns.is_behind(spark, wide):
                 raise
-            logger.info("%s: another run has added a column meanwhile, looking again", load.table.name)
+            logger.info("%s: another run has added a column; restarting the load", load.table.name)
             continue
         if parent == found.snapshot_id:
             return done
         # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
-        logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
+        logger.info("%s: another run has committed; restarting the load", load.table.name)
     raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
 
 
@@ -237,7 +237,7 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
     try:
         check_scanned(landing, reading.inspected.large)
         if is_emptied(load, found, tally):
-            reading = reading.without_rows("the rows of the last version stay")
+            reading = reading.without_rows("the table keeps the rows of the last version")
             rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
             kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)

@@ -148,7 +148,7 @@ def _alarm(
 
 def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
     """Return the files of a partition's listing, including misplaced ones."""
-    why = "no file of this feed: it lies too deep, or has another ending than its files"
+    why = "not a file of this feed: it is in a subfolder, or has a different ending"
     misplaced = (replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=why) for o in listing.misplaced)
     return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
 

@@ -89,13 +89,13 @@ def widened(
     new, refused = addable(names, taken, len(load.table.columns) + len(there))
     if new:
         made = {c.lower() for c in _transformed(spark, load).columns}
-        refused |= {c: "the transform makes a column of this name" for c in new if c.lower() in made}
+        refused |= {c: "the transform creates a column of this name" for c in new if c.lower() in made}
     dropped = _dropped(spark, load, [*there, *(c for c in new if c not in refused)])
     new = [c for c in new if c not in refused and c not in dropped]
     if new and load.table.branch:
         raise SchemaDiffers(
-            f"files of {load.feed.name} have the new columns {', '.join(new)}, which {load.table.name} gets "
-            "with its next load, and no preview may add: preview again after that load"
+            f"files of {load.feed.name} have the new columns {', '.join(new)}, which a "
+            f"preview cannot add: preview again after the next load of {load.table.name}"
         )
     if new and may_alter:
         catalog.add_texts(spark, load.table, new, f"{NOT_DECLARED}as the files of {load.feed.name} have it")
@@ -104,7 +104,7 @@ def widened(
     additions = Additions(
         has,
         [c for c in has if c not in before and c in in_files],
-        refused | dict.fromkeys(twice, "it stands twice in a header"),
+        refused | dict.fromkeys(twice, "it occurs twice in a header"),
         {c: why for c, why in dropped.items() if c in in_files},
     )
     not_taken = {c: files for c, files in in_files.items() if c not in read} | twice
@@ -123,11 +123,11 @@ def addable(names: Iterable[str], taken: Iterable[str], columns: int) -> tuple[l
     refused: dict[str, str] = {}
     for name in names:
         if not catalog.PLAIN_NAME.fullmatch(name):
-            refused[name] = "a name is a letter and then letters, digits or _"
+            refused[name] = "expected a letter, then letters, digits or _"
         elif name.lower() in spoken_for:
-            refused[name] = f"there is a column {spoken_for[name.lower()]}"
+            refused[name] = f"the column {spoken_for[name.lower()]} exists"
         elif columns + len(new) >= MOST:
-            refused[name] = f"a table gets no more than {MOST} columns"
+            refused[name] = f"a table gets at most {MOST} columns"
         else:
             new.append(name)
             spoken_for[name.lower()] = name
@@ -186,4 +186,6 @@ def _dropped(spark: SparkSession, load: Load, columns: Sequence[str]) -> dict[st
             return _dropped(spark, load, columns[:half]) | _dropped(spark, load, columns[half:])
         _ = _transformed(spark, load).columns  # raises if the transform fails without the column too
         return {columns[0]: f"fails with it: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"}
-    return {c: "drops it" if c not in kinds else f"makes it {kinds[c]}" for c in columns if kinds.get(c) != "string"}
+    return {
+        c: "drops it" if c not in kinds else f"returns it as {kinds[c]}" for c in columns if kinds.get(c) != "string"
+    }

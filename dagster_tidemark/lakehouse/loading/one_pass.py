@@ -114,13 +114,13 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
             is_done = written is not None
         except PySparkException as failure:
             if DataFileNotWritten.__name__ in str(failure):
-                logger.warning("%s: Spark's own writer takes over: %s", load.table.name, failure)
+                logger.warning("%s: falling back to Spark's own writer: %s", load.table.name, failure)
                 return None
             if ended := reading.ending_workers(failure):
                 raise NotScanned(ended) from failure
             raise
         except _Unfit as why:
-            logger.info("%s: this load caches its rows: %s", load.table.name, why)
+            logger.info("%s: this load caches its rows, because %s", load.table.name, why)
             return None
         finally:
             if not is_done:
@@ -178,9 +178,9 @@ class _Attempt:
         rows = new_columns.transformed(self.load, good)
         kinds = dict(rows.dtypes)
         if FILE not in kinds:
-            raise _Unfit("the transform drops columns that it is given")
+            raise _Unfit("the transform drops the columns of the load")
         if other := [c for c, kind in table.columns.items() if kinds.get(c) != kind.replace(" ", "")]:
-            raise _Unfit(f"the transform gives {other[0]} as {kinds.get(other[0])}")
+            raise _Unfit(f"the transform returns {other[0]} as {kinds.get(other[0])}")
         rows = rows.select(
             FILE,
             *(quoted(c) for c in table.columns if c not in LINEAGE),
@@ -188,7 +188,7 @@ class _Attempt:
             F.expr(hash_of_row(table, table.columns)).alias(CONTENT),
         )
         if not is_grouped_by_task(rows):
-            raise _Unfit("the transform brings rows of several tasks together")
+            raise _Unfit("the transform moves rows between tasks")
         return rows
 
     def _task(self) -> DataFileTask:
@@ -237,7 +237,7 @@ class _Attempt:
             groups = rejected_rows.counted(rejected)
             there = {(group["_file"], group["_block"]) for group in groups}
             if sum(group["rows"] for group in groups) != count or there != chunks.keys():
-                raise _Unfit("its rules do not say the same of a row each time")
+                raise _Unfit("its rules are not deterministic")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
         except BaseException:
@@ -272,7 +272,7 @@ def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list
         rows = reports.where("report IS NOT NULL").collect()
         done = [report_of(row.report) for row in rows]
         if any(report.has_rivals for report in done) or (is_kept and _has_rivals(reports)):
-            raise _Unfit("rows of one key have to be ranked")
+            raise _Unfit("rows of one key must be ranked")
     finally:
         if is_kept:
             reports.unpersist()

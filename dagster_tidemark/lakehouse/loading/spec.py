@@ -71,31 +71,31 @@ def require_loadable(feed: Feed, table: Table) -> None:
     if not key:
         raise ValueError(
             f"feed {feed.name}: {table.name} has no row_key, so all rows would count as one; name the columns that "
-            "identify a row, or 'source_file' and 'source_row' where no columns do"
+            "identify a row, or 'source_file' and 'source_row' if no columns do"
         )
     for column in table.partition_columns:
         if own := [c for c in feed.columns if c.lower() == column.lower()]:
             raise ValueError(
-                f"feed {feed.name}: {own[0]!r} is a column of its files, and what {table.name} is partitioned "
-                f"by: the partition comes from a file's place, so give the partition another name (file_{column})"
+                f"feed {feed.name}: {own[0]!r} is a column of its files and the partition column of {table.name}: "
+                f"the partition comes from a file's path, so rename the partition column (file_{column})"
             )
     if nullable := [c for c in key if c in feed.columns and c not in feed.required]:
         names = ", ".join(map(repr, nullable))
         raise ValueError(
-            f"feed {feed.name}: {names} identify a row of {table.name}, so they have to be `required`: add them to "
+            f"feed {feed.name}: {names} identify a row of {table.name}, so they must be `required`: add them to "
             "required, or take them out of row_key"
         )
     if inexact := [c for c in key if table.columns[c] in ("double", "float")]:
         raise ValueError(
-            f"feed {feed.name}, table {table.name}: {inexact} identify a row and are no exact "
-            "numbers: NaN and -0.0 are equal here and not there; declare a decimal, an integer or a string"
+            f"feed {feed.name}, table {table.name}: {inexact} identify a row, but Spark and "
+            "Iceberg compare NaN and -0.0 of this type differently; declare a decimal, an integer or a string"
         )
     require_cut_alike(feed, table)
     for column in table.partition_columns:
         if column not in key:
             raise ValueError(
-                f"feed {feed.name}, table {table.name}: a row is looked for in its own partition only, so {column!r} "
-                f"has to be in row_key beside {list(key)}"
+                f"feed {feed.name}, table {table.name}: rows are matched within a partition only, so {column!r} "
+                f"must be in row_key with {list(key)}"
             )
 
 
@@ -115,7 +115,9 @@ def require_cut_alike(feed: Feed, table: Table) -> None:
     else:
         is_alike, needs = by is None, "nothing"
     if not is_alike:
-        raise ValueError(f"feed {feed.name} is cut by {feed.layout.by}: {table.name} has to be partitioned by {needs}")
+        raise ValueError(
+            f"feed {feed.name} has partitions by {feed.layout.by}: {table.name} must be partitioned by {needs}"
+        )
 
 
 def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> bool:

@@ -214,7 +214,11 @@ def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
     return [
         when(F.col("_why").isNotNull(), "malformed", F.col("_why")),
         *(
-            when(_is_filled(texts[c]) & F.col(c).isNull(), "bad_type", F.concat(F.lit(f"{c} is no {kind}: "), texts[c]))
+            when(
+                _is_filled(texts[c]) & F.col(c).isNull(),
+                "bad_type",
+                F.concat(F.lit(f"{c}: expected {kind}, found "), texts[c]),
+            )
             for c, kind in _typed(feed).items()
         ),
         *(
@@ -222,13 +226,13 @@ def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
                 F.trim(texts[c]).rlike(pattern),
                 "bad_type",
                 F.concat(
-                    F.lit(f"{c}: {feed.columns[c]} keeps a part only of "),
+                    F.lit(f"{c}: {feed.columns[c]} cannot hold "),
                     texts[c],
-                    F.lit("; declare a type that keeps it, such as string"),
+                    F.lit("; declare a type that can, such as string"),
                 ),
             )
             for c, pattern in lost.items()
         ),
         *(when(F.col(c).isNull(), "null_value", f"{c} is missing") for c in feed.required),
-        *(when(~_are_kept(rule), reason, f"a good row has {rule}") for reason, rule in feed.rules.items()),
+        *(when(~_are_kept(rule), reason, f"it breaks the rule {rule}") for reason, rule in feed.rules.items()),
     ]

@@ -26,7 +26,7 @@ WAIVERS = Table(
         "waived_at": "timestamp",
     },
     row_key=("asset", "source_file", "source_version", "reason"),
-    comment="A reason for which a version of a file was turned away, and why somebody leaves it at that",
+    comment="A rejection of a file version that an operator has accepted, with the reason",
 )
 
 
@@ -56,5 +56,5 @@ def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
             write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id)
             return
         except write.CommitConflict:
-            logger.warning("somebody else waived at the same time (attempt %d)", attempt)
+            logger.warning("another writer changed the waivers (attempt %d)", attempt)
     raise write.WriteConflict(WAIVERS)

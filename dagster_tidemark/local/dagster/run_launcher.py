@@ -55,7 +55,7 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
         run = context.dagster_run
         origin = context.job_code_origin
         if origin is None:
-            raise ValueError(f"run {run.run_id} does not say which code it belongs to; launch it from a code location")
+            raise ValueError(f"run {run.run_id} names no code location; launch it from a code location")
         arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref())
         try:
             self._launch_warm(run, arguments)
@@ -68,7 +68,7 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
             stream.flush()
             identity = stream.readline().decode().strip()
             if not identity:
-                raise ConnectionResetError("the fork server ended before it forked")
+                raise ConnectionResetError("the fork server ended before it started the run")
             # Before the run writes its own state: Dagster reads and writes a run's row as a whole.
             self._instance.add_run_tags(run.run_id, {PROCESS: identity})
             stream.write(GO)
@@ -89,7 +89,7 @@ class WarmRunLauncher(RunLauncher, ConfigurableClass):
         self._instance.report_run_canceling(run)
         process = process_of(run)
         if process is None:
-            self._instance.report_run_canceled(run, "The process of this run had ended before.")
+            self._instance.report_run_canceled(run, "The process of this run had already ended.")
             return True
         process.send_signal(signal.SIGINT)
         return True

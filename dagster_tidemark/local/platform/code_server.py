@@ -12,7 +12,7 @@ def lost_code_server(pid: int) -> str:
     with suppress(psutil.Error):
         below = psutil.Process(pid).children(recursive=True)
         if any(_is(process, _PROXY) and not _has_server(process) for process in below):
-            return "without its code server"
+            return "lost its code server"
     return ""
 
 

@@ -23,7 +23,7 @@ class AlreadyRunning(Transient):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
-            f"it runs already on {settings.state_dir}; stop that one, or set TIDEMARK_STATE_DIR and the ports"
+            f"the platform already runs on {settings.state_dir}; stop it, or set TIDEMARK_STATE_DIR and the ports"
         )
 
 
@@ -33,7 +33,7 @@ class NothingRuns(Terminal):
     exit_code = 3
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(f"nothing runs on {settings.state_dir}; `make dev` starts it")
+        super().__init__(f"no platform runs on {settings.state_dir}; `make dev` starts it")
 
 
 @contextmanager

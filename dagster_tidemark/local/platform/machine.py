@@ -18,14 +18,14 @@ def complaint() -> str:
     """Return the unmet requirement in one line; empty if all are met."""
     major, minor = sys.version_info[:2]
     if (major, minor) not in PYTHONS:
-        return f"Python {major}.{minor} is not supported; use 3.11 to 3.13: make PYTHON=... names one"
+        return f"Python {major}.{minor} is not supported; use 3.11 to 3.13, such as make PYTHON=python3.12"
     version = java_version()
     if not version:
         home = os.environ.get("JAVA_HOME")
-        where = f"JAVA_HOME={home}: no Java there" if home else "no Java found"
-        return f"{where}; Java 17 or 21 is needed, on PATH or as JAVA_HOME"
+        where = f"JAVA_HOME={home} has no working Java" if home else "no Java found"
+        return f"{where}; install Java 17 or 21, and put it on PATH or set JAVA_HOME"
     if version not in JAVAS:
-        return f"Java {version} is not supported; use 17 or 21: JAVA_HOME names one"
+        return f"Java {version} is not supported; use 17 or 21, and set JAVA_HOME to it"
     return ""
 
 

@@ -47,13 +47,13 @@ def require_folder(settings: Settings) -> None:
             probe.write(bytes(4096))
     except OSError as error:
         reason = _NAMED.get(error.errno or 0) or error.strerror
-        raise CannotStart(f"TIDEMARK_STATE_DIR={folder}: cannot be written, {reason}; name another folder") from error
+        raise CannotStart(f"TIDEMARK_STATE_DIR={folder} cannot be written ({reason}); set another folder") from error
     needed = _FIRST_MB if missing_jars(settings) else _LATER_MB
     free = shutil.disk_usage(folder).free // _MB
     if free < needed:
         raise CannotStart(
-            f"TIDEMARK_STATE_DIR={folder}: {free} MB are free on its disk and {needed} are needed; "
-            "make room, or name another folder"
+            f"TIDEMARK_STATE_DIR={folder}: expected {needed} MB of free disk space, found {free} MB; "
+            "free some space, or set another folder"
         )
 
 
@@ -88,5 +88,5 @@ def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 raise CannotStart(
-                    f"TIDEMARK_PORT_{name}={port}: port taken by another program ({error.strerror})"
+                    f"TIDEMARK_PORT_{name}={port}: another program uses this port ({error.strerror}); set another port"
                 ) from error

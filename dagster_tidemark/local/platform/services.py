@@ -72,7 +72,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
         ),
         Service(
             name="runs",
-            title="fork server of runs",
+            title="fork server for runs",
             arguments=("-m", "dagster_tidemark.local.dagster.fork_server"),
             is_ready=lambda: server_answers(settings.platform_home),
         ),

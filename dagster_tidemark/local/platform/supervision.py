@@ -44,7 +44,7 @@ class SupervisorDied(Transient):
     """supervisord itself is gone, so nothing would start a service again."""
 
     def __init__(self) -> None:
-        super().__init__("the supervisor itself was ended by somebody else; everything else is stopped too")
+        super().__init__("supervisord was ended by another process; all services were stopped too")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Supervisor:
             if lack and now - since >= _SECONDS_TO_LACK:
                 del self._lacks_since[state.name]
                 self.restart_service(state.name)
-                restarted.append(f"{service.title} was {lack}")
+                restarted.append(f"{service.title} {lack}")
         return restarted
 
     def wait_ready(self, name: str, seconds: float) -> None:
@@ -217,4 +217,4 @@ def last_lines(log: Path, count: int = 15) -> str:
         with log.open(errors="replace") as lines:
             return "".join(deque(lines, maxlen=count)).rstrip()
     except FileNotFoundError:
-        return "(it wrote nothing)"
+        return "(no such file)"

@@ -91,7 +91,7 @@ def platform_environment(settings: Settings) -> dict[str, str]:
 def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_kafka: bool, console: Console) -> None:
     started = time.monotonic()
     if supervisor.end_leftovers():
-        console.print("ended what an earlier start had left running")
+        console.print("ended the processes that an earlier start had left")
     require_ports(settings, with_kafka=own_kafka)
     fetch_all_jars(settings, console, own_kafka=own_kafka)
     environment = platform_environment(settings)
@@ -125,7 +125,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
         console.print(f"  {summary}", highlight=False)
         if location.has_feed_command(settings):
             supervisor.start_service("feed")
-    with _step(console, "first look at every prefix"):
+    with _step(console, "first listing of every prefix"):
         seen = _look(settings)
     console.print(f"  {seen}", highlight=False)
     if settings.own_spark:
@@ -140,7 +140,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
 def _greeting(settings: Settings, seconds: float) -> str:
     return (
         f"\nready after {seconds:.0f} s: [bold]http://127.0.0.1:{settings.port_ui}[/bold]\n"
-        f"  files dropped on s3://{settings.landing_bucket} become tables by themselves\n"
+        f"  files uploaded to s3://{settings.landing_bucket} are loaded into tables automatically\n"
         f"{_kafka(settings)}"
         f"{_pace(settings.contract_scale)}"
         f"  logs are in {settings.state_dir}/logs\n"
@@ -156,7 +156,7 @@ def _kafka(settings: Settings) -> str:
 def _pace(scale: float) -> str:
     if scale == 1:
         return ""
-    return f"  contracts run at {scale:g} of their time: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
+    return f"  contract times are scaled by {scale:g}: an hour is {60 * scale:g} minutes (TIDEMARK_CONTRACT_SCALE)\n"
 
 
 def _create_missing(settings: Settings) -> None:
@@ -174,7 +174,7 @@ def _look(settings: Settings) -> str:
         found = reconcile_instance(settings, location.feeds(settings), instance)
     left_out = [f"left out: {line}" for line in location.broken_parts(settings)]
     return "; ".join(
-        [f"{len(found.changed)} partitions changed since the last look", *found.alarms.values(), *left_out]
+        [f"{len(found.changed)} partitions changed since the last listing", *found.alarms.values(), *left_out]
     )
 
 
@@ -204,7 +204,7 @@ def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None
                 continue
             pids[state.name] = state.pid
             title, log = supervisor.services[state.name].title, log_file(settings, state.name)
-            news = "was started again" if state.pid else f"died and will be started again; see {log}"
+            news = "was restarted" if state.pid else f"died and will be restarted; see {log}"
             console.print(f"{time.strftime('%H:%M:%S')} {title} {news}", highlight=False, soft_wrap=True)
             if state.name == "cloud" and state.pid:
                 seen = _look_again(settings, supervisor)

@@ -80,7 +80,7 @@ def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
     deadline = time.monotonic() + _SECONDS_TO_START
     while not port_answers(port):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the server whose classes are recorded did not start: {server.poll()}")
+            raise RuntimeError(f"the Spark server that records classes did not start (exit code {server.poll()})")
         time.sleep(0.1)
 
 

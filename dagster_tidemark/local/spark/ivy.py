@@ -39,7 +39,7 @@ class JarsMissing(Transient):
 
     def __init__(self, missing: list[str], output: str) -> None:
         super().__init__(
-            f"{len(missing)} jars could not be fetched, among them {missing[0]}. Ivy's last words:\n{output}"
+            f"{len(missing)} jars could not be fetched, including {missing[0]}. Ivy's last output:\n{output}"
         )
         self.missing = missing
 

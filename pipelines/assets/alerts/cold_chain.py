@@ -21,7 +21,7 @@ from pipelines.transforms.readings import readings
     tags={"tidemark/pace": "asap"},
 )
 def cold_chain(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """One row per alert that was ever raised because a sensor was too warm: since when, and whether it still stands."""
+    """One row per alert of a sensor that was too warm: when the episode started, and whether it was retracted."""
     return lakehouse.reevaluate(context, READINGS, _episodes)
 
 

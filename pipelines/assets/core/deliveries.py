@@ -7,8 +7,8 @@ DELIVERIES = dg.AssetSpec(
     group_name="core",
     kinds={"iceberg", "pyspark", "sqs"},
     owners=["team:orders"],
-    description="One row per order line of a partner's delivery. Files lie below `deliveries/<delivery_id>/` of the "
-    "landing bucket; a message with their list and checksums completes them, and then all of them are loaded or none. "
-    "The job `shift_deliveries` does it and reports each delivery here. What is refused is in ops.quarantine; every "
-    "message is answered.",
+    description="One row per order line of a partner's delivery. A delivery is the files below "
+    "`deliveries/<delivery_id>/` of the landing bucket and a message with their list and checksums. The job "
+    "`shift_deliveries` loads all files of a delivery or none, and reports each delivery here. Refused deliveries are "
+    "in ops.quarantine; every message gets an answer.",
 )

@@ -25,5 +25,5 @@ from pipelines.transforms.orders import order_lines
     check_specs=landed_checks(ORDERS, ["core", "orders"]),
 )
 def orders(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """One row per order line, from the order files of an hour: typed, validated, without doubles."""
+    """One row per order line, from the order files of an hour: typed, validated, without duplicates."""
     return lakehouse.load(context, ORDERS, core.ORDERS, order_lines)

@@ -22,5 +22,5 @@ from pipelines.transforms.readings import readings as transform
     tags={"tidemark/pace": "asap"},
 )
 def readings(messages: DataFrame) -> DataFrame:
-    """One row per reading of a sensor, from the hour's messages: of several about one the last that was sent."""
+    """One row per reading of a sensor, from the hour's messages; the last message wins if a reading is repeated."""
     return transform(messages)

@@ -27,5 +27,5 @@ from pipelines.transforms import offers
     tags={"tidemark/requires": "every_input_changed"},
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
-    """One row per customer segment and day: whom the prices of the day can be offered to."""
+    """One row per customer segment and day: numbers of its customers, and of products with a price that day."""
     return offers.offer_reach(prices, customers)

@@ -25,5 +25,5 @@ from pipelines.transforms.order_stats import order_stats as transform
     code_version="1",
 )
 def order_stats(orders: DataFrame, customers: DataFrame) -> DataFrame:
-    """One row per customer segment and day: orders, lines, buyers and revenue; `unknown` where the customer is."""
+    """One row per customer segment and day: orders, lines, buyers and revenue; `unknown` without a customer."""
     return transform(orders, customers)

@@ -32,7 +32,7 @@ from pipelines.schemas import ml
 def demand_forecast(
     context: dg.AssetExecutionContext, lakehouse: LakehouseResource, features: DataFrame, versions: DataFrame
 ) -> DataFrame:
-    """One row per store, product and day: the demand expected on the day after, by the latest published model."""
+    """One row per store, product and day: the expected demand of the next day, from the latest published model."""
     version = current_version(versions)
     context.log.info(f"forecast by version {version} of ml/demand_model" if version else "no model is published yet")
     known = features.toPandas()

@@ -30,14 +30,16 @@ _KEY = dg.AssetKey(["ml", "demand_model"])
     freshness_policy=dg.FreshnessPolicy.cron(deadline_cron="0 6 * * 1", lower_bound_delta=timedelta(hours=5)),
     code_version="1",
     check_specs=[
-        dg.AssetCheckSpec("published", asset=_KEY, description="Fails where the newest fit is worse than what serves."),
-        dg.AssetCheckSpec("beats_naive", asset=_KEY, description="Fails where the same day last week is nearer."),
+        dg.AssetCheckSpec(
+            "published", asset=_KEY, description="Fails if the newest version is worse than the serving one."
+        ),
+        dg.AssetCheckSpec("beats_naive", asset=_KEY, description="Fails if the same day last week predicts better."),
     ],
 )
 def demand_model(
     context: dg.AssetExecutionContext, lakehouse: LakehouseResource, features: Snapshot
 ) -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:
-    """One row per fitted version of the demand model: where it lies, its errors, and whether it was published."""
+    """One row per fitted version of the demand model: its folder, its errors, and whether it was published."""
     store = lakehouse.models("demand", demand.DemandLearner())
     versions = lakehouse.read(ml.DEMAND_MODEL)
     newest = refit(store, versions, features, context.assets_def.code_versions_by_key[_KEY] or "")

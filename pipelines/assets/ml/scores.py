@@ -8,5 +8,5 @@ scores = dg.AssetSpec(
     group_name="ml",
     kinds={"sqs", "iceberg", "scikitlearn"},
     owners=["team:forecasting"],
-    description="One row per request that was answered, by the runs of `shift_scoring` within a second.",
+    description="One row per answered request. The runs of `shift_scoring` answer within a second.",
 )

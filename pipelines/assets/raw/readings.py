@@ -10,5 +10,5 @@ readings = dg.AssetSpec(
     group_name="raw",
     kinds={"sqs", "kafka", "iceberg"},
     owners=["team:operations"],
-    description="One row per message of a cold-chain sensor, kept as it came by the runs of `shift_readings`.",
+    description="One row per message of a cold-chain sensor, written unchanged by the runs of `shift_readings`.",
 )

@@ -7,5 +7,5 @@ scoring_requests = dg.AssetSpec(
     group_name="raw",
     kinds={"sqs", "iceberg"},
     owners=["team:forecasting"],
-    description="One row per message that asks for a score, kept as it came by the runs of `shift_scoring`.",
+    description="One row per request for a score, written unchanged by the runs of `shift_scoring`.",
 )

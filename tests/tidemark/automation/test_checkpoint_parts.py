@@ -134,7 +134,7 @@ def test_loading_goes_on_in_the_next_tick(simulation: Simulation, monkeypatch: p
     restarted, said = warm(simulation), []
     while told := restarted.read(simulation.instance, always):
         said.append(told)
-    assert sum("loading what is known" in told for told in said) > 3
+    assert sum("loading the checkpoint" in told for told in said) > 3
     assert_knows_all(simulation, restarted)
 
 

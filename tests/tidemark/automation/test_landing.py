@@ -410,7 +410,7 @@ def test_a_partition_that_cannot_be_listed_keeps_its_messages_and_no_others(inst
         queue.send(event(f"{ORDERS.prefix_of(hour)}a.csv"))
     bucket.refused = (ORDERS.prefix_of(hours[7]),)
     done = tick(instance, bucket, queue)
-    assert "observed 23, unchanged 0, refused 0, could not be looked at 1" in str(done)
+    assert "observed 23, unchanged 0, refused 0, could not be listed 1" in str(done)
     (message,) = queue.in_flight.values()
     assert hours[7][11:13] in message.body and queue.hidden[message.receipt] == 60, "it comes back later"
     queue.redeliver()
@@ -452,7 +452,7 @@ def test_a_bucket_that_is_away_is_given_up_at_once(instance: dg.DagsterInstance)
     queue = told_of(bucket, 24)
     bucket.refused, bucket.away = ("",), "connection refused"
     done = tick(instance, bucket, queue)
-    assert "could not be looked at 24" in str(done)
+    assert "could not be listed 24" in str(done)
     assert list(done.found.failed.values()) == ["AccessDenied", *["connection refused"] * 23]
     assert bucket.refusals == 1
     assert len(queue.in_flight) == 24
@@ -462,7 +462,7 @@ def test_folders_that_cannot_be_listed_end_no_look_at_the_others(instance: dg.Da
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 24)
     bucket.refused = tuple(ORDERS.prefix_of(f"2026-10-01-{n:02}:00") for n in range(5))
-    assert "observed 19, unchanged 0, refused 0, could not be looked at 5" in str(tick(instance, bucket, queue))
+    assert "observed 19, unchanged 0, refused 0, could not be listed 5" in str(tick(instance, bucket, queue))
     assert len(queue.in_flight) == 5
 
 
@@ -477,14 +477,14 @@ def test_a_flood_of_misplaced_folders_is_looked_at_tick_by_tick(instance: dg.Dag
     looked = sum(map(len, done.received.beside.values()))
     assert 400 <= looked < 440
     assert len(misplaced(instance)) == 201, "one that cannot be listed keeps no other from being told"
-    assert "could not be looked at 1" in str(done)
+    assert "could not be listed 1" in str(done)
 
 
 def test_so_many_folders_that_cannot_be_listed_are_the_bucket(instance: dg.DagsterInstance) -> None:
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 100)
     bucket.refused = ("",)
-    assert "could not be looked at 100" in str(tick(instance, bucket, queue))
+    assert "could not be listed 100" in str(tick(instance, bucket, queue))
     assert bucket.refusals == 50
 
 
@@ -495,7 +495,7 @@ def test_folders_that_do_not_answer_take_no_more_than_a_part_of_a_tick(
     queue = told_of(bucket, 24)
     bucket.refused = ("",)
     monkeypatch.setattr(change_detection, "monotonic", lambda: 6.0 * bucket.refusals)
-    assert "could not be looked at 24" in str(tick(instance, bucket, queue))
+    assert "could not be listed 24" in str(tick(instance, bucket, queue))
     assert bucket.refusals == 3
 
 

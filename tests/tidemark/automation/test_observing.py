@@ -171,7 +171,7 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, f
     for _ in range(2):
         found = reconcile(ledger, filled, FEEDS)
         assert (found.changed, found.held) == ([], 1)
-        assert "wrong bucket? Nothing was removed" in found.alarms[CUSTOMERS]
+        assert "wrong bucket? Their rows stay" in found.alarms[CUSTOMERS]
     (accepted,) = reconcile(ledger, filled, FEEDS, accept_removals=True).changed
     assert accepted.tags[OUTCOME] == ACCEPTED
     assert reconcile(ledger, filled, FEEDS).alarms == {}

@@ -68,4 +68,4 @@ def test_a_bucket_that_is_not_there_is_one_line(zone: str, monkeypatch: pytest.M
 
 def test_without_a_dagster_home_it_says_what_makes_one(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", "/nowhere")
-    assert "`make dev` makes one" in reconcile(code=1).stderr
+    assert "`make dev` creates a Dagster home" in reconcile(code=1).stderr

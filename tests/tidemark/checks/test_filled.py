@@ -28,5 +28,5 @@ def test_rows_without_a_value_are_counted_while_they_are_written(spark: SparkSes
     result = dg.materialize([things], resources={"io_manager": IcebergIOManager({table.name: table}, source)})
     (check,) = result.get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert check.description == "2 things without a cost in what this run wrote"
+    assert check.description == "2 things without a cost in the rows that this run wrote"
     assert spark.table(table.identifier).count() == 5

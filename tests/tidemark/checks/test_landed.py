@@ -29,34 +29,34 @@ def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = Fals
 @pytest.mark.parametrize(
     ("backlog", "share", "passed", "severity", "words"),
     [
-        ([], 0.0, True, dg.AssetCheckSeverity.WARN, "nothing was turned away"),
+        ([], 0.0, True, dg.AssetCheckSeverity.WARN, "nothing was rejected"),
         (
             [turned_away(Where.REJECTED_ROWS, "bad_type", 1)],
             0.0099,
             False,
             dg.AssetCheckSeverity.WARN,
-            "1 rows turned away (bad_type 1), up to 0.99% of a partition: within bounds",
+            "1 rows rejected (bad_type 1), up to 0.99% of a partition: within the limit",
         ),
         (
             [turned_away(Where.REJECTED_ROWS, "bad_type", 2), turned_away(Where.REJECTED_ROWS, "null_value", 1)],
             0.0291,
             False,
             dg.AssetCheckSeverity.ERROR,
-            "3 rows turned away (bad_type 2, null_value 1), up to 2.91% of a partition: above the feed's 1.00%",
+            "3 rows rejected (bad_type 2, null_value 1), up to 2.91% of a partition: above the feed's limit of 1.00%",
         ),
         (
             [turned_away(Where.WHOLE_FILE, "unreadable", 1)],
             0.0,
             False,
             dg.AssetCheckSeverity.ERROR,
-            "1 files cannot be taken: orders/unreadable.csv (unreadable)",
+            "1 files rejected: orders/unreadable.csv (unreadable)",
         ),
         (
             [turned_away(Where.WHOLE_FILE, "unreadable", 30)],
             0.0,
             False,
             dg.AssetCheckSeverity.ERROR,
-            "30 files cannot be taken: orders/unreadable.csv (unreadable) and 29 more",
+            "30 files rejected: orders/unreadable.csv (unreadable) and 29 more",
         ),
         (
             [turned_away(Where.WHOLE_FILE, "unreadable", 1, is_waived=True)],
@@ -104,7 +104,7 @@ def test_rows_unaccounted_for_stay_so_until_their_partition_is_read_again() -> N
 
 def test_a_new_column_is_reported_and_fails_nothing() -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, new_columns={"channel": ["orders/a.csv"]}))
-    assert (result.passed, result.description) == (True, "new columns, not taken: channel")
+    assert (result.passed, result.description) == (True, "new columns, ignored: channel")
 
 
 NOW = datetime(2026, 10, 2, tzinfo=UTC)
@@ -122,10 +122,12 @@ def said(result: dg.AssetCheckResult) -> dict[str, object]:
 def test_expired_files_are_told_and_held_ones_fail() -> None:
     expired = dataclasses.replace(CLEAN, fates={HOUR: Fate(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}})
     told = removals(expired)
-    assert (told.passed, told.description) == (True, "2 files expired, rows kept from code version 1")
+    assert (told.passed, told.description) == (True, "2 files expired; the table keeps their rows of code version 1")
     held = removals(HELD)
     assert (held.passed, held.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert held.description == f"wrong bucket?; 1 files of 1 partitions vanished, their rows stay: {HOUR}"
+    assert (
+        held.description == f"wrong bucket?; 1 files of 1 partitions vanished, but the table keeps their rows: {HOUR}"
+    )
     assert removals(CLEAN).passed
 
 

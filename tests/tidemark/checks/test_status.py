@@ -203,7 +203,7 @@ def test_where_nothing_runs_it_says_so_and_exits_with_three(
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     for options in ([], ["--services"]):
         result = CliRunner().invoke(app, ["status", *options])
-        assert result.exit_code == 3 and "nothing runs" in result.output
+        assert result.exit_code == 3 and "no platform runs" in result.output
 
 
 def test_a_cause_is_read_once_and_states_refer_to_it() -> None:

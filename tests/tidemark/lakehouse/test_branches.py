@@ -92,7 +92,7 @@ def test_a_declared_column_is_added_for_a_branch_and_one_that_the_running_code_r
     write.overwrite(rows(spark, 3, DAYS[1]), x, DAYS[1:], run_id="3")  # by the code that runs, which has no such column
     assert as_declared(spark.table(x.identifier), x, catalog.as_it_is(spark, x)).columns == ["day", "n"]
     assert read(spark, x).columns == ["day", "n"], "its readers are not shown the column"
-    for other, why in (("string", "another type"), ("decimal(9,0)", "another type")):
+    for other, why in (("string", "the types differ"), ("decimal(9,0)", "the types differ")):
         with pytest.raises(branches.ColumnsDiffer, match=why):
             branches.require_branchable(spark, replace(x, columns={"day": "date", "n": other}))
     wide = replace(more, columns={**more.columns, "small": "bigint"})
@@ -102,5 +102,5 @@ def test_a_declared_column_is_added_for_a_branch_and_one_that_the_running_code_r
     head = branches.overwrite(new, wide, "preview_b", DAYS[:1], run_id="4")
     assert [row.small for row in branches.rows_of(spark, wide, DAYS[:1], head).collect()] == [2**40]
     assert dict(read(spark, more).dtypes)["small"] == "int", "the code that runs goes on"
-    with pytest.raises(branches.ColumnsDiffer, match="a table that is to be replaced has no branch"):
+    with pytest.raises(branches.ColumnsDiffer, match="a table that is to be replaced cannot get a branch"):
         branches.require_branchable(spark, replace(more, generation=2))

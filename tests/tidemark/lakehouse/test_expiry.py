@@ -95,7 +95,7 @@ def test_an_expiry_that_fails_fails_no_commit(spark: SparkSession, caplog: pytes
     commits = commit(spark, table, 1, 2)
     assert snapshots(spark, table) == ids(commits)
     (warned,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert warned.startswith(f"{table.name}: of 2 snapshots the old ones did not expire:")
+    assert warned.startswith(f"{table.name}: the old ones of 2 snapshots could not be expired:")
     assert "GC is disabled" in warned
     spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('gc.enabled'='true')")
     commits += commit(spark, table, 3)
@@ -172,7 +172,7 @@ def test_a_load_whose_first_snapshot_expires_begins_again(
     monkeypatch.setattr(load_module, "look", after_the_look)
     delete(key(orders, "a.csv"))  # what goes is only what was seen
     loaded = run_load(spark, landing, orders, [HOUR], run_id="late")
-    began_again = [r.getMessage() for r in caplog.records if "begins again" in r.getMessage()]
+    began_again = [r.getMessage() for r in caplog.records if "restarting the load" in r.getMessage()]
     assert ["Cannot find snapshot" in m for m in began_again] == [True, False]
     assert ["Cannot determine history" in m for m in began_again] == [False, True]
     assert loaded.read_again == [HOUR]

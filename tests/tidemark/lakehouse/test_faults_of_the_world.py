@@ -221,9 +221,9 @@ def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
     put(key(orders, "same.csv"), csv(line(1)))
     restless = key(orders, "restless.csv")
     put(restless, csv(line(2)))
-    changing = Faulty(landing, lambda of: ObjectChanged(of, "it was written again") if of == restless else None)
+    changing = Faulty(landing, lambda of: ObjectChanged(of, "it was overwritten") if of == restless else None)
     loaded = run_load(spark, changing, orders, [HOUR], run_id="restless")
-    assert {f.key: why for f, why in loaded.unavailable.items()} == {restless: "it is written again while it is read"}
+    assert {f.key: why for f, why in loaded.unavailable.items()} == {restless: "it is overwritten while it is read"}
     assert quantities(spark, orders) == {1: 3}
     assert loading(orders, HOUR).unavailable == {}
     assert quantities(spark, orders) == {1: 3, 2: 3}

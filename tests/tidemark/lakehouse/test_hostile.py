@@ -73,8 +73,8 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "twice.csv": (csv(header=HEADER + ",quantity").encode(), "duplicate_column", "quantity is in the header twice"),
     "header.csv": (csv().encode(), "no rows", "none of its rows"),
     "quoted.csv": (b'"order_id,line\n7,1\n', "missing_column", "found order_id,line"),
-    "orders.xlsx": (b"PK", "outside_layout", "another ending"),
-    "deeper/a.csv": (csv(line(77)).encode(), "outside_layout", "too deep"),
+    "orders.xlsx": (b"PK", "outside_layout", "a different ending"),
+    "deeper/a.csv": (csv(line(77)).encode(), "outside_layout", "in a subfolder"),
 }
 
 
@@ -112,28 +112,31 @@ def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed
 
 
 ROWS = {
-    "1,2,3,4,5,many,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: many"),
-    "1,2,3,4,5,2.7,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: 2.7"),
-    "1,2,3,4,5,1e-1000000000,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint: 1e-1000000000"),
-    "1,2,3,4,5,3,1e1000000000,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd is no decimal(18,4)"),
-    "1,2,3,4,5,9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity is no bigint"),
-    "1,2,3,4,5,-9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("quantity_out_of_range", "a good row has"),
-    "1,2,3,4,5,3,1e30,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd is no decimal(18,4): 1e30"),
-    "1,2,3,4,5,3,NaN,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd is no decimal(18,4): NaN"),
-    "1,2,3,4,5,3,1.25,0.1,yesterday": ("bad_type", "ordered_at is no timestamp: yesterday"),
-    "1,2,3,4,5,3,1.25,0.1,07:15": ("bad_type", "ordered_at is no timestamp: 07:15"),
-    "1,2,3,4,5,3,1.25,0.1,2026-10-01T25:15:00Z": ("bad_type", "ordered_at is no timestamp"),
+    "1,2,3,4,5,many,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity: expected bigint, found many"),
+    "1,2,3,4,5,2.7,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity: expected bigint, found 2.7"),
+    "1,2,3,4,5,1e-1000000000,1.25,0.1,2026-10-01T07:15:00Z": (
+        "bad_type",
+        "quantity: expected bigint, found 1e-1000000000",
+    ),
+    "1,2,3,4,5,3,1e1000000000,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd: expected decimal(18,4), found"),
+    "1,2,3,4,5,9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("bad_type", "quantity: expected bigint, found"),
+    "1,2,3,4,5,-9223372036854775808,1.25,0.1,2026-10-01T07:15:00Z": ("quantity_out_of_range", "it breaks the rule"),
+    "1,2,3,4,5,3,1e30,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd: expected decimal(18,4), found 1e30"),
+    "1,2,3,4,5,3,NaN,0.1,2026-10-01T07:15:00Z": ("bad_type", "unit_price_usd: expected decimal(18,4), found NaN"),
+    "1,2,3,4,5,3,1.25,0.1,yesterday": ("bad_type", "ordered_at: expected timestamp, found yesterday"),
+    "1,2,3,4,5,3,1.25,0.1,07:15": ("bad_type", "ordered_at: expected timestamp, found 07:15"),
+    "1,2,3,4,5,3,1.25,0.1,2026-10-01T25:15:00Z": ("bad_type", "ordered_at: expected timestamp, found"),
     "1,2,,4,5,3,1.25,0.1,2026-10-01T07:15:00Z": ("null_value", "customer_id is missing"),
     ",2,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z": ("null_value", "order_id is missing"),
     "1,2,3,4,5,3,1.25, ,2026-10-01T07:15:00Z": ("null_value", "discount is missing"),
-    "1,2,3,4,5,3,1.25,0.1,2026-10-01T08:00:00Z": ("wrong_hour", "a good row has"),
-    "1,2,3,4,5,3,1.25,0.1,2026-10-01T07:15:00+02:00": ("wrong_hour", "a good row has"),
+    "1,2,3,4,5,3,1.25,0.1,2026-10-01T08:00:00Z": ("wrong_hour", "it breaks the rule"),
+    "1,2,3,4,5,3,1.25,0.1,2026-10-01T07:15:00+02:00": ("wrong_hour", "it breaks the rule"),
     "1,2,3,4,5,3,1.25,1.1,2026-10-01T07:15:00Z": ("discount_out_of_range", "discount BETWEEN 0 AND 1"),
     "1,2,3,4,5,3,1.25,-0.1,2026-10-01T07:15:00Z": ("discount_out_of_range", "discount BETWEEN 0 AND 1"),
-    "1,2,3,4,5,999999999,99999999999999,0.1,2026-10-01T07:15:00Z": ("amount_out_of_range", "a good row has"),
+    "1,2,3,4,5,999999999,99999999999999,0.1,2026-10-01T07:15:00Z": ("amount_out_of_range", "it breaks the rule"),
     "1,2,3": ("malformed", "no row of this file"),
     "1,2,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z,surplus": ("malformed", "no row of this file"),
-    '1,2,3,"4"5,5,3,1.25,0.1,2026-10-01T07:15:00Z': ("bad_type", 'product_id is no bigint: "4"5'),
+    '1,2,3,"4"5,5,3,1.25,0.1,2026-10-01T07:15:00Z': ("bad_type", 'product_id: expected bigint, found "4"5'),
     '1,2,3,4,"5,3,1.25,0.1,2026-10-01T07:15:00Z': ("malformed", "unterminated quote"),
     '1,2,3,4,5,3,1.25,0.1,"2026-10-01T07:15:00Z': ("malformed", "unterminated quote"),
     "\x00binary\x02": ("malformed", "no row of this file"),
@@ -159,7 +162,7 @@ def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_n
         assert entry.content == bad if reason == "malformed" else entry.content.startswith("{"), bad
     share = quarantine_result(orders.feed, CORE_ORDERS, loaded)
     assert share.description is not None
-    assert "50.00% of a partition: above the feed's 1.00%" in share.description
+    assert "50.00% of a partition: above the feed's limit of 1.00%" in share.description
 
 
 @pytest.mark.usefixtures("size")
@@ -214,7 +217,7 @@ def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loa
     }
     assert quantities(spark, orders) == {1: 3, 2: 1, 3: 3}
     check = quarantine_result(orders.feed, CORE_ORDERS, loaded)
-    assert (check.passed, check.description) == (True, "new columns, not taken: channel, colour")
+    assert (check.passed, check.description) == (True, "new columns, ignored: channel, colour")
 
 
 def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(

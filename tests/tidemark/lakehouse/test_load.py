@@ -300,7 +300,7 @@ def test_a_new_version_of_a_feeds_one_object_without_a_row_keeps_the_last_ones(
     assert spark.table(customers.table.identifier).count() == 2
     ((_, row, said),) = quarantined(spark, customers)
     assert (row, said) == (0, reason)
-    assert "the rows of the last version stay" in loaded.files_rejected[0].message
+    assert "the table keeps the rows of the last version" in loaded.files_rejected[0].message
     assert loading(customers, None).content[None].rows == 2
     put(customers.feed.prefix, "customer_id,name\n3,Cid\n")
     loading(customers, None)
@@ -319,5 +319,5 @@ def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, load
 
 def test_a_row_key_without_the_partition_is_refused() -> None:
     table = dataclasses.replace(schemas.ORDERS, row_key=("order_id", "line_number"))
-    with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' has to be in row_key"):
+    with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' must be in row_key"):
         Load(feeds.ORDERS, table, order_lines, "1")

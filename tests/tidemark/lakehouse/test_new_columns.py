@@ -75,10 +75,10 @@ def test_a_table_gets_plain_names_that_are_nobodys_and_not_too_many() -> None:
     new, refused = addable(names, taken, columns=10)
     assert new == ["order", "Colour", *(f"c{n}" for n in range(MOST - 12))]
     assert {*new, *refused} == {*names} and not {*new} & {*refused}
-    assert {refused[name] for name in odd} == {"a name is a letter and then letters, digits or _"}
-    assert refused["ID"] == "there is a column id"
-    assert refused["colour"] == "there is a column Colour"
-    assert refused["c9999"] == "a table gets no more than 200 columns"
+    assert {refused[name] for name in odd} == {"expected a letter, then letters, digits or _"}
+    assert refused["ID"] == "the column id exists"
+    assert refused["colour"] == "the column Colour exists"
+    assert refused["c9999"] == "a table gets at most 200 columns"
 
 
 def test_a_policy_that_there_is_not_is_refused() -> None:
@@ -111,12 +111,12 @@ def test_columns_of_files_of_every_format_are_added_and_filled(
     }
     assert said(loaded, things) == (
         False,  # for the row of which the id is no number
-        "1 rows turned away (bad_type 1), up to 12.50% of a partition: above the feed's 1.00%; "
+        "1 rows rejected (bad_type 1), up to 12.50% of a partition: above the feed's limit of 1.00%; "
         "new columns, added as text: current_date, null, order, tags; "
-        "new columns, not added (a name is a letter and then letters, digits or _): a b; "
-        "new columns, not added (it stands twice in a header): twice; "
-        "new columns, not added (there is a column id): ID; new columns, not added (there is a column order): Order; "
-        "declared columns that files lack, so they are null there: colour",
+        "new columns, not added (expected a letter, then letters, digits or _): a b; "
+        "new columns, not added (it occurs twice in a header): twice; "
+        "new columns, not added (the column id exists): ID; new columns, not added (the column order exists): Order; "
+        "declared columns missing in files (null there): colour",
     )
     assert set(loaded.new_columns) == {"a b", "twice", "ID", "Order"}
 
@@ -129,7 +129,7 @@ def test_another_policy_and_new_code_fill_the_column_of_what_landed_before_and_l
     put(key(things, "a.csv", NEXT), "id,colour\n3,red\n")
     ignoring = changed(things, "1", new_columns=NewColumns.IGNORE)
     before = loading(ignoring, DAY, NEXT)
-    assert said(before, ignoring) == (True, "new columns, not taken: size")
+    assert said(before, ignoring) == (True, "new columns, ignored: size")
 
     adding = changed(things, "2")
     after = loading(adding, DAY, NEXT)
@@ -153,7 +153,7 @@ def test_a_column_that_was_added_stays_text_until_it_is_dropped(
 ) -> None:
     put(key(things, "a.csv"), "id,colour,size\n1,red,7\n")
     loading(things, DAY)
-    with pytest.raises(SchemaDiffers, match="keeps it with new_columns=add; or declare it as string"):
+    with pytest.raises(SchemaDiffers, match="Keep it with new_columns=add in the feed; or declare it as string"):
         loading(changed(things, "2", new_columns=NewColumns.IGNORE), DAY)
     columns = things.table.columns | {"size": "bigint"}
     typed = changed(things, "2", columns=COLUMNS | {"size": "bigint"})
@@ -221,7 +221,7 @@ def test_a_transform_that_drops_a_column_is_named(
     assert not passed and words
     assert "the transform of core/things drops it: size" in words
     assert "the transform of core/things fails with it: [AMBIGUOUS_REFERENCE]" in words
-    assert "new columns, not added (the transform makes a column of this name): made" in words
+    assert "new columns, not added (the transform creates a column of this name): made" in words
 
     again = dataclasses.replace(things, transform=lambda rows: rows.select(*things.table.columns), code_version="2")
     loaded = loading(again, DAY)
@@ -253,7 +253,7 @@ def test_a_run_that_another_overtakes_with_the_same_column_adds_its_rows_too(
     loaded = loading(things, NEXT)
     assert len(calls) == 2
     assert values(spark, things, "size") == {1: ("7",), 2: ("6",)}
-    assert loaded.additions.refused == {"Size": "there is a column size"}
+    assert loaded.additions.refused == {"Size": "the column size exists"}
 
 
 def test_a_run_without_the_column_that_another_adds_meanwhile_goes_on_with_it(

@@ -97,7 +97,7 @@ def test_declared_columns_that_files_lack_are_named_beside_the_new_ones() -> Non
     assert not faults(found) and found.missing_columns(FEED) == {"bikeid": sorted(bodies(OLD))}
     loaded = Loaded(None, {}, missing_columns=found.missing_columns(FEED))
     result = quarantine_result(FEED, dg.AssetKey(["core", "trips"]), loaded)
-    assert result.description == "declared columns that files lack, so they are null there: bikeid"
+    assert result.description == "declared columns missing in files (null there): bikeid"
     said = {name: value.value for name, value in result.metadata.items()}
     assert said["missing columns"] == {"bikeid": sorted(bodies(OLD))}
     assert columns_said(said)["missing_columns"] == said["missing columns"], "a waiver changes nothing of it"

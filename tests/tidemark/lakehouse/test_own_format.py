@@ -248,11 +248,11 @@ def a_format(**changed: Any) -> FileFormat[Shape]:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"endings": (".own", ".csv.gz")}, "format own: the ending .csv.gz is taken by format csv"),
-        ({"endings": (".own", ".own")}, "format own: the ending .own stands there twice"),
-        ({"endings": ("own",)}, "format own: an ending begins with '.', unlike 'own'"),
-        ({"endings": ".own"}, "format own: endings are a tuple"),
-        ({"endings": ()}, "format own: endings are a tuple"),
+        ({"endings": (".own", ".csv.gz")}, "format own: the ending .csv.gz already belongs to format csv"),
+        ({"endings": (".own", ".own")}, "format own: the ending .own is listed twice"),
+        ({"endings": ("own",)}, "format own: expected an ending such as '.own', found 'own'"),
+        ({"endings": ".own"}, "format own: expected a tuple of endings"),
+        ({"endings": ()}, "format own: expected a tuple of endings"),
         ({"name": "json"}, "format json: there is a format of this name already"),
     ],
 )

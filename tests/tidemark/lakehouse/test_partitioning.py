@@ -111,12 +111,12 @@ def test_start_of_a_window_is_the_instant_that_dagster_says(definition: dg.TimeW
 @pytest.mark.parametrize(
     ("declared", "columns", "said"),
     [
-        (ByTime("at"), {"at": "string"}, "has to be a timestamp or date column"),
-        (ByTime("at"), {"on": "date"}, "has to be a timestamp or date column"),
+        (ByTime("at"), {"at": "string"}, "must be a timestamp or date column"),
+        (ByTime("at"), {"on": "date"}, "must be a timestamp or date column"),
         (ByTime("at", format="%j"), {"at": "date"}, "%j"),
-        (ByKey("region"), {"region": "bigint"}, "has to be a string column"),
-        (ByDimensions({"a": ByKey("x")}), {"x": "string"}, "two dimensions or more"),
-        (ByDimensions({"a": ByKey("x"), "b": ByKey("x")}), {"x": "string"}, "a column each"),
+        (ByKey("region"), {"region": "bigint"}, "must be a string column"),
+        (ByDimensions({"a": ByKey("x")}), {"x": "string"}, "at least two dimensions"),
+        (ByDimensions({"a": ByKey("x"), "b": ByKey("x")}), {"x": "string"}, "each with its own column"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(

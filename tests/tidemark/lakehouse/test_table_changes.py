@@ -71,7 +71,7 @@ def test_partitioning_and_row_key_are_compared() -> None:
     by_hour = replace(TABLE, columns=TABLE.columns | {"hour": "timestamp"}, partitioned_by="hour", stored_by=())
     added, partitioning = changes_of(by_hour, STORED)
     assert (added.kind, partitioning.kind) == (Kind.ADDED, Kind.PARTITIONING)
-    assert partitioning.refused.startswith("its files lie by day; ")
+    assert partitioning.refused.startswith("its files are partitioned by day; ")
     assert changes_of(TABLE, replace(STORED, partitioned_by=("day", "id"))) == [], "an owner's own partitioning"
     (key,) = changes_of(replace(TABLE, row_key=("id",)), STORED)
     assert str(key) == "row key day, id -> id"
@@ -109,7 +109,7 @@ def test_a_writer_widens_adds_and_leaves_what_is_declared_no_more(tmp_path: Path
         {"id": "a", "n": 1, "gone": "x", "new": None},
         {"id": "b", "n": 2**40, "gone": None, "new": 1.5},
     ]
-    with pytest.raises(SchemaDiffers, match="Iceberg only widens"):
+    with pytest.raises(SchemaDiffers, match="Iceberg can only widen"):
         Appendable(lake, table)
 
 
@@ -136,7 +136,7 @@ def test_a_table_of_another_generation_takes_the_place_of_one_that_cannot_be_cha
     first = Appendable(lake, Table("core.z", {"id": "bigint"}, ("id",)))
     first.commit(Change(rows_of(first.schema, [{"id": 1}])))
     text = Table("core.z", {"id": "string"}, ("id",))
-    with pytest.raises(SchemaDiffers, match=r"have the table replaced \(generation=2 in its declaration"):
+    with pytest.raises(SchemaDiffers, match=r"replace the table \(declare generation=2"):
         Appendable(lake, text)
 
     replaced = replace(text, generation=2)

@@ -111,7 +111,7 @@ def test_what_was_lost_is_said_and_what_is_lost_meanwhile_stops_the_read(spark: 
     kafka.send(topic, "b", "c", "d")
     read = range_behind(kafka.options, topic, resume)
     kafka.forget(topic, 3)
-    with pytest.raises(RangeGone, match=f"kafka:{topic}: what was to be read is not there any more"):
+    with pytest.raises(RangeGone, match=f"kafka:{topic}: the offsets to read no longer exist"):
         rows(spark, kafka, read)
     again = range_behind(kafka.options, topic, resume)
     assert rows(spark, kafka, again) == [(0, 3, b"d")]
@@ -129,7 +129,7 @@ def test_a_topic_that_is_created_anew_meanwhile_is_noticed(spark: SparkSession, 
     assert not is_still_of(kafka.options, read)
     again = range_behind(kafka.options, topic, resume)
     assert len(rows(spark, kafka, again)) == 3
-    assert ["created anew" in sentence for sentence in again.lost] == [True]
+    assert ["created again" in sentence for sentence in again.lost] == [True]
 
 
 def test_spark_comes_in_by_tls_and_password_and_no_error_holds_it(spark: SparkSession, kafka: Broker) -> None:
@@ -137,7 +137,7 @@ def test_spark_comes_in_by_tls_and_password_and_no_error_holds_it(spark: SparkSe
     kafka.send(topic, "a")
     read = range_behind(kafka.options, topic, None)
     refused: dict[str, dict[str, str]] = {
-        "does not let Spark read": kafka.locked_options(READER),
+        "does not allow Spark to read": kafka.locked_options(READER),
         "wrong user or password": kafka.locked_options(READER, 'wr"ong\\' + PASSWORD),
     }
     for words, options in refused.items():

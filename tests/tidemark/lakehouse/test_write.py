@@ -127,7 +127,7 @@ def test_columns_are_widened_and_what_is_declared_no_more_stays_for_those_who_ha
     assert comments["gone"] == "no longer declared: null in new rows"
     catalog.ensure(spark, Table(table.name, {**later.columns, "gone": "string"}, table.row_key, "day"))
     assert read(spark, Table(table.name, {**later.columns, "gone": "string"}, table.row_key, "day")).count() == 3
-    with pytest.raises(SchemaDiffers, match="makes it narrower, and Iceberg only widens"):
+    with pytest.raises(SchemaDiffers, match="the declared type is narrower, and Iceberg can only widen"):
         catalog.ensure(spark, wide)
 
 
@@ -145,7 +145,7 @@ def test_a_column_that_a_preview_has_widened_is_as_declared_for_the_deployed_cod
     catalog.ensure(spark, wide)
     write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", f"{2**40} AS small"), wide, DAYS, run_id=run_id())
     assert read(spark, wide).collect()[0].small == 2**40
-    with pytest.raises(SchemaDiffers, match="makes it narrower"):
+    with pytest.raises(SchemaDiffers, match="the declared type is narrower"):
         catalog.ensure(spark, narrow)
 
 
@@ -165,7 +165,7 @@ def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, 
     catalog.ensure(spark, wider := Table(table.name, table.columns | {"note": "string"}, table.row_key, "day"))
     write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "'x' AS note"), wider, DAYS, run_id=run_id())
     spark.sql(f"ALTER TABLE {table.identifier} DROP COLUMN note")
-    with pytest.raises(SchemaDiffers, match="somebody has dropped note, which its declaration has"):
+    with pytest.raises(SchemaDiffers, match="the declared column note was dropped by hand"):
         catalog.ensure(spark, wider)
     assert "note" not in spark.table(table.identifier).columns
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS (`note` string)")

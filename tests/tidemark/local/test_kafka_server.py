@@ -56,7 +56,7 @@ def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: Kafk
     try:
         batch = topic.receive(None, 20)
         assert batch is not None and [record.body for record in batch.records] == [b"kept"]
-        with pytest.raises(KafkaUnavailable, match="not a name could not be made"):
+        with pytest.raises(KafkaUnavailable, match="not a name could not be created"):
             create_topic(settings.kafka_options(), "not a name")
     finally:
         end_service(process)

@@ -36,7 +36,7 @@ def test_java_17_and_21_do(java: Path, says: str, complaint: str) -> None:
 
 def test_no_java_is_said(java: Path) -> None:
     assert not java.exists()
-    assert machine.complaint().startswith(f"JAVA_HOME={java.parent.parent}: no Java there")
+    assert machine.complaint().startswith(f"JAVA_HOME={java.parent.parent} has no working Java")
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 14), (2, 7)])

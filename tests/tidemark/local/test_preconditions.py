@@ -44,7 +44,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
     told = _refused(_up(tmp_path / "state", *mounted))
 
-    assert f"TIDEMARK_STATE_DIR={tmp_path}/state: cannot be written, it is read-only" in told
+    assert f"TIDEMARK_STATE_DIR={tmp_path}/state cannot be written (it is read-only)" in told
 
 
 @needs_mounts
@@ -54,7 +54,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
     told = _refused(_up(tmp_path, *mounted))
 
-    assert f"TIDEMARK_STATE_DIR={tmp_path}: cannot be written, the disk is full" in told
+    assert f"TIDEMARK_STATE_DIR={tmp_path} cannot be written (the disk is full)" in told
 
 
 @needs_mounts
@@ -63,13 +63,13 @@ def test_a_disk_with_little_room(tmp_path: Path) -> None:
 
     told = _refused(_up(tmp_path, *mounted))
 
-    assert "MB are free on its disk" in told and "are needed" in told
+    assert "MB of free disk space, found" in told
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
 
-    assert f"TIDEMARK_STATE_DIR={tmp_path}/state: cannot be written" in _refused(_up(tmp_path / "state"))
+    assert f"TIDEMARK_STATE_DIR={tmp_path}/state cannot be written" in _refused(_up(tmp_path / "state"))
 
 
 @pytest.mark.parametrize("name", ["UI", "CLOUD", "SPARK"])
@@ -84,9 +84,9 @@ def test_a_taken_port(tmp_path: Path, name: str) -> None:
         if name == "SPARK":
             environment["SPARK_REMOTE"] = f"sc://127.0.0.1:{port}"
 
-        assert f"TIDEMARK_PORT_{name}={port}: port taken by another program" in _refused(_up(tmp_path, **environment))
+        assert f"TIDEMARK_PORT_{name}={port}: another program uses this port" in _refused(_up(tmp_path, **environment))
 
 
 def test_a_second_one_in_the_same_folder(tmp_path: Path) -> None:
     with running(make_settings(tmp_path)):
-        assert f"it runs already on {tmp_path}" in _refused(_up(tmp_path))
+        assert f"the platform already runs on {tmp_path}" in _refused(_up(tmp_path))

@@ -139,7 +139,7 @@ def test_that_the_supervisor_was_ended_by_somebody_else_is_said_in_one_line(
     assert supervisor._process is not None
     os.kill(supervisor._process.pid, number)
     deadline = time.monotonic() + 15
-    with pytest.raises(SupervisorDied, match="ended by somebody else"):
+    with pytest.raises(SupervisorDied, match="ended by another process"):
         while time.monotonic() < deadline:
             supervisor.states()
 
@@ -173,11 +173,11 @@ def test_a_service_that_has_lost_its_code_server_says_so_and_is_restarted(tmp_pa
         assert lost_code_server(first) == "" and made.restart_lacking(0.0) == []
         (server,) = [p for p in psutil.Process(first).children(recursive=True) if p.cmdline()[-1] == "grpc"]
         server.kill()
-        _eventually(lambda: lost_code_server(first) == "without its code server")
+        _eventually(lambda: lost_code_server(first) == "lost its code server")
         (state,) = made.states()
-        assert _state(dev, state) == "without its code server"
+        assert _state(dev, state) == "lost its code server"
         assert made.restart_lacking(1.0) == [], "a reload replaces it, too"
-        assert made.restart_lacking(20.0) == ["dagster dev was without its code server"]
+        assert made.restart_lacking(20.0) == ["dagster dev lost its code server"]
         _eventually(lambda: _pid(made, "dagster") not in (0, first) and _children_run(made, 4))
         assert made.restart_lacking(21.0) == []
     finally:

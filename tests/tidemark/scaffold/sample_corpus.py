@@ -232,11 +232,11 @@ LATER = [
 """Values of a sample, values of a later file that land as they are, and values that are named."""
 
 REFUSED = [
-    Refused("a dot in a name", "a.csv", b"what,unit.price\na,1\n", "no '.'"),
-    Refused("a dot in a JSON key", "a.jsonl", b'{"unit.price": 1}\n', "no '.'"),
-    Refused("a dot in a Parquet name", "a.parquet", as_parquet({"a.b": [1]}), "no '.'"),
-    Refused("an empty name", "a.csv", b"what,,n\na,1,2\n", "called ''"),
-    Refused("a delimiter at the end of the header", "a.csv", b"what,n,\na,1,\n", "called ''"),
+    Refused("a dot in a name", "a.csv", b"what,unit.price\na,1\n", "contains '.'"),
+    Refused("a dot in a JSON key", "a.jsonl", b'{"unit.price": 1}\n', "contains '.'"),
+    Refused("a dot in a Parquet name", "a.parquet", as_parquet({"a.b": [1]}), "contains '.'"),
+    Refused("an empty name", "a.csv", b"what,,n\na,1,2\n", "the column name '' is blank"),
+    Refused("a delimiter at the end of the header", "a.csv", b"what,n,\na,1,\n", "the column name '' is blank"),
     Refused("names that differ in case", "a.csv", b"platform,Platform\na,b\n", "'platform' and 'Platform'"),
     Refused("a name twice", "a.csv", b"n,n\n1,2\n", "'n' is in the header twice"),
     Refused("a name of ours", "a.csv", b"source_file,n\n1,2\n", "source_file"),

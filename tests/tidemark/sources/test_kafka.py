@@ -322,7 +322,7 @@ def test_a_topic_that_was_created_anew_is_said_and_not_mixed(kafka: Broker, open
         *((False, offset) for offset in range(4)),
     ]
     (sentence,) = table.lost
-    assert "created anew" in sentence and str(old) in sentence and "3 of 0" in sentence
+    assert "created again" in sentence and str(old) in sentence and "3 of 0" in sentence
     assert table.next_offsets == {0: 4}
 
 
@@ -418,7 +418,7 @@ def test_a_partition_that_ends_before_its_position_is_named_and_the_others_are_r
     kafka.send(topic, "b", partition=1)
     assert table.fill() == ["b"]
     (said,) = table.inlet.hindrances()
-    assert "/0 ends at offset 1 and was read up to 3" in said
+    assert "/0 ends at offset 1, but was read up to 3" in said
     assert table.next_offsets == {0: 3, 1: 1}, "it keeps its place"
 
     kafka.send(topic, "x", "x", "c")
@@ -452,8 +452,8 @@ def test_who_may_not_read_is_told_so_and_no_password_is(kafka: Broker, opened: O
     kafka.let_read(READER, topic)
     assert opened(topic, options=kafka.locked_options(READER)).fill() == ["a"]
     refusals = {
-        "does not let its user read": kafka.locked_options(STRANGER),
-        "does not let us in": kafka.locked_options(READER, "wrong-" + PASSWORD),
+        "does not allow the user to read": kafka.locked_options(STRANGER),
+        "refused the login": kafka.locked_options(READER, "wrong-" + PASSWORD),
         "ssl.ca.location": kafka.locked_options(READER) | {"ssl.ca.location": "/nowhere/ca.pem"},
     }
     for words, options in refusals.items():
@@ -467,7 +467,7 @@ def test_who_may_not_read_is_told_so_and_no_password_is(kafka: Broker, opened: O
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"topic_id": "x", "next": {"a": 1}}', "5"])
 def test_a_text_that_is_no_position_is_shown(kafka: Broker, opened: Opened, text: str) -> None:
-    with pytest.raises(PositionUnreadable, match="no position of a topic"):
+    with pytest.raises(PositionUnreadable, match="not a position of a topic"):
         opened(kafka.topic(), text).take()
 
 

@@ -68,15 +68,15 @@ def test_a_month_ends_where_the_next_begins() -> None:
 @pytest.mark.parametrize(
     ("grain", "folders", "said"),
     [
-        (Grain.DAY, "dt=%Y-%m", "have the directives %Y %d %m"),
-        (Grain.HOUR, "dt=%Y-%m-%d", "have the directives"),
-        (Grain.MONTH, "%Y/%m/%d", "have the directives"),
+        (Grain.DAY, "dt=%Y-%m", "expected the directives %Y %d %m"),
+        (Grain.HOUR, "dt=%Y-%m-%d", "expected the directives"),
+        (Grain.MONTH, "%Y/%m/%d", "expected the directives"),
         (Grain.DAY, "%Y/%Y-%m-%d", "once each"),
         (Grain.DAY, "%d/%m/%Y", "coarse before fine"),
-        (Grain.DAY, "data/%Y-%m-%d", "each folder names a time"),
-        (Grain.DAY, "%Y-%m-%d/", "each folder names a time"),
-        (Grain.DAY, "%Y-%j", "have the directives"),
-        (Grain.NONE, "%Y", "have the directives none"),
+        (Grain.DAY, "data/%Y-%m-%d", "expected each to name a time"),
+        (Grain.DAY, "%Y-%m-%d/", "expected each to name a time"),
+        (Grain.DAY, "%Y-%j", "expected the directives"),
+        (Grain.NONE, "%Y", "expected the directives none"),
     ],
 )
 def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, folders: str, said: str) -> None:
@@ -87,19 +87,24 @@ def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, fold
 @pytest.mark.parametrize(
     ("grain", "folders", "more", "said"),
     [
-        (Grain.DAY, "dt=%Y-%m-%d", {"keys": REGIONS}, r"name the keys that are declared \(region\)"),
-        (Grain.DAY, "{region}/dt=%Y-%m-%d", {}, r"name the keys that are declared \(none\)"),
-        (Grain.NONE, "{region}/{region}", {"keys": REGIONS}, "each in one of its own"),
-        (Grain.NONE, "{region}{area}", {"keys": REGIONS | {"area": ["a"]}}, "each in one of its own"),
-        (Grain.DAY, "{region}-%Y-%m-%d", {"keys": REGIONS}, "names a time, coarse before fine, or a key"),
-        (Grain.NONE, None, {"keys": {"region": ["a/b"]}}, "'a/b' of region cannot be the name of a folder"),
+        (Grain.DAY, "dt=%Y-%m-%d", {"keys": REGIONS}, r"expected one for each of the declared keys \(region\)"),
+        (Grain.DAY, "{region}/dt=%Y-%m-%d", {}, r"expected one for each of the declared keys \(none\)"),
+        (Grain.NONE, "{region}/{region}", {"keys": REGIONS}, "expected one for each of the declared keys"),
+        (
+            Grain.NONE,
+            "{region}{area}",
+            {"keys": REGIONS | {"area": ["a"]}},
+            "expected one for each of the declared keys",
+        ),
+        (Grain.DAY, "{region}-%Y-%m-%d", {"keys": REGIONS}, "to name a time, coarse before fine, or a key"),
+        (Grain.NONE, None, {"keys": {"region": ["a/b"]}}, "key 'a/b' of region cannot be the name of a folder"),
         (Grain.NONE, None, {"keys": {"region": [""]}}, "cannot be the name of a folder"),
-        (Grain.NONE, None, {"keys": {"region": "emea"}}, "keys of region are a list of texts"),
-        (Grain.NONE, None, {"keys": {"region": []}}, "keys of region are a list of texts"),
-        (Grain.DAY, None, {"keys": REGIONS | {"area": ["a"]}}, "two dimensions at most, unlike area, day, region"),
-        (Grain.DAY, None, {"keys": {"day": ["a"]}}, "time and keys need different names, unlike day"),
-        (Grain.HOUR, None, {"timezone": "Europe/Berlinn"}, "there is no timezone 'Europe/Berlinn'"),
-        (Grain.HOUR, "%Y-%m-%d %H:%M", {}, "have the directives %H %Y %d %m"),
+        (Grain.NONE, None, {"keys": {"region": "emea"}}, "keys of region: expected a list of strings"),
+        (Grain.NONE, None, {"keys": {"region": []}}, "keys of region: expected a list of strings"),
+        (Grain.DAY, None, {"keys": REGIONS | {"area": ["a"]}}, "at most two dimensions, found area, day, region"),
+        (Grain.DAY, None, {"keys": {"day": ["a"]}}, "time and keys need different names, both are named day"),
+        (Grain.HOUR, None, {"timezone": "Europe/Berlinn"}, "unknown timezone 'Europe/Berlinn'"),
+        (Grain.HOUR, "%Y-%m-%d %H:%M", {}, "expected the directives %H %Y %d %m"),
     ],
 )
 def test_keys_and_zones_that_cannot_be_are_refused_by_feed(
@@ -195,7 +200,7 @@ def test_what_is_misplaced_is_told_with_the_first_folder_that_is_wrong(
 def test_a_file_of_an_unknown_key_is_told_with_the_key_and_loaded_once_it_is_known() -> None:
     of = feed(Grain.NONE, "region={region}", keys=REGIONS)
     found = place_of(of, "a/b/region=mars/x.csv", SPAN)
-    assert found and "is of region 'mars', which feed f does not have; it is loaded once it has" in found.message
+    assert found and "has region 'mars', which is not a key of feed f; it is loaded once that is added" in found.message
     more = feed(Grain.NONE, "region={region}", keys={"region": [*REGIONS["region"], "mars"]})
     assert place_of(more, "a/b/region=mars/x.csv", SPAN) is None
     assert more.partition_of("a/b/region=mars/x.csv") == "mars"

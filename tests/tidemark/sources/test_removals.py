@@ -58,7 +58,7 @@ def test_the_alarm_says_what_is_missing_and_what_to_do() -> None:
     some, all_of_it = said(ORDERS, HOURS[:20], HOURS[20:40]), said(ORDERS, [], HOURS[:3])
     assert some and all_of_it
     assert "20 of 40 partitions below orders/ vanished within 24 hours: wrong bucket?" in some
-    assert "nothing lies below orders/ any more, where 3 partitions were: wrong bucket?" in all_of_it
+    assert "no file is left below orders/, which had 3 partitions: wrong bucket?" in all_of_it
     assert all("tidemark reconcile --accept-removals" in words for words in (some, all_of_it))
 
 

@@ -37,8 +37,8 @@ def test_columns_are_told_from_functions_parameters_units_and_texts(condition: s
 def test_a_rule_with_an_unknown_column_is_refused_with_the_known_ones() -> None:
     wrong = replace(FEED, rules={"dear": "fare < 100 AND FARE > 0", "long": "endet_at - started_at < id"})
     said = (
-        r"feed rides: rule 'long' names 'endet_at', 'started_at', which no row has; "
-        r"write one of its columns \(id, fare, ended at, day\)"
+        r"feed rides: rule 'long' reads 'endet_at', 'started_at', which is not declared; "
+        r"read one of the columns id, fare, ended at, day, or"
     )
     with pytest.raises(ValueError, match=said):
         require_known_columns(wrong, ["day"])

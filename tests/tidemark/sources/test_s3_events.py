@@ -73,7 +73,7 @@ def test_a_record_of_somebody_else_keeps_the_message_and_not_its_neighbours() ->
     body = json.dumps({"Records": [record(f"{HOUR}a.csv"), record("x", bucket="other"), record(f"{HOUR}b.csv")]})
     reading = ZONE.read(body)
     assert [hint.partition for hint in reading.hints] == ["2026-10-01-07:00"] * 2
-    assert reading.refused == ["about bucket 'other', not 'landing'"]
+    assert reading.refused == ["expected an event of bucket 'landing', found 'other'"]
 
 
 def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
@@ -92,7 +92,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
         ("orders/dt=9999-12-31/hour=23/a.csv", "more than 3 days ahead"),
         ("orders/dt=2062-10-01/hour=07/a.csv", "more than 3 days ahead"),
         ("orders/dt=0001-01-01/hour=00/a.csv", "before the start date"),
-        ("prices/dt=2026-09-27/p.csv", "of a time before the start date 2026-09-28"),
+        ("prices/dt=2026-09-27/p.csv", "is before the start date 2026-09-28"),
     ],
 )
 def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: str) -> None:
@@ -116,21 +116,24 @@ def test_markers_outside_the_layout_are_nothing() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("not json", "not an S3 event"),
-        ("", "not an S3 event"),
-        ("[]", "not an S3 event"),
-        ("null", "not an S3 event"),
-        ("[" * 100_000, "not an S3 event"),
-        ('{"order": 1}', "not an S3 event"),
-        ('{"Records": [{}]}', "not an S3 event"),
-        ('{"Records": 7}', "not an S3 event"),
-        ('{"Type": "Notification"}', "not an S3 event"),
-        (sns("hello"), "not an S3 event"),
-        ('{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}', "not an S3 event"),
-        ('{"detail-type": "EC2 Instance State-change Notification", "detail": {}}', "not an S3 event"),
+        ("not json", "expected an S3, EventBridge or SNS notification"),
+        ("", "expected an S3, EventBridge or SNS notification"),
+        ("[]", "expected an S3, EventBridge or SNS notification"),
+        ("null", "expected an S3, EventBridge or SNS notification"),
+        ("[" * 100_000, "expected an S3, EventBridge or SNS notification"),
+        ('{"order": 1}', "expected an S3, EventBridge or SNS notification"),
+        ('{"Records": [{}]}', "expected a record of an S3 event"),
+        ('{"Records": 7}', "expected a record of an S3 event"),
+        ('{"Type": "Notification"}', "expected an S3, EventBridge or SNS notification"),
+        (sns("hello"), "expected an S3, EventBridge or SNS notification"),
+        (
+            '{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}',
+            "expected an S3, EventBridge or SNS notification",
+        ),
+        ('{"detail-type": "EC2 Instance State-change Notification", "detail": {}}', "expected a record of an S3 event"),
         (json.dumps({"Records": [record(7)]}), "belongs to no declared feed"),  # type: ignore[arg-type]
-        (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "not of S3"),
-        (event(f"{HOUR}a.csv", bucket="other"), "about bucket 'other'"),
+        (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "expected an event of S3"),
+        (event(f"{HOUR}a.csv", bucket="other"), "found 'other'"),
         (event("elsewhere/a.csv"), "belongs to no declared feed"),
         (eventbridge("orders/\ud800/a.csv"), "surrogates not allowed"),
         (event("customers/2026.csv"), "belongs to no declared feed"),

@@ -93,7 +93,7 @@ def test_an_answer_that_fits_no_table_is_told_as_an_error(cloud: Settings) -> No
     assert kept == {
         "1": "the answer does not fit the table: {'root': nan}",
         "2": "the answer does not fit the table: {'root': 'two'}",
-        "3": "the answer has rooot, which are no columns",
+        "3": "the answer has unknown columns rooot",
         "5": ("long " * 1_000)[:1_000],
         "6": "half of ?",
     }
@@ -170,7 +170,7 @@ def test_a_message_that_is_no_request_is_answered_where_its_id_can_be_read(cloud
     assert told.keys() == {"good", "lacks", "17", "cut"}
     assert told["lacks"] == "number is missing"
     assert told["17"].startswith("number: Input should be a valid number")
-    assert told["cut"].startswith("the body is no JSON: ")
+    assert told["cut"].startswith("the body is not JSON: ")
     assert desk.kept().keys() == told.keys()
     entries = Appendable(open_lake(cloud), QUARANTINE).rows().to_pylist()
     assert len([entry for entry in entries if entry["asset"] == desk.stream.asset]) == 6
@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_when_it_is_declared(cloud: Settings) -> None:
         Answering(questions.answers(name), "request_id", "out", Roots, "asked_at")
     of_topic = Workplace(cloud, open_lake(cloud), toy.stream(name, topic="t"))
     assert declared.reaction is not None
-    with pytest.raises(Terminal, match="come from a queue"):
+    with pytest.raises(Terminal, match="requests need a queue"):
         declared.reaction(of_topic)
-    with pytest.raises(Terminal, match="request_id is the id of a request"):
+    with pytest.raises(Terminal, match="the request id request_id must be required"):
         declared.reaction(Workplace(cloud, open_lake(cloud), toy.stream(name)))

@@ -108,7 +108,7 @@ def test_a_doubled_message_is_loaded_once_and_answered_with_the_same(partner: Pa
         ({"size": 3}, "wrong_size", "the manifest says 3"),
         ({"key": "../d-2/a.csv"}, "outside", "leads out of the folder"),
         ({"key": "/a.csv"}, "outside", "leads out of the folder"),
-        ({"key": "notes.txt"}, "no_data", "not named like data"),
+        ({"key": "notes.txt"}, "no_data", "expected a file name that does not begin with"),
     ],
 )
 def test_a_file_that_is_not_as_listed_refuses_the_whole_delivery(
@@ -199,7 +199,7 @@ def test_a_correction_takes_the_place_of_the_whole_delivery_and_the_later_messag
         before["manifest"],
         ["a.csv", "b.csv"],
     )
-    assert "took the place" in answer["message"]
+    assert "They replace the files loaded earlier" in answer["message"]
     assert partner.rows() == [("d-0", 1, 1, 3), ("d-1", 1, 1, 7)]
     partner.queue.extend(held, 0)
     late = partner.answer()
@@ -207,7 +207,7 @@ def test_a_correction_takes_the_place_of_the_whole_delivery_and_the_later_messag
     bad = partner.put("d-1", "bad.csv", csv(line(1, quantity="x")))
     partner.post("d-1", bad)
     refused = partner.answer()
-    assert refused["status"] == "refused" and "before stays" in refused["message"]
+    assert refused["status"] == "refused" and "loaded earlier for this delivery stay" in refused["message"]
     assert partner.rows() == [("d-0", 1, 1, 3), ("d-1", 1, 1, 7)]
     partner.post("d-1", *first)  # on second thoughts
     assert partner.answer()["rows"] == 2
@@ -289,7 +289,7 @@ def test_what_changed_since_it_was_verified_is_not_loaded(partner: Partner) -> N
     run.verdicts.partner = partner  # type: ignore[attr-defined]
     answer = partner.answer(run)
     assert (answer["status"], findings(answer)) == ("refused", {"a.csv": "wrong_size"})
-    assert "it was written again" in answer["message"]
+    assert "it was overwritten" in answer["message"]
     assert partner.commits() == 0
 
 

@@ -67,7 +67,7 @@ def test_the_sensor_asks_for_a_run_of_each_worker() -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"name": "a-b"}, "Python name"),
+        ({"name": "a-b"}, "Python identifier"),
         ({"workers": 0}, "workers"),
         ({"table": Table("core.x", {"delivery_id": "string"}, ("delivery_id",))}, "lacks"),
         ({"prefix": ""}, "prefix"),

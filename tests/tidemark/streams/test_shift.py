@@ -245,7 +245,7 @@ def test_what_of_an_inlet_cannot_be_read_is_said_once_and_the_rest_goes_on(
         for _ in range(4):
             shift.step()
     said = [each.getMessage() for each in caplog.records if "leader" in each.getMessage()]
-    assert said == ["memory:pings/1 has no leader", "no more: memory:pings/1 has no leader"]
+    assert said == ["memory:pings/1 has no leader", "resolved: memory:pings/1 has no leader"]
     assert len(toy.kept(stream, cloud)) == 1
 
 

@@ -235,7 +235,7 @@ def test_a_file_of_an_expired_snapshot_that_stays_is_named_and_the_others_go(
         delete(self, location)
 
     monkeypatch.setattr(io, "delete", refuses_one)
-    with pytest.raises(OSError, match=r"1 of 4 files of expired snapshots stay: .*: not yours"):
+    with pytest.raises(OSError, match=r"1 of 4 files of expired snapshots could not be deleted: .*: not yours"):
         table.expire(keep=2)
     assert [Path(path.removeprefix("file://")).exists() for path in old] == [True, False, False, False]
     assert table.expire(keep=2) == 0

@@ -70,7 +70,7 @@ def test_a_shift_whose_run_was_ended_from_outside_leaves(instance: DagsterInstan
     else:
         instance.delete_run(shift.run.run_id)
     why = shift.ends()
-    assert why is not None and ("deleted" in why if how == "deleted" else "ended from outside" in why)
+    assert why is not None and ("deleted" in why if how == "deleted" else "ended by another process" in why)
 
 
 def test_a_shift_that_slept_leaves_when_another_run_has_its_post_and_the_other_stays(
@@ -102,7 +102,7 @@ def test_a_storage_that_does_not_answer_ends_no_shift(
         assert shift.ends() is None
     assert shift.ends() is None
     adapter.save(instance, CODE, "the next")
-    assert shift.ends() == "other code was loaded"
+    assert shift.ends() == "new code was loaded"
 
 
 def test_only_the_children_of_a_code_server_that_stops_leave(instance: DagsterInstance) -> None:

@@ -56,7 +56,7 @@ def test_facts_are_counted_between_beats_and_a_queue_that_is_missing_is_a_hindra
     facts = Facts(depth, clock=lambda: clock[0])
     assert facts()["hindrance"] == "", "it has just begun"
     clock[0] = NOW + 16
-    assert facts()["hindrance"] == "what it works with cannot be opened"
+    assert facts()["hindrance"] == "its tables and sources cannot be opened"
     clock[0] = NOW
     work = facts.at_work = Work()
     first = facts()

@@ -125,7 +125,7 @@ def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_f
     assert post.ends() is None
     adapter.save(instance, key, "the next")
     clock[0] = 22.0
-    assert post.ends() == "other code was loaded"
+    assert post.ends() == "new code was loaded"
 
 
 def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> None:

@@ -149,7 +149,7 @@ def test_another_topic_of_the_name_is_not_mixed_in(settings: Settings, kafka: Br
         assert step is not None
         kafka.recreate(topic)
         kafka.send(topic, *[toy.ping("new", minute=m) for m in range(30)])
-        with pytest.raises(Transient, match="created anew"):
+        with pytest.raises(Transient, match="created again"):
             step.commit()
         assert toy.kept(of, settings) == []
         while work.step():
@@ -184,7 +184,7 @@ def test_without_spark_the_stream_goes_on(
         while work.step():
             pass
     assert len(toy.kept(of, settings)) == 30
-    assert caplog.text.count("in small batches, because Spark cannot") == 1
+    assert caplog.text.count("in small batches, because Spark failed") == 1
 
     # Nor does a rule that cannot be sent to Spark's workers stop it.
     def unshippable(_: Any) -> Any:

@@ -37,11 +37,11 @@ ONE = toy.stream("one")
         (toy.stream("one", queue="other"), "streams one and one have the same name, one: "),
         (
             replace(toy.stream("two"), table=ONE.table),
-            "streams one and two have the same table, raw.one: declare a table of its own for each",
+            "streams one and two have the same table, raw.one: declare a table for each stream",
         ),
         (
             toy.stream("two", queue="queue-one"),
-            "streams one and two have the same queue, queue-one: each would get a part of its messages",
+            "streams one and two have the same queue, queue-one: each would receive only a part of the messages",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_the_laptops_cloud_gets_exactly_the_declared_queues_and_another_account_
 
 def test_a_name_that_no_queue_or_topic_can_have_is_refused() -> None:
     for declared in ({"queue": "two words"}, {"queue": ""}, {"queue": "a" * 81}, {"topic": "a/b"}):
-        with pytest.raises(StreamRefused, match=f"stream one: {next(iter(declared))}='.*': a .* name has 1 to "):
+        with pytest.raises(StreamRefused, match=f"stream one: {next(iter(declared))}='.*': expected 1 to "):
             toy.stream("one", **declared)
     with pytest.raises(StreamRefused, match="stream one: queue=<function"):
         toy.stream("one", queue=lambda settings: "one")

@@ -167,7 +167,7 @@ def test_a_rule_that_raises_on_the_same_messages_now_and_then_is_named(lake: Set
     shift = worker(stream, lake, queue)
     queue.send(pings("a", 7, 7))
     shift.step()
-    assert "raises now and then on the same messages: RuntimeError: dice" in shift.hindrance
+    assert "raises only sometimes on the same messages: RuntimeError: dice" in shift.hindrance
     assert (entries(lake), len(queue.in_flight)) == ([], 2)
 
 
@@ -295,7 +295,7 @@ def test_an_inlet_that_fails_for_long_is_logged_once_and_stays_a_hindrance(
         for _ in range(20):
             shift.step()
     assert [message for message in caplog.messages if "does not exist" in message] == [
-        "sqs:pings: tried again in 0 s: the queue pings does not exist"
+        "sqs:pings: retrying in 0 s: the queue pings does not exist"
     ]
     assert shift.hindrance == "sqs:pings: the queue pings does not exist"
 
@@ -321,12 +321,12 @@ def test_requests_wait_in_hand_while_what_answers_them_cannot_be_made(lake: Sett
     assert isinstance(declared.reaction, Answering)
     stream, queue = replace(declared, reaction=replace(declared.reaction, answer=broken)), FakeMessageSource()
     shift = worker(stream, lake, queue)
-    assert "what answers its requests cannot be made: AttributeError: no attribute 'model'" in shift.hindrance
+    assert "its answerer cannot be created: AttributeError: no attribute 'model'" in shift.hindrance
     queue.send(['{"request_id": "r1", "number": 1}'])
     shift.step()
     shift.step()
     assert (len(queue.in_flight), set(queue._receives.values()), entries(lake)) == (1, {1}, [])
-    assert "cannot be made" in shift.hindrance
+    assert "cannot be created" in shift.hindrance
 
 
 def test_without_the_items_that_are_left_out_a_rule_does_not_raise_and_no_more_are_left_out_than_needed() -> None:

@@ -54,11 +54,11 @@ def test_what_fits_loads(definition: Definition, by: By) -> None:
         (DAYS, None, r"say partitioned_by=ByTime\(<column>\)"),
         (DAYS, REGION, r"say partitioned_by=ByTime\(<column>\)"),
         (REGIONS, "day", r"say partitioned_by=ByKey\(<string column>\)"),
-        (DAYS, "at", "say ByTime.*format='%Y-%m-%d'"),
+        (DAYS, "at", "write ByTime.*format='%Y-%m-%d'"),
         (
             dg.DailyPartitionsDefinition("2026-10-01", timezone="Europe/Berlin"),
             ByTime("at", format="%Y-%m-%d"),
-            "say ByTime.*timezone='Europe/Berlin'",
+            "write ByTime.*timezone='Europe/Berlin'",
         ),
         (BOTH, "day", "the dimensions day, region: say ByDimensions"),
         (BOTH, ByDimensions({"day": DAY, "area": REGION}), "dimensions day, region, the table area, day"),

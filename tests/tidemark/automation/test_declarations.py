@@ -75,12 +75,12 @@ BAD = {
         asset("bad", reading(ripple_days="a week"), by=DAYS),
         "ripple_days='a week' of raw/customers is no",
     ),
-    "ripple nothing": (asset("bad", reading(ripple_days=0), by=DAYS), "no whole number of days above 0"),
+    "ripple nothing": (asset("bad", reading(ripple_days=0), by=DAYS), "expected a whole number of days above 0"),
     "ripple static": (
         asset("bad", reading(ripple_days=2), by=dg.StaticPartitionsDefinition(["a"])),
-        "needs a reader with partitions of time",
+        "needs a reader with time partitions",
     ),
-    "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers is neither true nor false"),
+    "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers: expected true or false"),
     "use_latest": (asset("bad", reading(use_latest="perhaps"), by=DAYS), "use_latest='perhaps' of raw/customers is n"),
 }
 
@@ -208,7 +208,7 @@ def test_what_is_not_built_here_is_a_source_and_what_it_is_made_from_is_not_wait
 
 @pytest.mark.filterwarnings("ignore:Virtual assets")
 def test_a_virtual_asset_is_refused() -> None:
-    assert "a virtual asset is not supported" in node(asset("view", is_virtual=True)).refused
+    assert "virtual assets are not supported" in node(asset("view", is_virtual=True)).refused
 
 
 def test_blocking_checks_are_known_by_name() -> None:
@@ -284,7 +284,7 @@ def test_each_asset_knows_its_sensor() -> None:
 
 def test_a_key_that_is_spelled_like_another_is_refused() -> None:
     found = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), asset("core/x"))
-    assert "a part of its key ['s3/orders'] holds a slash" in found.nodes["s3/orders"].refused
+    assert "a part of its key ['s3/orders'] contains a slash" in found.nodes["s3/orders"].refused
     assert found.nodes["core/x"].refused == ""
     both = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), dg.AssetSpec(dg.AssetKey(["s3", "orders"])))
     assert both.nodes["s3/orders"].refused

@@ -83,7 +83,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
     [
         (Raises(), "ValueError: no such column"),
         (RaisesLater(), "RuntimeError: no such column"),
-        (GivesNothing(), "None is no result for marts/own"),
+        (GivesNothing(), "expected a result for marts/own, found None"),
         (OfAnother(), "is no result for marts/own"),
         (derived() & RaisesLater(), "RuntimeError: no such column"),
         (Raises().since(CRON), "ValueError: no such column"),

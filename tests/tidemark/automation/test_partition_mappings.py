@@ -126,7 +126,7 @@ def test_named_partitions_are_read_by_all() -> None:
 
 
 def test_a_named_partition_that_can_never_be_is_refused() -> None:
-    with pytest.raises(Refused, match="names a partition that cannot be: 'east' is none"):
+    with pytest.raises(Refused, match="names a partition that cannot exist: 'east' is not a partition of the asset"):
         edge(dg.SpecificPartitionsPartitionMapping(["east"]), None, REGIONS)
 
 

@@ -148,7 +148,7 @@ def _of_keys(name: str, definition: _Definition, feed: Feed) -> str:
     if isinstance(definition, dg.DynamicPartitionsDefinition):
         return "folders of dynamic keys cannot be distinguished from misspelled ones: use a StaticPartitionsDefinition"
     if not isinstance(definition, dg.StaticPartitionsDefinition):
-        return f"the feed is cut by {name}: give the asset a StaticPartitionsDefinition"
+        return f"the feed has partitions by {name}: give the asset a StaticPartitionsDefinition"
     theirs, ours = set(definition.get_partition_keys()), set(feed.keys[name])
     if theirs == ours:
         return ""
@@ -161,7 +161,7 @@ def _of_time(definition: _Definition, feed: Feed) -> str:
     cron, definition_begins = _CUTS[feed.grain]
     remedy = f"{definition_begins}{'' if zone == 'UTC' else f', timezone={zone!r}'})"
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        return f"the feed is cut by time: give the asset a {remedy}"
+        return f"the feed has partitions by time: give the asset a {remedy}"
     if definition.cron_schedule != cron or definition.fmt != form or definition.exclusions:
         more = f" without {len(definition.exclusions)} of them" if definition.exclusions else ""
         said = f"the asset's windows start at {definition.cron_schedule!r}{more}, written {definition.fmt}"

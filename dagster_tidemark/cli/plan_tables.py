@@ -113,10 +113,10 @@ class _Readers:
     def refused(self, asset: str, change: Change) -> list[str]:
         """Return a sentence for each reader that would break."""
         column = change.lost_column
-        now = f"read {change.after} there, " if change.kind is Kind.RENAMED else ""
+        remedy = f"change it to read {change.after}" if change.kind is Kind.RENAMED else "change it too"
         return [
             f"{reader} reads {column} ({self._mentions(reader, column) or 'its table declares it'}) and would fail: "
-            f"{now}change it too, or keep the column declared"
+            f"{remedy}, or keep the column declared"
             for reader in (self._broken(asset, column) if column else ())
         ]
 

@@ -220,7 +220,7 @@ def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
         if indirect := [asset for asset in running if not asset.is_certain]:
             lines.append(_table("runs that follow if the rows of their inputs change", indirect))
         if any(not rebuild.certain for asset in plan.assets for rebuild in asset.rebuilds):
-            lines.append(Text("An asset runs after another one only where the other one's rows change."))
+            lines.append(Text('"after" an asset: runs only where the rows of that asset change.'))
         if plan.seconds is not None:
             lasts = span(max(60.0, plan.seconds))
             lines.append(Text(f"about {lasts} of work, newest partitions first, after newly arrived data"))

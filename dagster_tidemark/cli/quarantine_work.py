@@ -170,7 +170,7 @@ def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> 
     if counts:
         Console().print(entries_shown(counts, some))
     else:
-        print("no entry matches")
+        print("no entries")
 
 
 def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:

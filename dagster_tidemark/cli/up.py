@@ -30,5 +30,5 @@ def up(
     if feed not in ("sample", "none"):
         fail(f"FEED={feed}: expected sample or none", code=2)
     if settings.environment != "local":
-        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `tidemark up` needs local", code=2)
+        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: expected local, which `tidemark up` needs", code=2)
     run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

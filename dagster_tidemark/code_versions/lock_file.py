@@ -156,7 +156,7 @@ def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bo
         else f"the asset has no code_version, so nothing is rebuilt; give it one, or {remedy}"
     )
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    named = ", ".join(changed[:_NAMED]) or "what it refers to"
+    named = ", ".join(changed[:_NAMED]) or "code that it refers to"
     return Finding(name, Difference.FORGOTTEN, f"{name}: {named}{more} changed and {still}", tuple(changed))
 
 

@@ -46,7 +46,7 @@ class Freshness(Duration):
             self.lower_bound
         ):
             raise ValueError(
-                "expected a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
+                "fresh must be a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
             )
         try:
             if self.deadline_cron and self.lower_bound:
@@ -72,7 +72,7 @@ class PartitionColumn(dg.Model):
             ValueError: it is both or neither.
         """
         if (self.time is None) is (self.key is None):
-            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+            raise ValueError("partitioned_by must be a column, or one of `time`, `key` and `dimensions`")
         return ByTime(self.time, self.format, self.timezone) if self.time else ByKey(str(self.key))
 
 
@@ -91,7 +91,7 @@ class PartitionedBy(PartitionColumn):
         if self.dimensions is None:
             return self.by_column
         if self.time or self.key:
-            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+            raise ValueError("partitioned_by must be a column, or one of `time`, `key` and `dimensions`")
         return ByDimensions({name: each.by_column for name, each in self.dimensions.items()})
 
 

@@ -36,7 +36,7 @@ class FeedComponent(BaseComponent):
         None, description="Folder of its files, ending in /; default `<name>/`. With grain `none`: key of its object."
     )
     suffixes: list[str] | None = None
-    required: list[str] = Field([], description="More columns that a row must have; others are rejected.")
+    required: list[str] = Field([], description="More required columns; rows with null in one are rejected.")
     rules: dict[str, str] = Field({}, description="SQL condition that valid rows meet, by reason of rejection.")
     quarantine_share: float = Feed.quarantine_share
     removals: OnRemoval = Feed.removals

@@ -43,7 +43,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             reason = reason or (_THEIRS if node.source else "")
             found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence, held)
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
-            notes += [f"its input {source}: {whole[source]}" for source in sorted(above[key])]
+            notes += [f"upstream {source}: {whole[source]}" for source in sorted(above[key])]
             found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
     return found
 

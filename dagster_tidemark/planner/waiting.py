@@ -232,7 +232,7 @@ class Waiting:
             remedy = "its own automation condition requests it; you can also run it"
         else:
             remedy = f"it runs only with {node.key}: materialize {node.key} again"
-        return f"the check {check} has no result for the last build of {name(source)}: {remedy}"
+        return f"the check {check} has no result since the last update of {name(source)}: {remedy}"
 
     def _pauses(self, target: Target, facts: Decision) -> Decision | None:
         asked, until = self.unanswered.get(target, (0, self.now))

@@ -45,7 +45,7 @@ def test_a_variable_that_looks_like_ours_has_to_be_declared(monkeypatch: pytest.
     from_env("TIDEMARK_PINGS_QUEUE", default="pings")
     build_definitions(settings, [], [], [])
     monkeypatch.setenv("TIDEMARK_PING_QUEUE", "pings")
-    with pytest.raises(SettingsError, match=r"^TIDEMARK_PING_QUEUE: .*; is TIDEMARK_PINGS_QUEUE meant\?$"):
+    with pytest.raises(SettingsError, match=r"^TIDEMARK_PING_QUEUE: .*; did you mean TIDEMARK_PINGS_QUEUE\?$"):
         build_definitions(settings, [], [], [])
     monkeypatch.setenv("TIDEMARK_PINGS", "pings")
     with pytest.raises(SettingsError, match=r"^TIDEMARK_PINGS: there is no such setting;"):

@@ -86,11 +86,11 @@ def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Part
             BY_REGION,
             r"only one of asset and feed has apac: write keys=\{'region': <the definition>.get_partition_keys\(\)\}",
         ),
-        (HOURS, BY_DAY, r"begin at '0 \* \* \* \*', .*: give it a DailyPartitionsDefinition\(\.\.\.\)"),
+        (HOURS, BY_DAY, r"start at '0 \* \* \* \*', .*: give it a DailyPartitionsDefinition\(\.\.\.\)"),
         (
             dg.DailyPartitionsDefinition("2026-09-28", hour_offset=6),
             BY_DAY,
-            r"begin at '0 6 \* \* \*', .*: give it a DailyPartitionsDefinition",
+            r"start at '0 6 \* \* \*', .*: give it a DailyPartitionsDefinition",
         ),
         (dg.DailyPartitionsDefinition("20260928", fmt="%Y%m%d"), BY_DAY, "written %Y%m%d: give it a Daily"),
         (dg.WeeklyPartitionsDefinition("2026-09-27"), (Grain.WEEK, {}, ByTime("day")), "WeeklyPart.*, day_offset=1"),
@@ -99,7 +99,7 @@ def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Part
         (
             dg.MultiPartitionsDefinition({"date": DAYS, "region": REGIONS}),
             BY_BOTH,
-            r"dimensions date, region, the feed day, region: say Feed\(time_name='date'\)",
+            r"dimensions date, region, the feed day, region: write Feed\(time_name='date'\)",
         ),
         (
             BOTH,

@@ -167,7 +167,7 @@ def test_a_reader_says_that_what_it_is_made_from_is_set_aside() -> None:
     middle = Node("middle", [READS], refused="no such pace")
     kept = Kept(middle, replace(REPORT, inputs=[Input("middle", same, same)]))
     assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
-    assert kept.set_aside == ("its input middle: no such pace",)
+    assert kept.set_aside == ("upstream middle: no such pace",)
 
 
 def test_what_a_sensor_that_is_off_would_ask_for_waits_and_says_so() -> None:

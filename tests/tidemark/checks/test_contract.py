@@ -176,7 +176,7 @@ def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reaso
     assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
     assert said.metadata["reason"].value == "set aside: there is no pace 'fast'"
     made_from = watched.last("marts/report").metadata["set aside"].value
-    assert made_from == "its input core/orders: there is no pace 'fast'"
+    assert made_from == "upstream core/orders: there is no pace 'fast'"
 
 
 def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_a_raised_version_is_recorded_by_one_command(digest: str) -> None:
     after, left = updated(Lock(BEFORE), now)
 
     assert found.message == (
-        'core/orders: code_version is "4", and "3" in code-versions.lock; run `tidemark lock update`'
+        'core/orders: code_version is "4", but "3" in code-versions.lock; run `tidemark lock update`'
     )
     assert left == [] and differences(after, now) == []
 

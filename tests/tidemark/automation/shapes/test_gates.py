@@ -29,7 +29,7 @@ def test_without_a_result_nothing_is_built_on_a_table_and_the_reason_names_the_c
     assert (built(simulation, "core/x"), built(simulation, "mart")) == ([DAY], [])
     decision = simulation.plan().decisions[("mart", DAY)]
     assert decision.state is State.BLOCKED
-    assert f"the check complete has no result for the last build of core/x {DAY}" in decision.reason
+    assert f"the check complete has no result since the last update of core/x {DAY}" in decision.reason
     assert simulation.standings()["mart"].verdict == "breached"
     assert "complete" in simulation.standings()["mart"].reason
     assert simulation.failed_ticks == []

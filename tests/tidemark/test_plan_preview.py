@@ -398,7 +398,7 @@ def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
 
 
 def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: Path) -> None:
-    in_use = pytest.raises(PreviewInUse, match="preview one is published by process")
+    in_use = pytest.raises(PreviewInUse, match="preview one is being published by process")
     with publishing(tmp_path, "one"), in_use, publishing(tmp_path, "two"):
         raise AssertionError
     with publishing(tmp_path, "two"):

@@ -63,17 +63,17 @@ BAD = {
     ),
     "mapping": (
         asset("bad", dep("raw/orders", Raises()), by=HOURS),
-        "how it reads raw/orders cannot be read: KeyError",
+        "its input raw/orders cannot be read: KeyError",
     ),
     "zones": (asset("bad", within("raw/orders"), by=ZONED), "its time zone is UTC, the reader's is Europe/Berlin"),
     "static": (
         asset("bad", dep("areas", dg.StaticPartitionMapping({"east": "a"})), by=dg.StaticPartitionsDefinition(["a"])),
-        "how it reads areas cannot be read: ValueError: mapping source partitions not in the upstream",
+        "its input areas cannot be read: ValueError: mapping source partitions not in the upstream",
     ),
     "last window": (asset("bad", dep("raw/orders", dg.TimeWindowPartitionMapping())), "needs a partitioned reader"),
     "ripple text": (
         asset("bad", reading(ripple_days="a week"), by=DAYS),
-        "ripple_days='a week' of raw/customers is no",
+        "ripple_days='a week' of raw/customers: expected a whole number",
     ),
     "ripple nothing": (asset("bad", reading(ripple_days=0), by=DAYS), "expected a whole number of days above 0"),
     "ripple static": (
@@ -81,7 +81,10 @@ BAD = {
         "needs a reader with time partitions",
     ),
     "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers: expected true or false"),
-    "use_latest": (asset("bad", reading(use_latest="perhaps"), by=DAYS), "use_latest='perhaps' of raw/customers is n"),
+    "use_latest": (
+        asset("bad", reading(use_latest="perhaps"), by=DAYS),
+        "use_latest='perhaps' of raw/customers: expected true or false",
+    ),
 }
 
 

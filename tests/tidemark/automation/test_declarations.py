@@ -55,8 +55,8 @@ def dep(name: str, mapping: dg.PartitionMapping) -> dg.AssetDep:
 ZONED = dg.DailyPartitionsDefinition("2026-09-28", timezone="Europe/Berlin", end_offset=1)
 
 BAD = {
-    "tag": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/pace": "fast"}), "tidemark/pace='fast' is not known"),
-    "requires": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/requires": "any"}), "there is 'every_input"),
+    "tag": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/pace": "fast"}), "tidemark/pace='fast' is unknown"),
+    "requires": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/requires": "any"}), "expected 'every_input"),
     "partitions": (
         asset("bad", by=Broken(["a"])),
         "its partitions definition cannot be read: ConnectionError: no database",

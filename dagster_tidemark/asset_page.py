@@ -99,7 +99,7 @@ def _of_stream(stream: Stream | Deliveries, settings: Settings) -> dict[str, Any
         "messages from": ", ".join(filter(None, sources)) or f"nowhere: {stream.why_off(settings)}",
         "shifts": f"{stream.workers} run(s) of {stream.job}",
         "state of the stream": dg.MetadataValue.md(
-            f"The check `{STREAM}` of this asset shows what waits, since when, the last commit and what hinders it; "
+            f"The check `{STREAM}` of this asset shows the waiting messages, the last commit and any fault; "
             f"`tidemark status --asset {stream.asset}` shows the same."
         ),
     }
@@ -114,12 +114,12 @@ def _promise(spec: dg.AssetSpec, scale: float) -> str:
     if contract is None:
         return ""
     here = contract.scaled(scale)
-    faster = f" Here, on a faster clock: {_told(here)} (TIDEMARK_CONTRACT_SCALE={scale:g})." if here != contract else ""
+    faster = f" In this environment: {_told(here)} (TIDEMARK_CONTRACT_SCALE={scale:g})." if here != contract else ""
     return f"**Contract**: {_told(contract)}.{faster}"
 
 
 def _told(contract: Contract) -> str:
     if isinstance(contract, LagContract):
-        return f"what arrives is in it within {span(contract.fail)}"
-    before = f" up to {span(contract.bound)} before" if contract.bound else ""
-    return f"at each `{contract.schedule}` ({contract.timezone}) what has arrived{before} is in it"
+        return f"it contains new data within {span(contract.fail)}"
+    before = f"up to {span(contract.bound)} before" if contract.bound else "before"
+    return f"at each `{contract.schedule}` ({contract.timezone}) it contains the data that arrived {before}"

@@ -26,7 +26,7 @@ def flat(given: object) -> dict[str, str]:
         ValueError: the options are no mapping to text.
     """
     if not isinstance(given, Mapping):
-        raise ValueError("expected a mapping of options")
+        raise ValueError("expected a mapping of catalog options")
     return dict(_flat(given, ""))
 
 
@@ -63,24 +63,24 @@ def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) 
     """
     options, kind, named = dict(given), given.get("type", "jdbc"), given.get("warehouse", "")
     if kind not in TYPES:
-        raise ValueError(f"TIDEMARK_CATALOG__TYPE={kind}: give one of {', '.join(TYPES)}")
+        raise ValueError(f"TIDEMARK_CATALOG__TYPE={kind}: expected one of {', '.join(TYPES)}")
     long_uri = options.pop("uri", "")
     if long_uri and uri and long_uri != uri:
-        raise ValueError("TIDEMARK_CATALOG__URI and TIDEMARK_CATALOG_URI differ: set one of the two")
+        raise ValueError("TIDEMARK_CATALOG__URI and TIDEMARK_CATALOG_URI differ: set only one of them")
     uri = uri or long_uri
     if kind == "jdbc":
         if named and warehouse and named != warehouse:
-            raise ValueError("TIDEMARK_CATALOG__WAREHOUSE and TIDEMARK_WAREHOUSE differ: set one of the two")
+            raise ValueError("TIDEMARK_CATALOG__WAREHOUSE and TIDEMARK_WAREHOUSE differ: set only one of them")
         options.pop("warehouse", None)
         uri, warehouse = uri or default, warehouse or named
         if not uri.startswith(_JDBC):
             raise ValueError(
-                f"TIDEMARK_CATALOG_URI={without_login(uri)}: the URI of a catalog of the type jdbc begins with "
+                f"TIDEMARK_CATALOG_URI={without_login(uri)}: the URI of a jdbc catalog begins with "
                 f"{' or '.join(_JDBC)}; for another catalog set TIDEMARK_CATALOG__TYPE"
             )
         return options, uri, warehouse
     if uri.startswith("jdbc:"):
-        raise ValueError(f"TIDEMARK_CATALOG_URI={without_login(uri)}: that is no URI of a catalog of the type {kind}")
+        raise ValueError(f"TIDEMARK_CATALOG_URI={without_login(uri)}: expected the URI of a {kind} catalog")
     if kind in ("rest", "hive") and not uri:
         raise ValueError(f"TIDEMARK_CATALOG__URI is not set, and TIDEMARK_CATALOG__TYPE={kind} needs it")
     warehouse = warehouse or (named if is_location(named) else "")

@@ -170,8 +170,8 @@ class _Pending(dg.ResourceDefinition):
         asset = self._declaration.table.name.replace(".", "/")
         raise DeclarationRefused(
             f"asset {asset} ({self._declaration.place}) has no automation: definitions.py does not pass it to "
-            "Tidemark. Write there `defs = extend(dg.load_from_defs_folder(...), load_settings())`, with both names "
-            "from dagster_tidemark, and merge other definitions before that call"
+            "Tidemark. Write `defs = extend(dg.load_from_defs_folder(...), load_settings())` there, import both "
+            "names from dagster_tidemark, and merge other definitions before that call"
         )
 
 
@@ -236,8 +236,8 @@ def _is_stored_by_us(asset: dg.AssetsDefinition, tables: Iterable[str]) -> bool:
         if asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER:
             if (name := ".".join(key.path)) not in tables:
                 raise DeclarationRefused(
-                    f"asset {key.to_user_string()} is stored by {IO_MANAGER}, and no table is called {name}: pass the "
-                    "table to extend (`tables=[...]`), or declare the asset by dagster_tidemark.TableComponent"
+                    f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but there is no table {name}: pass the "
+                    "table to extend (`tables=[...]`), or declare the asset as a dagster_tidemark.TableComponent"
                 )
             return True
     return False

@@ -117,7 +117,7 @@ def require_keys_once(source: Source) -> None:
             continue
         for key, first in _repeated_keys(document):
             raise DeclarationRefused(
-                f"{source.file}:{key.start_mark.line + 1}: {key.value} is there twice, first in line "
+                f"{source.file}:{key.start_mark.line + 1}: {key.value} is written twice, first in line "
                 f"{first.start_mark.line + 1}; remove one of them"
             )
 

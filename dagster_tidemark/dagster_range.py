@@ -49,5 +49,5 @@ def explained(error: ImportError) -> str | None:
     missing = f"{error.name}.{name[1]}" if name else error.name
     return (
         f"dagster {version('dagster')} has no {missing}, which dagster_tidemark needs; supported: {supported()}; "
-        "install such a version"
+        "install a supported version"
     )

@@ -76,8 +76,8 @@ def _assets_in(package: ModuleType) -> list[Any]:
     others = {name: getattr(given, name) for name in ("jobs", "schedules", "sensors")}
     if more := [name for name, of in (others | {"resources": without_pending(given.resources)}).items() if of]:
         raise ComponentHoldsMore(
-            f"the components below {package.__name__} give {', '.join(more)}: take only assets and checks from them, "
-            "and merge the others into the location's definitions (dg.Definitions.merge)"
+            f"the components below {package.__name__} give {', '.join(more)}, but only assets and checks are "
+            "taken from components: merge the others into the location's definitions (dg.Definitions.merge)"
         )
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
@@ -324,13 +324,13 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
     known = set(_keys_of(theirs))
     if double := known.intersection(_keys_of(ours)):
         names = ", ".join(sorted(key.to_user_string() for key in double))
-        raise DeclarationRefused(f"asset {names} is in this code location already; give one of the two another key")
+        raise DeclarationRefused(f"asset {names} is already in this code location; give one of the two another key")
     for asset in (each for each in ours if isinstance(each, dg.AssetsDefinition) and each.is_materializable):
         for key in asset.keys:
             if ".".join(key.path) in tables and asset.get_io_manager_key_for_asset_key(key) == "io_manager":
                 raise DeclarationRefused(
-                    f"asset {key.to_user_string()} has a table of Tidemark, and the code location's IO manager "
-                    f'`io_manager`: declare it by table_asset, or give it io_manager_key="{IO_MANAGER}"'
+                    f"asset {key.to_user_string()} has a table of Tidemark, but the code location's IO manager "
+                    f'`io_manager`: declare it with table_asset, or give it io_manager_key="{IO_MANAGER}"'
                 )
 
 

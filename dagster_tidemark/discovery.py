@@ -102,7 +102,7 @@ def in_words(error: BaseException, package: str = "") -> str:
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
         return _invalid_in_words(invalid)
     if mark := getattr(causes[-1], "problem_mark", None):  # of a YAML parser
-        return f"{mark.name}:{mark.line + 1}: this is no YAML: {getattr(causes[-1], 'problem', '')}"
+        return f"{mark.name}:{mark.line + 1}: invalid YAML: {getattr(causes[-1], 'problem', '')}"
     if type(error).__name__ == "ComponentTreeException":
         error = causes[-1]
     words = _text_of(error).strip().splitlines()
@@ -122,7 +122,7 @@ def _invalid_in_words(error: ValidationError) -> str:
     for full, each in every:
         path, divider, place = _ALTERNATIVE.sub("", full).rpartition(" at ")
         name = path if divider else place
-        message = each["msg"] if name else "it holds no component; write type and attributes"
+        message = each["msg"] if name else "it declares no component; write type and attributes"
         words = f"{name} {_REMEDIES[each['type']]}" if each["type"] in _REMEDIES else f"{name}: {message}"
         found.append(f"{place}: {words.removeprefix(': ')}" if divider else words)
     return "; ".join(found)

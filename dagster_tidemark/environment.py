@@ -34,8 +34,8 @@ def from_env(variable: str, default: str) -> str:
     """
     if variable.startswith(RESERVED) and not may_be_declared(variable):
         raise VariableRefused(
-            f"from_env({variable!r}): names with {RESERVED} are the library's, except {RESERVED}..._QUEUE and "
-            f"{RESERVED}..._TOPIC; give the variable a prefix of your own"
+            f"from_env({variable!r}): names with {RESERVED} are reserved, except {RESERVED}..._QUEUE and "
+            f"{RESERVED}..._TOPIC; give the variable another prefix"
         )
     _read[variable] = os.environ.get(variable) or default
     return _read[variable]

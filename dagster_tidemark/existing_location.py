@@ -73,8 +73,8 @@ class _Narrowed:
             return _automation_sensor(sensor, selection)
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
             raise DeclarationRefused(
-                f"sensor {sensor.name} of class {type(sensor).__name__} may select assets of Tidemark, and only "
-                "Dagster's AutomationConditionSensorDefinition can be copied without: list its assets by their keys"
+                f"sensor {sensor.name} of class {type(sensor).__name__} may select assets of Tidemark, which "
+                "can be excluded only from Dagster's AutomationConditionSensorDefinition: list its assets by their keys"
             )
         # Dagster's own copies change the jobs of a sensor, not its selection; a copied object keeps its class.
         narrowed = copy.copy(sensor)

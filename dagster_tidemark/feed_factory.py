@@ -60,7 +60,7 @@ def feed_assets(
 
 def _one_row(feed: Feed, table: Table) -> str:
     if not table.comment:
-        return f"What lies in {feed.prefix} in the bucket."
+        return f"One row is a row of the files in {feed.prefix} in the bucket."
     return f"One row is {table.comment[:1].lower()}{table.comment[1:]}, from {feed.prefix} in the bucket."
 
 

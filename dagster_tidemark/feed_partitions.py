@@ -133,7 +133,7 @@ def _difference(definition: _Definition, feed: Feed) -> str:
         said = f"the asset has the dimensions {', '.join(sorted(theirs))}, the feed {', '.join(dimensions)}"
         lacking, more = set(dimensions) - theirs.keys(), sorted(theirs.keys() - set(dimensions))
         is_name_of_time = lacking == {feed.layout.dimension_of_time} and len(more) == 1
-        return f"{said}: " + (f"say Feed(time_name={more[0]!r})" if is_name_of_time else "declare the same in both")
+        return f"{said}: " + (f"write Feed(time_name={more[0]!r})" if is_name_of_time else "declare the same in both")
     found = ((name, _of_dimension(name, theirs[name], feed)) for name in dimensions)
     return "; ".join(f"dimension {name}: {why}" for name, why in found if why)
 
@@ -146,14 +146,14 @@ def _of_dimension(name: str, definition: _Definition, feed: Feed) -> str:
 
 def _of_keys(name: str, definition: _Definition, feed: Feed) -> str:
     if isinstance(definition, dg.DynamicPartitionsDefinition):
-        return "folders of keys that come and go cannot be told from misspelled ones: use a StaticPartitionsDefinition"
+        return "folders of dynamic keys cannot be distinguished from misspelled ones: use a StaticPartitionsDefinition"
     if not isinstance(definition, dg.StaticPartitionsDefinition):
-        return f"the feed is cut by {name}: give the asset a StaticPartitionsDefinition"
+        return f"the feed has partitions by {name}: give the asset a StaticPartitionsDefinition"
     theirs, ours = set(definition.get_partition_keys()), set(feed.keys[name])
     if theirs == ours:
         return ""
     differing = ", ".join(sorted(theirs ^ ours)[:5])
-    return f"only one of the two has {differing}: say keys={{{name!r}: <the definition>.get_partition_keys()}}"
+    return f"only one of asset and feed has {differing}: write keys={{{name!r}: <the definition>.get_partition_keys()}}"
 
 
 def _of_time(definition: _Definition, feed: Feed) -> str:
@@ -161,11 +161,11 @@ def _of_time(definition: _Definition, feed: Feed) -> str:
     cron, definition_begins = _CUTS[feed.grain]
     remedy = f"{definition_begins}{'' if zone == 'UTC' else f', timezone={zone!r}'})"
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        return f"the feed is cut by time: give the asset a {remedy}"
+        return f"the feed has partitions by time: give the asset a {remedy}"
     if definition.cron_schedule != cron or definition.fmt != form or definition.exclusions:
         more = f" without {len(definition.exclusions)} of them" if definition.exclusions else ""
-        said = f"the asset's windows begin at {definition.cron_schedule!r}{more}, written {definition.fmt}"
+        said = f"the asset's windows start at {definition.cron_schedule!r}{more}, written {definition.fmt}"
         return f"{said}: give it a {remedy}, or the feed another grain"
     if definition.timezone != zone:
-        return f"the asset's times are those of {definition.timezone}: say Feed(timezone={definition.timezone!r})"
+        return f"the asset has the time zone {definition.timezone}: write Feed(timezone={definition.timezone!r})"
     return ""

@@ -195,9 +195,9 @@ def taken_by(settings: Settings, feed: "Feed", table: "Table") -> str:
         except LocationBroken:
             return ""
     if feed.name in {each.name for each in known}:
-        return f"there is a feed {feed.name} already"
+        return f"feed {feed.name} already exists"
     if table.name in others:
-        return f"there is a table {table.name} already"
+        return f"table {table.name} already exists"
     for each in known:
         try:
             refuse_overlaps([each, feed])
@@ -242,7 +242,7 @@ def _demo(settings: Settings, name: str) -> Any:
     if not has_sample_feed(settings):
         raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
     if not _has(settings, f"demo.{name}"):
-        raise NoSampleFeed(f"{settings.code_location} has no module `demo.{name}`: `tidemark up` writes the sample")
+        raise NoSampleFeed(f"{settings.code_location} has no module `demo.{name}`: use `tidemark up` instead")
     return _module(settings, f"demo.{name}")
 
 

@@ -67,7 +67,7 @@ def code_location(root: Path) -> str | None:
     """
     package = _tools(root).get("tidemark", {}).get("package")
     if package is not None and not isinstance(package, str):
-        raise NoProject(f"{root / 'pyproject.toml'}: [tool.tidemark] package = {package!r}; expected a package's name")
+        raise NoProject(f"{root / 'pyproject.toml'}: [tool.tidemark] package = {package!r}; expected a package name")
     return package
 
 

@@ -126,16 +126,16 @@ class Settings(BaseSettings):
     @classmethod
     def _is_a_bucket(cls, value: str) -> str:
         if not _BUCKET.fullmatch(value):
-            raise ValueError("a bucket's name has 3 to 63 of a-z, 0-9, . and -, and begins and ends with a-z or 0-9")
+            raise ValueError("a bucket name has 3 to 63 of a-z, 0-9, . and -, and begins and ends with a-z or 0-9")
         return value
 
     @field_validator("start_date")
     @classmethod
     def _starts_on_a_monday(cls, value: date) -> date:
         if value > datetime.now(UTC).date():
-            raise ValueError(f"{value} is in the future; the first day is one of which there may be data")
+            raise ValueError(f"{value} is in the future; give the first day that may have data")
         if value.weekday() != 0:
-            raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so the first day has to be one")
+            raise ValueError(f"{value} is a {value:%A}; weeks begin on Monday, so give a Monday")
         return value
 
     @field_validator("kill_at", "stop_at")
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         boundary, _, count = (value or "").partition(":")
         known = (*get_args(Boundary), *get_args(PreviewBoundary), *get_args(StreamBoundary))
         if value is not None and not (boundary in known and count.isdecimal() and int(count)):
-            raise ValueError(f"give <boundary>:<n>, with one of {', '.join(known)}, and n from 1")
+            raise ValueError(f"expected <boundary>:<n>, with one of {', '.join(known)} and n of at least 1")
         return value
 
     @field_validator("catalog", mode="before")
@@ -164,7 +164,7 @@ class Settings(BaseSettings):
             port = getattr(self, name)
             if port in taken:
                 raise ValueError(
-                    f"{_variable(name)}={port}: {_variable(taken[port])} is that already; give each its own"
+                    f"{_variable(name)}={port}: {_variable(taken[port])} is the same port; give each its own"
                 )
             taken[port] = name
         return self
@@ -388,7 +388,7 @@ def _refuse_unknown_names(declared: Iterable[str], said: str) -> None:
     for name in sorted(os.environ):
         if name.startswith(RESERVED) and name not in known | _INTERNAL and not name.startswith(_OPTION):
             near = get_close_matches(name, known, n=1)
-            hint = f"; is {near[0]} meant?" if near else "; `tidemark env` shows all of them"
+            hint = f"; did you mean {near[0]}?" if near else "; `tidemark env` lists all settings"
             raise SettingsError(f"{name}: {said}{hint}")
 
 

@@ -63,21 +63,21 @@ def _difference(
         case None, None:
             return ""
         case None, _:
-            return "the asset has no partitions, the table has: give the asset a partitions_def, or the table none"
+            return "the asset has no partitions, but the table has: give the asset a partitions_def, or the table none"
         case dg.MultiPartitionsDefinition(), ByDimensions():
             return _of_dimensions(definition, by, columns)
         case dg.MultiPartitionsDefinition(), _:
             names = ", ".join(sorted(definition.partition_dimension_names))
-            return f"the asset has the dimensions {names}: say ByDimensions({{...}}) with a column for each"
+            return f"the asset has the dimensions {names}: write ByDimensions({{...}}) with a column for each"
         case dg.TimeWindowPartitionsDefinition(), ByTime():
             return _of_time(definition, by, columns)
         case dg.TimeWindowPartitionsDefinition(), _:
-            return f"the asset is cut by time ({definition.fmt}): say partitioned_by=ByTime(<column>)"
+            return f"the asset is partitioned by time ({definition.fmt}): write partitioned_by=ByTime(<column>)"
         case ((dg.StaticPartitionsDefinition() | dg.DynamicPartitionsDefinition()), ByKey()):
             return ""
         case ((dg.StaticPartitionsDefinition() | dg.DynamicPartitionsDefinition()), _):
-            return "the asset is cut by keys that are no times: say partitioned_by=ByKey(<string column>)"
-    return f"a {type(definition).__name__} has no table form; there are those of time, keys and several dimensions"
+            return "the asset is partitioned by keys other than times: write partitioned_by=ByKey(<string column>)"
+    return f"a table cannot be partitioned by a {type(definition).__name__}; use time, keys or several dimensions"
 
 
 def _of_dimensions(definition: dg.MultiPartitionsDefinition, by: ByDimensions, columns: Mapping[str, str]) -> str:
@@ -93,8 +93,8 @@ def _of_dimensions(definition: dg.MultiPartitionsDefinition, by: ByDimensions, c
 def _of_time(definition: dg.TimeWindowPartitionsDefinition, by: ByTime, columns: Mapping[str, str]) -> str:
     form = by.format_of(columns)
     if form != definition.fmt:
-        wanted = f"say ByTime(..., format={definition.fmt!r})"
+        wanted = f"write ByTime(..., format={definition.fmt!r})"
         return f"the asset's keys are written {definition.fmt}, the table's {form}: {wanted}"
     if columns[by.column] == "timestamp" and by.timezone != definition.timezone:
-        return f"the asset's days are those of {definition.timezone}: say ByTime(..., timezone={definition.timezone!r})"
+        return f"the asset has the time zone {definition.timezone}: write ByTime(..., timezone={definition.timezone!r})"
     return ""

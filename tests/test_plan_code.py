@@ -50,7 +50,7 @@ def test_a_function_that_moved_is_shown_once_with_the_assets_that_it_concerns(
     assert before != saved.code[SALES]
     code = {**saved.code, SALES: before}
     done = plan(saved, tmp_path / "state.json", code, "--diff")
-    assert "pipelines/transforms/sales.py: sales_hourly() changed: concerns marts/sales_hourly" in " ".join(
+    assert "pipelines/transforms/sales.py: sales_hourly() changed: affects marts/sales_hourly" in " ".join(
         done.stdout.split()
     )
     lines = done.stdout.splitlines()
@@ -80,7 +80,7 @@ def test_a_constant_and_a_new_function_are_shown(saved: SavedState, tmp_path: Pa
 
 def test_where_the_deployed_code_is_not_known_it_says_so(saved: SavedState, tmp_path: Path) -> None:
     done = plan(saved, tmp_path / "state.json", {}, "--diff")
-    assert "the text of the deployed code is not known" in " ".join(done.stdout.split())
+    assert "the text of the deployed code is unknown" in " ".join(done.stdout.split())
 
 
 def a_plan() -> CodePlan:
@@ -102,7 +102,9 @@ def test_what_is_only_indirectly_concerned_stands_by_itself() -> None:
     console = Console(width=80, record=True)
     console.print(plan_view.told(a_plan()))
     text = console.export_text()
-    assert text.index("core/a") < text.index("what follows where the rows of its inputs change") < text.index("marts/b")
+    assert (
+        text.index("core/a") < text.index("runs that follow if the rows of their inputs change") < text.index("marts/b")
+    )
 
 
 ASKS = """

@@ -63,9 +63,7 @@ def test_an_added_column_is_named_and_what_it_leaves_empty(planned: Planned) -> 
     assert tables["core/orders"]["columns"] == [
         {"change": "added", "column": "discount", "before": None, "after": ORDERS["discount"]}
     ]
-    assert tables["core/orders"]["notes"] == [
-        "rows built before have null in discount; raise code_version to have them built again"
-    ]
+    assert tables["core/orders"]["notes"] == ["existing rows have null in discount; raise code_version to rebuild them"]
 
 
 def test_a_type_that_iceberg_cannot_make_is_refused_with_the_way_out(planned: Planned) -> None:
@@ -116,7 +114,7 @@ def test_a_changed_row_key_needs_another_code_version(planned: Planned) -> None:
     code, tables, _ = planned("core.prices", row_key=("product_id",))
     assert code == 8
     (why,) = tables["core/prices"]["refused"]
-    assert why.startswith("row key product_id -> day, product_id: rows built before have the old key")
+    assert why.startswith("row key product_id -> day, product_id: existing rows have the old key")
 
 
 def test_a_table_that_is_to_be_replaced_has_to_be_built_again(
@@ -129,7 +127,7 @@ def test_a_table_that_is_to_be_replaced_has_to_be_built_again(
     code, told, _ = planned("core.orders", columns=ORDERS | {"quantity": "string"})
     assert code == 8
     assert told["core/orders"]["refused"] == [
-        "generation 1 -> 2: nothing would fill the new table; raise code_version, so that all is built again"
+        "generation 1 -> 2: no run would fill the new table; raise code_version to rebuild it"
     ]
 
 

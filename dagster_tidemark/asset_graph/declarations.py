@@ -54,7 +54,7 @@ def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
         case CronFreshnessPolicy():
             schedule = _plain(policy.deadline_cron, policy.timezone)
             return CronContract(schedule, policy.lower_bound_delta.total_seconds(), policy.timezone)
-    raise Refused(f"a {type(policy).__name__} is no contract; use FreshnessPolicy.time_window or .cron")
+    raise Refused(f"a {type(policy).__name__} is not supported; use FreshnessPolicy.time_window or .cron")
 
 
 def _plain(declared: str, timezone: str) -> str:
@@ -84,7 +84,7 @@ def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
         Refused: the value differs.
     """
     if tags.get(tag, value) != value:
-        raise Refused(f"tag {tag}={tags[tag]!r} is not known; there is {value!r}")
+        raise Refused(f"tag {tag}={tags[tag]!r} is unknown; expected {value!r}")
     return tag in tags
 
 
@@ -104,11 +104,11 @@ def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed
         return None
     text = str(declared).strip()
     if isinstance(declared, bool) or not (text.isdecimal() and int(text) > 0):
-        raise Refused(f"{RIPPLE_DAYS}={declared!r} of {name} is no whole number of days above 0")
+        raise Refused(f"{RIPPLE_DAYS}={declared!r} of {name}: expected a whole number of days above 0")
     if not whole:
         raise Refused(f"{RIPPLE_DAYS} of {name} is for an input without partitions; use a partition mapping")
     if not timed:
-        raise Refused(f"{RIPPLE_DAYS} of {name} needs a reader with partitions of time")
+        raise Refused(f"{RIPPLE_DAYS} of {name} needs a reader with time partitions")
     return int(text)
 
 
@@ -134,7 +134,7 @@ def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:
     declared = _value(metadata.get(flag))
     known = {"none": False, "false": False, "0": False, "true": True, "1": True}
     if str(declared).strip().lower() not in known:
-        raise Refused(f"{flag}={declared!r} of {name} is neither true nor false")
+        raise Refused(f"{flag}={declared!r} of {name}: expected true or false")
     return known[str(declared).strip().lower()]
 
 
@@ -146,7 +146,7 @@ def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
     """
     declared = _value(metadata.get(BLOCKING_CHECKS, []))
     if not isinstance(declared, list | tuple) or not all(isinstance(name, str) and name for name in declared):
-        raise Refused(f"metadata {BLOCKING_CHECKS}={declared!r}: expected a list with the names of checks")
+        raise Refused(f"metadata {BLOCKING_CHECKS}={declared!r}: expected a list of names of checks")
     return frozenset(declared)
 
 

@@ -23,7 +23,7 @@ from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.layout import SEPARATOR, Partition
 
-_NO_KEY = "no partition, though the asset has some"
+_NO_KEY = "no partition, but the asset is partitioned"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def joined(parts: Sequence[Partition]) -> Partition:
 def _unpartitioned() -> Keys:
     return Keys(
         None,
-        problem=lambda p: None if p is None else f"a partition {p!r} of an asset that has none",
+        problem=lambda p: None if p is None else f"partition {p!r}, but the asset is not partitioned",
         subset=lambda _: None,
         ends=lambda: (None,),
         keys=lambda: (None,),
@@ -129,12 +129,12 @@ def _static(definition: dg.StaticPartitionsDefinition) -> Keys:
     keys: tuple[Partition, ...] = tuple(definition.get_partition_keys())
     places = {key: place for place, key in enumerate(keys)}
     if "" in places:
-        raise Refused("its partitions hold the empty key '', of which Dagster builds nothing: give that key a name")
+        raise Refused("its partitions have the empty key '', which Dagster cannot build: rename that key")
 
     def _problem(partition: Partition) -> str | None:
         if partition is None:
             return _NO_KEY
-        return None if partition in places else f"{partition!r} is none of the asset's partitions"
+        return None if partition in places else f"{partition!r} is not a partition of the asset"
 
     return Keys(
         definition,
@@ -191,7 +191,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
             return _NO_KEY
         parts = split(partition)
         if len(parts) != len(of):
-            return f"{partition!r} is no key of the dimensions {SEPARATOR.join(dimensions)}"
+            return f"{partition!r} is not a key of the dimensions {SEPARATOR.join(dimensions)}"
         wrong = ((name, keys.problem(part)) for (name, keys), part in zip(dimensions.items(), parts, strict=True))
         return next((f"{name}: {problem}" for name, problem in wrong if problem), None)
 
@@ -236,7 +236,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
         return [key for key in found if len(split(key)) == len(of)]
 
     def _odd() -> Mapping[Partition, str]:
-        why = f"holds {SEPARATOR!r}, which stands between the dimensions of a key: Dagster builds nothing of it"
+        why = f"contains {SEPARATOR!r}, which separates the dimensions of a key: Dagster cannot build it"
         listed = {name: keys.keys() for name, keys in dimensions.items() if keys.moving and not keys.timed}
         return {
             key: f"the {name} {key!r} {why}" for name, of_it in listed.items() for key in of_it if SEPARATOR in str(key)

@@ -91,7 +91,7 @@ def _specific(mapping: dg.SpecificPartitionsPartitionMapping, ends: Ends) -> Edg
     keys: tuple[Partition, ...] = tuple(mapping.partition_keys)
     for key in keys:
         if problem := ends.theirs.problem(key):
-            raise Refused(f"{_says(mapping, ends)} names a partition that cannot be: {problem}")
+            raise Refused(f"{_says(mapping, ends)} names a partition that cannot exist: {problem}")
     return Edge(lambda _: keys, lambda p: ends.ours.keys() if p in keys else (), broad=True)
 
 
@@ -116,7 +116,7 @@ def _of_time(mapping: dg.TimeWindowPartitionMapping, ends: Ends) -> Edge:
     ours, theirs = ends.ours.definition, ends.theirs.definition
     for definition in (ours, theirs):
         if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
-            raise Refused(f"{_says(mapping, ends)} is for partitions of time, not for a {type(definition).__name__}")
+            raise Refused(f"{_says(mapping, ends)} is for time partitions, not for a {type(definition).__name__}")
     assert isinstance(ours, dg.TimeWindowPartitionsDefinition) and isinstance(theirs, dg.TimeWindowPartitionsDefinition)
     if ours.timezone != theirs.timezone:
         raise Refused(
@@ -137,7 +137,7 @@ def _of_time(mapping: dg.TimeWindowPartitionMapping, ends: Ends) -> Edge:
     @lru_cache(maxsize=_MANY)
     def _never(partition: Partition) -> str:
         missing = _required_in_vain(mapping, ends, partition, LATER)
-        return f"needs {missing} of {ends.name}, which never exists; {_ALLOW} reads what there is" if missing else ""
+        return f"needs {missing} of {ends.name}, which never exists; {_ALLOW} reads the others" if missing else ""
 
     @lru_cache(maxsize=_MANY)
     def _complete_from(partition: Partition) -> float:
@@ -147,7 +147,7 @@ def _of_time(mapping: dg.TimeWindowPartitionMapping, ends: Ends) -> Edge:
         if (never := _never(partition)) or _complete_from(partition) <= ends.moment.now:
             return never
         missing = _required_in_vain(mapping, ends, partition, ends.moment.now)
-        return f"needs {missing} of {ends.name}, not there yet; {_ALLOW} reads what there is" if missing else ""
+        return f"needs {missing} of {ends.name}, which does not exist yet; {_ALLOW} reads the others" if missing else ""
 
     return Edge(upstream, downstream, _lacking)
 
@@ -211,7 +211,7 @@ def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
 
     def _lacking(partition: Partition) -> str:
         missing = _required_in_vain(mapping, ends, partition, ends.moment.now)
-        return f"needs {missing} of {ends.name}, which {_says(mapping, ends)} says do not exist" if missing else ""
+        return f"{_says(mapping, ends)} needs {missing}, which does not exist" if missing else ""
 
     return Edge(upstream, kept(_down, _stamp), _lacking, stamp=_stamp)
 

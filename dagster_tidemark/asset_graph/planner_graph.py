@@ -127,7 +127,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
     # The inputs of an external asset are for information only: no run builds it from them.
     parents = () if source else sorted(asset.parent_keys)
     inputs = [
-        reading.of(f"how it reads {p.to_user_string()}", partial(input_of, asset_graph, key, p, keys_of), _unread(p))
+        reading.of(f"its input {p.to_user_string()}", partial(input_of, asset_graph, key, p, keys_of), _unread(p))
         for p in parents
     ]
     contract = reading.of("its freshness policy", lambda: contract_of(asset.freshness_policy), None)
@@ -135,9 +135,9 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
     requires_all = reading.of("its tags", lambda: tagged(asset.tags, REQUIRES, EVERY_INPUT_CHANGED), False)
     automated = reading.of("its condition", lambda: _asks_the_planner(asset.automation_condition), True)
     if dg.AssetKey.from_user_string(name) != key:
-        reading.reasons.append(f"a part of its key {key.path} holds a slash, so it could not be told from {name}")
+        reading.reasons.append(f"a part of its key {key.path} contains a slash, so it could be confused with {name}")
     if asset.is_virtual:
-        reading.reasons.append("a virtual asset is not supported; let its readers depend on what it is made from")
+        reading.reasons.append("virtual assets are not supported; let its readers depend on its inputs")
     blocking = [check for check in asset.check_keys if asset_graph.get(check).blocking]
     own = frozenset(check.name for check in blocking)
     elsewhere = reading.of("its metadata", lambda: checks_elsewhere_of(asset.metadata), frozenset[str]()) - own

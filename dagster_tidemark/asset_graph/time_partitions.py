@@ -35,8 +35,8 @@ def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
     if shift % (window.end - window.start):
         minutes = int(shift.total_seconds() // 60)
         raise Refused(
-            f"its windows are longer than the {minutes} minutes by which the clocks of {definition.timezone} change, "
-            f"and cannot be cut evenly: use timezone='UTC', or days"
+            f"its windows do not divide the {minutes} minutes by which the clocks of {definition.timezone} change: "
+            "use timezone='UTC', or daily windows"
         )
 
 
@@ -120,16 +120,16 @@ class TimePartitions:
 
     def _find(self, partition: Partition) -> Window | str:
         if partition is None:
-            return "no partition, though the asset has some"
+            return "no partition, but the asset is partitioned"
         definition, end = self.definition, self.definition.end_timestamp
         try:
             window = definition.time_window_for_partition_key(partition)
             name = dst_safe_strftime(window.start, definition.timezone, definition.fmt, definition.cron_schedule)
         except Exception as error:  # any error of parsing a text that is no time
-            return f"{partition!r} is no partition key here: {error}"
+            return f"{partition!r} is not a partition key: {error}"
         found = Window(window.start.timestamp(), window.end.timestamp())
         if name != partition:
-            return f"{partition!r} is not the beginning of a window"
+            return f"{partition!r} is not the start of a window"
         if found.start < definition.start_timestamp:
             return f"{partition!r} is before the first partition"
         if end is not None and found.end > end:

@@ -45,7 +45,7 @@ def main() -> None:
 
 def former_name() -> None:
     """Run the console script `pipelines`, the name of `tidemark` before 0.2."""
-    print("pipelines: this command is now `tidemark`; the old name goes with the next release", file=sys.stderr)
+    print("pipelines: renamed to `tidemark`; the next release removes this name", file=sys.stderr)
     main()
 
 

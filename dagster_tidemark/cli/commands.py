@@ -19,7 +19,7 @@ from dagster_tidemark.project_folder import project_root
 if TYPE_CHECKING:
     from dagster_tidemark.settings import Settings
 
-LEFT_OUT = "a part of the code location is broken, see above; what it declares was left out"
+LEFT_OUT = "a part of the code location is broken (see above); its declarations were left out"
 
 _OF_OTHERS = {"botocore", "pyspark"}
 """Libraries whose errors mean that an external service failed."""

@@ -117,7 +117,7 @@ def kept_rows(
     """
     found = doubts(instance, kept.watched, now)
     if now - kept.at > LOOK_SECONDS:
-        late = Cause(f"sensor {CONTRACTS}", kept.at, f"sensor {CONTRACTS} last looked {span(now - kept.at)} ago")
+        late = Cause(f"sensor {CONTRACTS}", kept.at, f"sensor {CONTRACTS} last ran {span(now - kept.at)} ago")
         found = replace(found, general=(*found.general, found.sensors.get(CONTRACTS, late)))
     streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
     return _filled(instance, kept.rows, only, now, edited, found, streams)
@@ -126,7 +126,7 @@ def kept_rows(
 def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
     """Return the rows of an instance whose sensor `contracts` has never looked: no contract counts as met."""
     kept, state = (FreshnessStatus.MET, FreshnessStatus.AT_RISK), str(FreshnessStatus.UNKNOWN)
-    reason = f"sensor {CONTRACTS} has not looked yet"
+    reason = f"sensor {CONTRACTS} has not run yet"
     return [replace(row, state=state, reason=reason) if row.state in kept else row for row in found]
 
 
@@ -161,7 +161,7 @@ def _filled(
     wanted = [row for row in shown if only in (None, row.asset)]
     if not wanted:
         known = ", ".join(row.asset for row in shown)
-        raise NoSuchAsset(f"there is no asset {only!r}; there are {known}")
+        raise NoSuchAsset(f"there is no asset {only!r}; known assets: {known}")
     built = _last_built(instance, [row.asset for row in wanted])
     complete = [
         ContractRow(

@@ -111,7 +111,7 @@ def _count(number: int, of: str) -> str:
 
 def _rejected(row: ContractRow) -> str:
     files, rows = len(row.files_rejected), row.rows_rejected
-    of_files = f"{_count(files, 'file')} cannot be taken ({names(row.files_rejected)})" if files else ""
+    of_files = f"{_count(files, 'file')} cannot be loaded ({names(row.files_rejected)})" if files else ""
     of_rows = f"{_count(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
     return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `tidemark quarantine --asset {row.asset}`"
 

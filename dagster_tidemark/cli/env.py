@@ -10,9 +10,9 @@ from dagster_tidemark.settings import load_settings
 
 
 def env(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of shell lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of shell lines.")] = False,
 ) -> None:
-    """Print the environment of the platform that runs, for `eval "$(tidemark env)"`."""
+    """Print the environment variables of the running platform, for `eval "$(tidemark env)"`."""
     from dagster_tidemark.local.platform.instance_lock import running_environment
 
     environment = running_environment(load_settings())

@@ -7,18 +7,18 @@ import typer
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(help="A new or an empty folder; its name becomes the package's.")],
-    example: Annotated[str, typer.Option(help="Write a whole example instead: grocer.")] = "",
+    directory: Annotated[Path, typer.Argument(help="New or empty folder. The package gets its name.")],
+    example: Annotated[str, typer.Option(help="Write a complete example project: grocer.")] = "",
 ) -> None:
     """Write a new project: one feed with a sample file, one table, one test and a Makefile.
 
-    Exits with 2, and writes nothing, if the folder is not empty or its name cannot be the name of a package.
+    Exits with 2, and writes nothing, if the folder is not empty or its name is no valid package name.
     """
     from dagster_tidemark.scaffold.new_project import EXAMPLES, write_project
 
     if example and example not in EXAMPLES:
-        raise typer.BadParameter(f"{example!r} is none of {', '.join(EXAMPLES)}", param_hint="--example")
+        raise typer.BadParameter(f"expected {', '.join(EXAMPLES)}, not {example!r}", param_hint="--example")
     written = write_project(directory, example)
-    typer.echo(f"{directory}: {len(written)} files; README.md says what they are")
-    typer.echo("`make dev` there starts the platform, `make test` the tests")
-    typer.echo("`tidemark new feed` and `tidemark new table` write the next modules")
+    typer.echo(f"{directory}: wrote {len(written)} files; README.md describes them")
+    typer.echo("in this folder, `make dev` starts the platform, and `make test` runs the tests")
+    typer.echo("`tidemark new feed` and `tidemark new table` add modules")

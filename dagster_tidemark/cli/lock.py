@@ -13,14 +13,14 @@ from dagster_tidemark.settings import load_settings
 if TYPE_CHECKING:
     from dagster_tidemark.code_versions.lock_file import Asset, Finding
 
-commands = typer.Typer(help="Keep code versions and code together, in code-versions.lock.", no_args_is_help=True)
+commands = typer.Typer(help="Compare code with code versions, in code-versions.lock.", no_args_is_help=True)
 
 
 @commands.command()
-def check(as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")] = False) -> None:
-    """Fail where an asset's code changed and its code version did not, or the lock file is not up to date.
+def check(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of lines.")] = False) -> None:
+    """Fail if an asset's code changed under the same code version, or if the lock file is out of date.
 
-    `make check` runs it. Exits with 2 if there is something to do, and says which command does it.
+    `make check` runs this command. It exits with 2 if there is something to do, and names the command to run.
     """
     from dagster_tidemark.code_versions import lock_file
 
@@ -35,16 +35,16 @@ def check(as_json: Annotated[bool, typer.Option("--json", help="One JSON list in
     if found:
         fail(f"{len(found)} of {len(assets)} assets differ from {path.name}", code=2)
     if not as_json:
-        typer.echo(f"{path.name}: {len(assets)} assets, each as its code_version says")
+        typer.echo(f"{path.name}: {len(assets)} assets, all up to date")
         for line in lock_file.undecided(assets):
             typer.echo(f"note: {line}", err=True)
 
 
 @commands.command()
 def update() -> None:
-    """Record raised versions, new assets and those that are gone; never code that changed under the same version.
+    """Record raised versions, new assets and removed assets, but no code that changed under the same version.
 
-    Exits with 2 if there is such code: raise its version, or `tidemark lock mark-current` it.
+    Exits with 2 if there is such code: raise its version, or run `tidemark lock mark-current`.
     """
     from dagster_tidemark.code_versions import lock_file
 
@@ -58,17 +58,17 @@ def update() -> None:
     for finding in forgotten:
         typer.echo(finding.message)
     if forgotten:
-        fail(f"{len(forgotten)} of {len(assets)} assets are as they were in {path.name}", code=2)
+        fail(f"{len(forgotten)} of {len(assets)} assets were not updated in {path.name}", code=2)
 
 
 @commands.command(name="mark-current")
 def mark_current(
     assets: Annotated[
         list[str] | None,
-        typer.Argument(help="Keys such as core/orders; by default all whose code changed.", show_default=False),
+        typer.Argument(help="Keys such as core/orders. Default: all assets whose code changed.", show_default=False),
     ] = None,
 ) -> None:
-    """Record changed code as harmless: what was built before it counts as built with it, and nothing is rebuilt."""
+    """Record changed code as harmless: existing partitions count as built with it, and are not rebuilt."""
     mark(assets or [])
 
 
@@ -82,13 +82,13 @@ def mark(names: list[str]) -> None:
 
     assets, path = _assets(), _path()
     if unknown := [name for name in names if name not in assets]:
-        fail(f"there is no asset {', '.join(unknown)}; there are {', '.join(assets)}", code=2)
+        fail(f"there is no asset {', '.join(unknown)}; known assets: {', '.join(assets)}", code=2)
     lock = lock_file.read(path)
     found = [f for f in lock_file.differences(lock, assets) if f.difference is lock_file.Difference.FORGOTTEN]
     chosen = {finding.asset for finding in found if not names or finding.asset in names}
     lock_file.write(path, lock_file.marked(lock, assets, chosen))
     for name in sorted(chosen):
-        typer.echo(f"{name}: its code goes by code_version {assets[name].code_version!r} as it is now")
+        typer.echo(f"{name}: its present code is recorded under code_version {assets[name].code_version!r}")
     for name in sorted(set(names) - chosen):
         typer.echo(f"{name}: its code has not changed")
 

@@ -17,24 +17,22 @@ commands = typer.Typer(help="Write the module of a new feed or table.", no_args_
 
 @commands.command()
 def feed(
-    name: Annotated[str, typer.Argument(help="Of the feed, its table core/NAME and its folder in the bucket.")],
-    sample: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="A file as it will land.")],
-    by: Annotated[
-        str, typer.Option(help="How it is cut into partitions: hour, day, month, or none (one object).")
-    ] = "day",
+    name: Annotated[str, typer.Argument(help="Name of the feed, its table core/NAME and its folder.")],
+    sample: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Sample file, as the files will land.")],
+    by: Annotated[str, typer.Option(help="Partitions: hour, day, month, or none (one object).")] = "day",
     key: Annotated[
         str,
-        typer.Option(help="Columns that identify a row, with commas between; by default an id that is seen as one."),
+        typer.Option(help="Comma-separated columns that identify a row. Default: inferred from the sample."),
     ] = "",
     no_key: Annotated[
-        bool, typer.Option("--no-key", help="No columns identify a row: its file and its place in it do.")
+        bool, typer.Option("--no-key", help="Identify a row by its file and its position in the file, not by columns.")
     ] = False,
-    encoding: Annotated[str, typer.Option(help="How its files are encoded: utf-8, utf-16, latin-1, ...")] = "utf-8",
-    multiline: Annotated[bool, typer.Option("--multiline", help="A record may have several lines.")] = False,
+    encoding: Annotated[str, typer.Option(help="Encoding of the files: utf-8, utf-16, latin-1, ...")] = "utf-8",
+    multiline: Annotated[bool, typer.Option("--multiline", help="Records may span several lines.")] = False,
 ) -> None:
-    """Write a feed's module from a sample file: columns, types and key are inferred, to be read and mended.
+    """Write a feed's module from a sample file. Columns, types and key are inferred: review and correct them.
 
-    Exits with 2, and writes nothing, if no feed can take the sample or its key is not clear.
+    Exits with 2, and writes nothing, if no feed can read the sample or the key cannot be inferred.
     """
     from dagster_tidemark import location
     from dagster_tidemark.scaffold.feed_module import OFFERED, feed_module, require_loads
@@ -46,11 +44,12 @@ def feed(
     settings = load_settings()
     if by not in OFFERED:
         fail(
-            f"--by {by}: give one of {', '.join(OFFERED)}; regions and others are written by hand, see docs/feeds.md",
+            f"--by {by}: expected one of {', '.join(OFFERED)}; for other partitions, write the module by hand "
+            "(docs/feeds.md)",
             code=2,
         )
     if key and no_key:
-        fail("--key and --no-key: give one of the two", code=2)
+        fail("--key and --no-key exclude each other: give one of them", code=2)
     require_name(name, "feed")
     with location.without_broken_parts():
         location.feeds(settings)  # this also registers the user's file formats
@@ -58,8 +57,8 @@ def feed(
     seen = read_sample(sample, feed=name, key=named, encoding=encoding, multiline=multiline)
     if not named and not no_key and not seen.key:
         fail(
-            f"{sample.name}: what identifies a row cannot be told: {seen.evidence}; say --key COLUMN[,COLUMN] "
-            f"(of {', '.join(seen.columns)}), or --no-key: file and place identify a row",
+            f"{sample.name}: the row key cannot be inferred: {seen.evidence}; give --key COLUMN[,COLUMN] "
+            f"(of {', '.join(seen.columns)}), or --no-key to identify a row by its file and position",
             code=2,
         )
     seen = dataclasses.replace(seen, key=()) if no_key else seen
@@ -70,42 +69,43 @@ def feed(
         if taken := location.taken_by(settings, *declared):
             fail(f"{taken}: give the new feed another name", code=2)
     path = _write(settings.root, target, text)
-    typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; read it, then reload the code location")
+    typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; review it, then reload the code location")
     for line in [*seen.left_out, *seen.notes]:
         typer.echo(f"{sample.name}: {line}")
     typer.echo(f"row key: {_about_key(seen, named)}")
     bucket = f"s3://{settings.landing_bucket}"
     if by == "none":
-        typer.echo(f"the file that lands as {name}/latest{seen.suffix} in {bucket} becomes the rows of core/{name}")
+        typer.echo(f"the file {bucket}/{name}/latest{seen.suffix} is loaded into core/{name}")
     else:
         below = f"{name}/{folders_in_words(FOLDERS[Grain(by)])}/"
-        typer.echo(f"files that land below {below} in {bucket} become rows of core/{name}")
+        typer.echo(f"files below {bucket}/{below} are loaded into core/{name}")
 
 
 def _about_key(seen: "Sample", named: tuple[str, ...]) -> str:
     if named:
-        count = f"; {seen.repeated} of the sample's rows have the key of another and take its place"
+        count = f"; {seen.repeated} rows of the sample repeat the key of an earlier row and replace it"
         return f"{', '.join(named)}{count if seen.repeated else ''}"
     if seen.key:
         return f"{', '.join(seen.key)}, guessed: {seen.evidence}"
-    return "none; a row is identified by its file and its place in it"
+    return "none; a row is identified by its file and its position in it"
 
 
 @commands.command()
 def table(
-    name: Annotated[str, typer.Argument(help="Of the table: it becomes marts/NAME.")],
-    source: Annotated[str, typer.Option("--from", help="The table it is computed from, such as core/orders.")],
-    by: Annotated[str, typer.Option(help="How it is cut into partitions: hour, day, week, month, or none.")] = "day",
-    key: Annotated[str, typer.Option(help="Columns of the input that name a row, with commas between.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the table marts/NAME.")],
+    source: Annotated[str, typer.Option("--from", help="Input table, such as core/orders.")],
+    by: Annotated[str, typer.Option(help="Partitions: hour, day, week, month, or none.")] = "day",
+    key: Annotated[str, typer.Option(help="Comma-separated input columns that identify a row.")] = "",
 ) -> None:
-    """Write a table's schema, transform and asset, which count the input's rows: a place to begin."""
+    """Write a table's schema, transform and asset. The transform counts the input's rows, as a starting point."""
     from dagster_tidemark import location
     from dagster_tidemark.scaffold.table_modules import BY, table_modules
 
     settings = load_settings()
     if by not in BY:
         fail(
-            f"--by {by}: give one of {', '.join(BY)}; regions and others are written by hand, see docs/tables.md",
+            f"--by {by}: expected one of {', '.join(BY)}; for other partitions, write the modules by hand "
+            "(docs/tables.md)",
             code=2,
         )
     with location.without_broken_parts():
@@ -113,14 +113,15 @@ def table(
     name_left_out(settings)
     read = source.replace("/", ".")
     if read not in tables:
-        fail(f"--from {source}: no such table; there are {', '.join(sorted(tables)).replace('.', '/')}", code=2)
+        known = ", ".join(sorted(tables)).replace(".", "/")
+        fail(f"--from {source}: there is no such table; known tables: {known}", code=2)
     texts = table_modules(name, tables[read], by, _columns(key), package=settings.code_location)
     package = _package(settings)
     if there := [path for path in texts if (settings.root / package / path).exists()]:
-        fail(f"{package / there[0]} is there already", code=2)
+        fail(f"{package / there[0]} already exists", code=2)
     for path, text in texts.items():
         typer.echo(_write(settings.root, package / path, text))
-    typer.echo(f"write what marts/{name} is to hold into the transform, then reload the code location")
+    typer.echo(f"edit the transform of marts/{name}, then reload the code location")
 
 
 def _columns(option: str) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ def _package(settings: Settings) -> Path:
 def _write(project: Path, path: Path, text: str) -> Path:
     target = project / path
     if target.exists():
-        fail(f"{path} is there already", code=2)
+        fail(f"{path} already exists", code=2)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     return path

@@ -24,39 +24,42 @@ _Select = Annotated[
     str | None,
     typer.Option(help='Only these assets, in Dagster\'s selection syntax: "core/orders+".', show_default=False),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of a table.")]
 _Against = Annotated[
-    Path | None, typer.Option(help="A state that --save wrote, instead of the running instance.", dir_okay=False)
+    Path | None, typer.Option(help="Plan against a state written by --save, not the running instance.", dir_okay=False)
 ]
 _Save = Annotated[
     Path | None, typer.Option(help="Write the instance's state to a file, and plan nothing.", dir_okay=False)
 ]
 _Apply = Annotated[
-    bool, typer.Option("--apply", help="Reload the code location, and watch until all of it is rebuilt.")
+    bool, typer.Option("--apply", help="Reload the code location, and wait until all rebuilds are done.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", help="With --apply on a terminal: do not ask.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="With --apply on a terminal: do not ask for confirmation.")]
 _Diff = Annotated[bool, typer.Option("--diff", help="Show how the code differs from the deployed code.")]
 _Preview = Annotated[
     str | None,
     typer.Option(
         "--preview",
         metavar="[NAME]",
-        help="Build it on branches of the tables, and show how the rows differ. Previews with different names live "
-        "beside each other.",
+        help="Build the plan on branches of the tables, and show how the rows differ. Previews with different names "
+        "can exist at the same time.",
         show_default=False,
     ),
 ]
 _Partitions = Annotated[
     str | None,
     typer.Option(
-        help='With --preview: these partitions of changed assets, and what reads them: "A...B" or "A,B".',
+        help='With --preview: only these partitions of changed assets, and their readers: "A...B" or "A,B".',
         show_default=False,
     ),
 ]
 _Publish = Annotated[
     str | None,
     typer.Option(
-        "--publish", metavar="[NAME]", help="Make the preview the tables, and deploy this code.", show_default=False
+        "--publish",
+        metavar="[NAME]",
+        help="Publish the preview to the tables, and deploy this code.",
+        show_default=False,
     ),
 ]
 _Discard = Annotated[
@@ -67,7 +70,7 @@ _MarkCurrent = Annotated[
     bool,
     typer.Option(
         "--mark-current",
-        help="Record code that changed under its code version as harmless, in code-versions.lock; plan nothing.",
+        help="Record code that changed under the same code version as harmless, in code-versions.lock; plan nothing.",
     ),
 ]
 
@@ -87,12 +90,12 @@ def plan(
     previews: _Previews = False,
     mark_current: _MarkCurrent = False,
 ) -> None:
-    """Show what deploying this code makes run: which partitions of which assets, why, and how long that takes.
+    """List the runs that deploying this code causes: which partitions of which assets, why, and for how long.
 
-    It is about code, graph and tables; data that is waiting is shown by `status`. Exits with 2 if there is something to
-    do, 0 if there is nothing, 1 or 3 if it cannot tell, 8 if a table cannot be made as declared or a reader would
-    fail. A preview exits with 7 if it left out any change that `plan` lists, else with 2 if rows differ or a check
-    failed, else with 0.
+    The plan covers code, graph and tables; `status` shows pending data. Exits with 2 if there is something to do, 0 if
+    there is nothing, 1 or 3 if no plan can be made, 8 if a table cannot be made as declared or a reader would fail. A
+    preview exits with 7 if it left out any change that `plan` lists, else with 2 if rows differ or a check failed, else
+    with 0.
     """
     settings = load_settings()
     with _failing_with_1():
@@ -111,13 +114,13 @@ def plan(
             lock.mark([] if select is None else plan_view.selected_keys(settings, select))
         elif save is not None:
             plan_view.save(settings, save)
-            typer.echo(f"{save}: plan elsewhere with --against {save}")
+            typer.echo(f"{save}: state saved; plan on another machine with --against {save}")
         elif apply:
             if select or against or as_json:
-                fail("--apply deploys all of the code: leave --select, --against and --json away", code=1)
+                fail("--apply deploys all of the code: remove --select, --against and --json", code=1)
             _deploy(settings, diff=diff, yes=yes)
         elif yes:
-            fail("--yes answers what --apply asks: give both", code=1)
+            fail("--yes confirms --apply: give both", code=1)
         elif _shown(settings, select, against, as_json=as_json, diff=diff).has_work:
             raise typer.Exit(SOMETHING_TO_DO)
 
@@ -172,12 +175,12 @@ def _preview(
         fail("--partitions chooses what --preview builds: give both", code=1)
     if len(chosen) > 1 or others:
         fail(
-            "--preview, --publish, --discard and --previews go with no other of the command's actions: give one alone",
+            "--preview, --publish, --discard and --previews exclude each other and all other actions: give one of them",
             code=1,
         )
     [(action, name)] = chosen.items()
     if action != "preview" and (select or (as_json and action != "previews")):
-        fail(f"--{action} is about whole previews: leave --select and --json away", code=1)
+        fail(f"--{action} is for whole previews: remove --select and --json", code=1)
     from dagster_tidemark.cli import plan_preview
 
     if action == "previews":

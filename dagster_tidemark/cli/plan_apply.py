@@ -55,7 +55,7 @@ def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
     while deployed.kept(instance, graph) != declared(graph):
         if time.monotonic() > until:
             raise OtherCode(
-                "the code location was loaded anew, and its sensors see other assets than this folder has: is it "
-                "deployed from elsewhere, or are its sensors off?"
+                "the code location was reloaded, but its sensors see other assets than this folder declares: check "
+                "that it is deployed from this folder, and that its sensors are on"
             )
         time.sleep(1.0)

@@ -73,7 +73,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         if (before := store.read()) is not None:
             if before.is_half_published:
                 raise NotToPublish(
-                    f"preview {store.name} is half published: end that with `tidemark plan --publish {store.name}`, "
+                    f"preview {store.name} is half published: complete it with `tidemark plan --publish {store.name}`, "
                     f"or drop it with `tidemark plan --discard {store.name}`"
                 )
             _discard(settings, spark, store, before)
@@ -165,7 +165,7 @@ def discard(settings: Settings, name: str = "") -> None:
             _discard(settings, spark, store, manifest)
     print(f"preview {store.name} ({manifest.id}): dropped")
     if published:
-        print(f"it was half published: {', '.join(published)} may hold its rows, and the automation decides what runs")
+        print(f"it was half published: {', '.join(published)} may contain its rows; the automation decides what runs")
 
 
 def show_previews(settings: Settings, *, as_json: bool) -> None:
@@ -212,13 +212,13 @@ def chosen(settings: Settings, name: str) -> Store:
         NoPreview: no preview has this name, none is recorded, or several are and no name is given.
     """
     names = Store.names(settings.state_dir)
-    there = f"there are {', '.join(names)}" if names else "there is none; `tidemark plan --preview` builds one"
+    there = f"existing previews: {', '.join(names)}" if names else "`tidemark plan --preview` builds one"
     if name and name not in names:
-        raise NoPreview(f"there is no preview {name!r}: {there}")
+        raise NoPreview(f"there is no preview {name!r}; {there}")
     if not names:
         raise NoPreview("there is no preview; `tidemark plan --preview` builds one")
     if not name and len(names) > 1:
-        raise NoPreview(f"which preview? {there}: give its name")
+        raise NoPreview(f"several previews exist: give a name; {there}")
     return Store(settings.state_dir, name or names[0])
 
 
@@ -276,7 +276,7 @@ def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitio
     built = {key for group in targets.groups for key in group.assets}
     known = built | targets.left_out.keys()
     return {
-        finding.asset: "its code changed and its code_version did not: raise it, or mark the change as harmless"
+        finding.asset: "its code changed under the same code_version: raise it, or mark the change as harmless"
         for finding in lock.unversioned()
         if finding.asset not in known and (chosen is None or finding.asset in chosen)
     }

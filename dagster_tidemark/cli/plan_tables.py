@@ -51,20 +51,20 @@ def _difference(asset: str, changes: Sequence[Change], is_rebuilt: bool, readers
     refused = [f"{change}: {change.refused}" for change in changes if change.refused]
     key = next((change for change in changes if change.kind is Kind.ROW_KEY), None)
     if key and not is_rebuilt:
-        refused.append(f"{key}: rows built before have the old key; raise code_version, so that all are built again")
+        refused.append(f"{key}: existing rows have the old key; raise code_version to rebuild them")
     notes = []
     replaced = next((change for change in changes if change.kind is Kind.REPLACED and not change.refused), None)
     if replaced and not is_rebuilt:
-        refused.append(f"{replaced}: nothing would fill the new table; raise code_version, so that all is built again")
+        refused.append(f"{replaced}: no run would fill the new table; raise code_version to rebuild it")
     elif replaced:
         old = f"{asset.replace('/', '.')}_generation_{replaced.before}"
-        notes.append(f"rows of before stay in {old} until you drop it; meanwhile the new table fills, newest first")
+        notes.append(f"old rows stay in {old} until you drop it; the new table is filled from the newest partition on")
     if any(change.new_column for change in changes) and not is_rebuilt and not replaced:
         new = ", ".join(change.new_column for change in changes if change.new_column)
-        notes.append(f"rows built before have null in {new}; raise code_version to have them built again")
+        notes.append(f"existing rows have null in {new}; raise code_version to rebuild them")
     lost = ", ".join(change.lost_column for change in changes if change.lost_column and not change.refused)
     if lost and not replaced:
-        notes.append(f"{lost} stays in the table, with null in new rows, until you drop it; inputs no longer have it")
+        notes.append(f"{lost} stays in the table, with null in new rows, until you drop it; readers no longer get it")
     told = []
     for change in (change for change in changes if not change.refused):
         told += readers.told(asset, change)
@@ -106,17 +106,17 @@ class _Readers:
                 continue
             if where := self._mentions(reader, column):
                 found.append(
-                    f"{reader} mentions {column} ({where}): it breaks if it means this one, which `--preview` tells"
+                    f"{reader} mentions {column} ({where}): it fails if it means this column; `--preview` shows it"
                 )
         return found or ([] if self._broken(asset, column) else [f"no reader mentions {column}"])
 
     def refused(self, asset: str, change: Change) -> list[str]:
         """Return a sentence for each reader that would break."""
         column = change.lost_column
-        now = f"read {change.after} there, " if change.kind is Kind.RENAMED else ""
+        remedy = f"change it to read {change.after}" if change.kind is Kind.RENAMED else "change it too"
         return [
             f"{reader} reads {column} ({self._mentions(reader, column) or 'its table declares it'}) and would fail: "
-            f"{now}change it too, or keep the column declared"
+            f"{remedy}, or keep the column declared"
             for reader in (self._broken(asset, column) if column else ())
         ]
 

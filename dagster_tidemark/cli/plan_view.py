@@ -136,8 +136,8 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
         if built is not None:
             catalog = settings.catalog_shown
             raise CatalogUnreadable(
-                f"columns cannot be compared with the tables': {built} was built, and the catalog {catalog} has no "
-                "declared table. Does TIDEMARK_CATALOG_URI name the catalog of this platform?"
+                f"declared columns cannot be compared with tables: {built} was built, but the catalog {catalog} has "
+                "no declared table; check that TIDEMARK_CATALOG_URI names the catalog of this platform"
             )
     return found
 
@@ -216,14 +216,14 @@ def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
     if plan.runs:
         running = [asset for asset in plan.assets if asset.rebuilds]
         if certain := [asset for asset in running if asset.is_certain]:
-            lines.append(_table("what this code makes run", certain))
+            lines.append(_table("runs because of this code", certain))
         if indirect := [asset for asset in running if not asset.is_certain]:
-            lines.append(_table("what follows where the rows of its inputs change", indirect))
+            lines.append(_table("runs that follow if the rows of their inputs change", indirect))
         if any(not rebuild.certain for asset in plan.assets for rebuild in asset.rebuilds):
-            lines.append(Text("What comes after another asset runs only where that one's rows become others."))
+            lines.append(Text('"after" an asset: runs only where the rows of that asset change.'))
         if plan.seconds is not None:
             lasts = span(max(60.0, plan.seconds))
-            lines.append(Text(f"about {lasts} of work, newest partitions first, behind arrivals"))
+            lines.append(Text(f"about {lasts} of work, newest partitions first, after newly arrived data"))
     else:
         lines.append(Text("nothing to do: no partition would run because of this code"))
     lines += [Text(f"{asset.key}: {asset.change}") for asset in plan.assets if asset.change]
@@ -256,8 +256,8 @@ def _table(title: str, assets: Sequence[AssetPlan]) -> Table:
 def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
     """Return lines on the changed definitions, each once with the assets that it concerns."""
     if plan.moved is None:
-        why = "the text of the deployed code is not known: it is kept from the next deploy on"
-        return [Text(f"no difference of the code can be shown, {why}")] if with_diff else []
+        why = "the text of the deployed code is unknown; it is recorded from the next deploy on"
+        return [Text(f"the code cannot be compared: {why}")] if with_diff else []
     concerns: dict[str, list[str]] = {}
     diffs: dict[str, Sequence[str]] = {}
     for key, moved in plan.moved.items():
@@ -267,7 +267,7 @@ def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
     lines: list[Any] = []
     for label, keys in sorted(concerns.items()):
         more = f" and {len(keys) - _REASONS} more" if len(keys) > _REASONS else ""
-        lines.append(Text(f"{label} changed: concerns {', '.join(keys[:_REASONS])}{more}"))
+        lines.append(Text(f"{label} changed: affects {', '.join(keys[:_REASONS])}{more}"))
         lines += (
             [Text(f"  {line}", style=_style(line), no_wrap=True, overflow="ignore") for line in diffs[label]]
             if with_diff

@@ -81,11 +81,11 @@ def shown(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any
         if not manifest.left_out:
             lines.append(Text("nothing to preview: no partition would run because of this code"))
     elif any(map(manifest.fails_because_of_it, checks)):
-        lines.append(Text("a check failed, so it cannot be published: correct the code and preview again"))
+        lines.append(Text("a check failed, so the preview cannot be published: correct the code and preview again"))
     else:
         of = f" {name}" if name else ""
-        lines.append(Text(f"tidemark plan --publish{of} makes it the tables; --discard{of} drops it"))
-        lines.append(Text("in two days it expires"))
+        lines.append(Text(f"tidemark plan --publish{of} publishes it to the tables; --discard{of} drops it"))
+        lines.append(Text("it expires in two days"))
     return Group(*lines)
 
 
@@ -96,7 +96,7 @@ def told(found: Published) -> Group:
         how = "fast-forwarded" if asset in found.forwarded else "copied"
         lines.append(Text(f"{asset}: {_count(partitions)} published, {how if partitions else 'none'}"))
     for asset, left in found.left.items():
-        lines.append(Text(f"{asset}: {_count(left)} changed meanwhile, left to be rebuilt"))
+        lines.append(Text(f"{asset}: {_count(left)} changed in the meantime and will be rebuilt"))
     return Group(*lines)
 
 

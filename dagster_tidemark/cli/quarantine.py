@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from dagster_tidemark.cli.quarantine_work import Target
     from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 
-commands = typer.Typer(help="What was turned away, and what to do about it.", invoke_without_command=True)
+commands = typer.Typer(help="Show rejected rows and files; retry, waive or patch them.", invoke_without_command=True)
 
-Asset = Annotated[str | None, typer.Option(help="Of one asset only, by its key: core/orders.", show_default=False)]
+Asset = Annotated[str | None, typer.Option(help="Only this asset, by its key: core/orders.", show_default=False)]
 Reason = Annotated[
-    list[str] | None, typer.Option(help="For this reason only; may be given several times.", show_default=False)
+    list[str] | None, typer.Option(help="Only this reason; may be given several times.", show_default=False)
 ]
 Since = Annotated[
     datetime | None,
     typer.Option(
         formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-        help="What was entered since then only, UTC.",
+        help="Only entries since this time, UTC.",
         show_default=False,
     ),
 ]
 File = Annotated[
-    str | None, typer.Option(help="Of these files only; a * stands for anything.", show_default=False)
+    str | None, typer.Option(help="Only these files; a * matches anything.", show_default=False)
 ]  # fmt: skip
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of words.")]
-Because = Annotated[str, typer.Option(help="Why; it is kept and shown.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of text.")]
+Because = Annotated[str, typer.Option(help="Reason; it is stored and shown.", show_default=False)]
 
 
 @commands.callback()
@@ -43,10 +43,10 @@ def show(
     reason: Reason = None,
     since: Since = None,
     file: File = None,
-    sample: Annotated[int, typer.Option(min=0, help="Show so many of them, the newest first.")] = 10,
+    sample: Annotated[int, typer.Option(min=0, help="Maximum number of entries to show, newest first.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Count what was turned away by reason, and show some of it; with a command, do something about it."""
+    """Count rejected rows and files by reason, and show some entries."""
     if context.invoked_subcommand is None:
         with _place() as place:
             from dagster_tidemark.cli import quarantine_work
@@ -58,7 +58,7 @@ def show(
 def retry(
     asset: Asset = None, reason: Reason = None, since: Since = None, file: File = None, as_json: Json = False
 ) -> None:
-    """Have these files read again, after a rule, the code or something about them changed."""
+    """Have the files of these entries read again, for example after a rule or the code changed."""
     with _place() as place:
         from dagster_tidemark.cli import quarantine_work
 
@@ -67,12 +67,12 @@ def retry(
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     elif not found:
-        typer.echo("nothing of that was turned away")
+        typer.echo("no entry matches")
     else:
         for of, partitions in found.items():
-            typer.echo(f"{of}: {len(partitions)} partitions are read again")
+            typer.echo(f"{of}: {len(partitions)} partitions will be read again")
     if left:
-        fail(f"not read again, because this code does not load them: {', '.join(left)}", code=2)
+        fail(f"not read again, because this code location does not load them: {', '.join(left)}", code=2)
 
 
 @commands.command()
@@ -82,41 +82,44 @@ def waive(
     reason: Reason = None,
     since: Since = None,
     file: File = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take back such waivers.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Withdraw the waivers of these entries.")] = False,
 ) -> None:
-    """Leave it at that: these entries stay and fail no check, however often their files are read again."""
+    """Accept these entries: they stay and fail no check, even after their files are read again."""
     if not (asset or reason or since or file):
-        fail("say which entries: --asset, --reason, --since or --file", code=2)
+        fail("no entries selected: give --asset, --reason, --since or --file", code=2)
     with _place() as place:
         from dagster_tidemark.cli import quarantine_work
 
         selected = _selection(place, asset, reason, since, file)
         if undo:
-            typer.echo(f"{quarantine_work.unwaive(place, selected)} waivers taken back")
+            typer.echo(f"{quarantine_work.unwaive(place, selected)} waivers withdrawn")
         else:
             typer.echo(f"{quarantine_work.waive(place, selected, because)} entries waived")
 
 
 @commands.command()
 def patch(
-    key: Annotated[str, typer.Argument(help="The key of the file that was turned away, in part or as a whole.")],
-    corrected: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The corrected copy.")],
-    because: Annotated[str, typer.Option(help="Why; it is kept and shown.")] = "",
+    key: Annotated[str, typer.Argument(help="Key of the file that was rejected, or has rejected rows.")],
+    corrected: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Corrected copy of the file.")],
+    because: Annotated[str, typer.Option(help="Reason; it is stored and shown.")] = "",
 ) -> None:
-    """Put a corrected copy beside a file: its rows take the place of rows of the same key, its entries are waived."""
+    """Put a corrected copy next to a file. Its rows replace rows of the same key; the file's entries are waived."""
     with _place() as place:
         from dagster_tidemark.cli import quarantine_work
 
-        typer.echo(f"put as {quarantine_work.patch(place, key, corrected, because)}")
+        typer.echo(f"stored as {quarantine_work.patch(place, key, corrected, because)}")
 
 
 @commands.command()
 def rehearse(
-    asset: Annotated[str, typer.Option(help="The asset, by its key: core/orders.", show_default=False)],
-    days: Annotated[int, typer.Option(min=1, help="Of the files of so many days.")] = 7,
+    asset: Annotated[str, typer.Option(help="Key of the asset: core/orders.", show_default=False)],
+    days: Annotated[int, typer.Option(min=1, help="Number of days of files to read.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """Try this working copy's rules on files that landed already; nothing is written. Exits with 4 above the share."""
+    """Apply this working copy's rules to files that landed already, and write nothing.
+
+    Exits with 4 if the rejected share of a partition is above the feed's `quarantine_share`.
+    """
     with _place() as place:
         from dagster_tidemark.cli import quarantine_work
 

@@ -79,7 +79,8 @@ class Target:
         if asset in self.refused:
             raise CannotHandle(f"asset {asset!r} cannot be loaded: {self.refused[asset]}")
         if asset not in self.loads:
-            raise CannotHandle(f"no asset {asset!r} is loaded from files; there are {', '.join(sorted(self.loads))}")
+            known = ", ".join(sorted(self.loads))
+            raise CannotHandle(f"no asset {asset!r} is loaded from files; assets that are: {known}")
         return self.loads[asset]
 
 
@@ -169,7 +170,7 @@ def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> 
     if counts:
         Console().print(entries_shown(counts, some))
     else:
-        print("nothing was turned away")
+        print("no entries")
 
 
 def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:
@@ -221,7 +222,7 @@ def patch(place: Target, key: str, corrected: Path, because: str) -> str:
     entered = Selection(key=key)
     assets = _assets(place, entered)
     if not assets:
-        raise CannotHandle(f"nothing of {key!r} was turned away; `tidemark quarantine` shows what was")
+        raise CannotHandle(f"no entry has the file {key!r}; `tidemark quarantine` shows the entries")
     feeds = {place.load_of(asset).feed for asset in assets}
     for feed in feeds:
         _require_place_beside(feed, key, corrected)
@@ -268,14 +269,14 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
         return
     told_limit = "above" if share > limit else "within"
     print(
-        f"{sum(said.rows.values())} rows read, {sum(said.rejected.values())} would be turned away; "
-        f"at most {share:.2%} of a partition, {told_limit} the feed's {limit:.2%}"
+        f"{sum(said.rows.values())} rows read, {sum(said.rejected.values())} would be rejected; "
+        f"at most {share:.2%} of a partition, {told_limit} the feed's limit of {limit:.2%}"
     )
-    _print(counts, "nothing is turned away, now or then")
+    _print(counts, "nothing would be rejected, and nothing was")
     if changes:
         _print(changes, "")
     if said.added:
-        print(f"columns that the table would get: {', '.join(said.added)}")
+        print(f"new columns of the table: {', '.join(said.added)}")
     for key, reason in said.not_given.items():
         print(f"not read: {key}: {reason}")
 
@@ -318,13 +319,14 @@ def _tell(place: Target, assets: Sequence[str]) -> None:
 
 def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
     if feed.is_one_object:
-        raise CannotHandle(f"feed {feed.name} is the one object {feed.prefix}: put the corrected file in its place")
+        raise CannotHandle(f"feed {feed.name} is the single object {feed.prefix}: overwrite it with the corrected file")
     try:
         feed.partition_of(key)
     except OutsideLayout as error:
-        raise CannotHandle(f"{error}: move it to where it belongs instead") from error
+        raise CannotHandle(f"{error}: move the file instead of patching it") from error
     if not feed.is_named_like_data(corrected.name):
-        raise CannotHandle(f"{corrected.name} is no name of data of feed {feed.name}: {', '.join(feed.endings)}")
+        endings = ", ".join(feed.endings)
+        raise CannotHandle(f"{corrected.name}: expected a file name of feed {feed.name}, ending in one of {endings}")
 
 
 def _put_beside(bucket: S3Bucket, key: str, corrected: Path) -> str:

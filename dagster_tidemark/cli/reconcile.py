@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 def reconcile(
     feed: Annotated[
-        list[str] | None, typer.Argument(help="These feeds only; by default all.", show_default=False)
+        list[str] | None, typer.Argument(help="Names of feeds. Default: all feeds.", show_default=False)
     ] = None,
     days: Annotated[
         int | None,
-        typer.Option(min=1, help="Look at the last so many days only; by default at everything.", show_default=False),
+        typer.Option(min=1, help="Number of days to list, up to today. Default: all.", show_default=False),
     ] = None,
     accept_removals: Annotated[
         bool,
-        typer.Option("--accept-removals", help="Remove what vanished, even where that looks like the wrong bucket."),
+        typer.Option("--accept-removals", help="Accept removed files, even if the bucket looks like the wrong one."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of lines.")] = False,
 ) -> None:
-    """List the landing bucket and report what no notification told; unchanged, nothing is written."""
+    """List the landing bucket, and report changes that no notification reported."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -39,7 +39,7 @@ def reconcile(
         known = {of.name: of for of in location.feeds(settings)}
     is_broken = name_left_out(settings)
     if unknown := [name for name in feed or () if name not in known]:
-        fail(f"there is no feed {', '.join(unknown)}; there are {', '.join(known)}", code=2)
+        fail(f"there is no feed {', '.join(unknown)}; known feeds: {', '.join(known)}", code=2)
     feeds = [known[name] for name in feed or known]
     told: dict[str, dict[str, object]] = {}
     with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:

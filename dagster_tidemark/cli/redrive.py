@@ -12,12 +12,15 @@ from dagster_tidemark.settings import load_settings
 def redrive(
     queue: Annotated[
         str | None,
-        typer.Option(help="The queue; by default that of the bucket's notifications.", show_default=False),
+        typer.Option(help="Name of the queue. Default: the queue of the bucket's notifications.", show_default=False),
     ] = None,
-    most: Annotated[int, typer.Option(min=1, help="Send about so many messages at most.")] = 10_000,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a line.")] = False,
+    most: Annotated[int, typer.Option(min=1, help="Maximum number of messages to send, approximately.")] = 10_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of a line.")] = False,
 ) -> None:
-    """Send the messages again that a queue has given up; exits with 1 if it cannot be reached."""
+    """Move messages from a dead-letter queue back to their queue.
+
+    Exits with 1 if the queue cannot be reached.
+    """
     from botocore.exceptions import BotoCoreError, ClientError
 
     from dagster_tidemark.sources.notification_queue import QueueUnavailable

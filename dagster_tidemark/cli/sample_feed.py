@@ -14,7 +14,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def feed(context: typer.Context) -> None:
-    """Write the code location's sample files to the landing bucket, and go on."""
+    """Write the code location's sample files to the landing bucket, continuously."""
     from dagster_tidemark import location
 
     location.feed_command(load_settings())(context.args, prog_name="tidemark feed")

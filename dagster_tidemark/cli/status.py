@@ -11,16 +11,17 @@ from dagster_tidemark.settings import load_settings
 
 def status(
     asset: Annotated[
-        str | None, typer.Option(help="One asset only, by its key: marts/sales_daily.", show_default=False)
+        str | None, typer.Option(help="Only this asset, by its key: marts/sales_daily.", show_default=False)
     ] = None,
-    services: Annotated[bool, typer.Option("--services", help="The platform's processes instead.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
+    services: Annotated[bool, typer.Option("--services", help="Show the platform's processes instead.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every few seconds, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
     """Show each asset's freshness status.
 
-    Exits with 4 if a contract is broken, 9 if it is unknown how one stands, 10 if a stream is behind or not read, 5 if
-    an asset is set aside, 6 if files are in quarantine, 2 if a part of the code location is broken and was left out.
+    Exits with 4 if a contract is breached, 9 if the state of one is unknown, 10 if a stream is behind or not read, 5 if
+    an asset is set aside, 6 if whole files are in quarantine, 2 if a part of the code location is broken and was left
+    out.
     """
     from dagster_tidemark import location
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
@@ -39,13 +40,13 @@ def status(
     if broken := breached(found):
         fail(f"broken: {', '.join(broken)}", code=4)
     if blind := unknown(found):
-        why = names(cause.name for cause in causes(found)) or "no sensor has looked lately"
+        why = names(cause.name for cause in causes(found)) or "no sensor has run lately"
         fail(f"unknown ({why}): {', '.join(blind)}", code=9)
     if late := behind(found):
-        fail(f"streams with a backlog and no commit for a minute, or that no shift reads: {', '.join(late)}", code=10)
+        fail(f"streams that are behind (no commit for a minute) or that no shift reads: {', '.join(late)}", code=10)
     if aside := set_aside(found):
-        fail(f"set aside, so nobody looks after them: {', '.join(aside)}", code=5)
+        fail(f"set aside, so the automation ignores them: {', '.join(aside)}", code=5)
     if lacking := quarantined(found):
-        fail(f"files could not be taken, so rows are missing: {', '.join(lacking)}", code=6)
+        fail(f"files are in quarantine, so rows are missing: {', '.join(lacking)}", code=6)
     if location.broken_parts(load_settings()):
         fail(LEFT_OUT, code=2)

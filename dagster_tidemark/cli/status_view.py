@@ -53,7 +53,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             Console().print(explained(found, now()))
             if given_up := dead_letters_told(instance):
                 Console().print(
-                    f"{given_up} notifications were given up by the queue: `tidemark redrive` sends them again"
+                    f"{given_up} notifications are in the dead-letter queue: `tidemark redrive` sends them again"
                 )
         else:
             with Live(explained(found, now())) as live:

@@ -13,12 +13,12 @@ def up(
         str,
         typer.Option(envvar="FEED", help="`sample` starts the code location's sample feed; `none` does not."),
     ] = "sample",
-    kafka: Annotated[bool, typer.Option(envvar="KAFKA", help="Start a Kafka broker, too.")] = False,
+    kafka: Annotated[bool, typer.Option(envvar="KAFKA", help="Also start a Kafka broker.")] = False,
     verbose: Annotated[
         bool, typer.Option(envvar="VERBOSE", help="Show the services' logs as they are written.")
     ] = False,
 ) -> None:
-    """Start local cloud, Spark, sample feed and Dagster, and Kafka if asked for; Ctrl-C stops them all."""
+    """Start the local cloud, Spark, the sample feed, Dagster and, with --kafka, Kafka. Ctrl-C stops all of them."""
     from rich.console import Console
 
     try:
@@ -28,7 +28,7 @@ def up(
 
     settings = load_settings()
     if feed not in ("sample", "none"):
-        fail(f"FEED={feed}: give sample or none", code=2)
+        fail(f"FEED={feed}: expected sample or none", code=2)
     if settings.environment != "local":
-        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: `tidemark up` is the platform of a laptop", code=2)
+        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: expected local, which `tidemark up` needs", code=2)
     run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

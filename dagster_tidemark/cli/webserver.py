@@ -62,7 +62,7 @@ class Webserver:
             said = self._asked(_RELOAD)["reloadWorkspace"]
         except NoWebserver as error:
             raise NoWebserver(
-                f"{error}; so the code is not loaded anew: deploy it as you always do, and the sensors do the rest"
+                f"{error}; the code was not reloaded: deploy it in your usual way, and the sensors request the runs"
             ) from error
         if said["__typename"] == "PythonError":
             raise OtherCode(f"the code cannot be loaded: {said['message'].strip()}")
@@ -95,7 +95,7 @@ class Webserver:
 
     def _done(self, what: str, answer: Mapping[str, Any]) -> None:
         if answer[what]["__typename"] not in ("StopSensorMutationResult", "Sensor"):
-            raise NoWebserver(f"{self.url}: {what} says {answer[what].get('message', answer[what]['__typename'])}")
+            raise NoWebserver(f"{self.url}: {what} failed: {answer[what].get('message', answer[what]['__typename'])}")
 
     def _asked(self, query: str, **variables: Any) -> Mapping[str, Any]:
         body = json.dumps({"query": query, "variables": variables}).encode()
@@ -106,5 +106,5 @@ class Webserver:
         except (OSError, LookupError, TypeError, ValueError) as error:
             raise NoWebserver(f"the webserver at {self.url} does not answer: {error}") from error
         if found is None:
-            raise NoWebserver(f"the webserver at {self.url} does not do what it was asked")
+            raise NoWebserver(f"the webserver at {self.url} refused the request")
         return found

@@ -141,7 +141,7 @@ class _Search:
         if path == self._module.path:
             return  # `__file__` alone: the start of a path that is worked out elsewhere
         if not path.is_relative_to(root):
-            self.found.undecided.append(f"line {node.lineno}: {path} is outside of the project")
+            self.found.undecided.append(f"line {node.lineno}: {path} is outside the project")
         elif path == root:
             self._note(node)
         elif path.exists():

@@ -87,7 +87,7 @@ def read(path: Path) -> Lock:
     except FileNotFoundError:
         return Lock()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "take one side of a merge, or delete it, and run `tidemark lock update`"
+        remedy = "resolve the merge conflict, or delete the file, and run `tidemark lock update`"
         raise LockFileUnreadable(f"{path.name}: {type(error).__name__}: {error}; {remedy}") from error
 
 
@@ -101,7 +101,7 @@ def write(path: Path, lock: Lock) -> None:
 def _asset(entry: Mapping[str, object]) -> Asset:
     version, definitions = entry["code_version"], entry["definitions"]
     if not isinstance(definitions, dict) or not isinstance(version, str | None):
-        raise TypeError("an entry has code_version, fingerprint and definitions")
+        raise TypeError("expected code_version, fingerprint and definitions in each entry")
     return Asset(version, Fingerprint(str(entry["fingerprint"]), definitions))
 
 
@@ -133,30 +133,30 @@ def undecided(assets: Mapping[str, Asset]) -> list[str]:
     for name, asset in assets.items():
         for line in asset.fingerprint.undecided:
             where.setdefault(line, []).append(name)
-    why = "reads a file whose path cannot be worked out, so its changes are not seen"
+    why = "reads a file whose path cannot be determined, so changes of the file are not detected"
     return [f"{line}: {why} ({', '.join(names)})" for line, names in where.items()]
 
 
 def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bool) -> Finding | None:
     if now is None:
-        why = "goes by its code now" if is_there else "is gone"
-        return Finding(name, Difference.GONE, f"{name}: {why} and still in {NAME}; {_UPDATE}")
+        why = "is versioned by its code now" if is_there else "no longer exists"
+        return Finding(name, Difference.GONE, f"{name}: {why}, but is still in {NAME}; {_UPDATE}")
     if before is None:
         return Finding(name, Difference.NEW, f"{name}: is not in {NAME}; {_UPDATE}")
     if before.code_version != now.code_version:
-        raised = f"code_version is {_said(now)}, and {_said(before)} in {NAME}"
+        raised = f"code_version is {_said(now)}, but {_said(before)} in {NAME}"
         return Finding(name, Difference.RAISED, f"{name}: {raised}; {_UPDATE}")
     if before.fingerprint.digest == now.fingerprint.digest:
         return None
     changed = changed_definitions(before.fingerprint.definitions, now.fingerprint.definitions)
-    remedy = f"run `tidemark lock mark-current {name}` where the change is harmless"
+    remedy = f"run `tidemark lock mark-current {name}` if the change is harmless"
     still = (
         f'code_version is still "{now.code_version}"; raise it, or {remedy}'
         if now.code_version is not None
         else f"the asset has no code_version, so nothing is rebuilt; give it one, or {remedy}"
     )
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    named = ", ".join(changed[:_NAMED]) or "what it refers to"
+    named = ", ".join(changed[:_NAMED]) or "code that it refers to"
     return Finding(name, Difference.FORGOTTEN, f"{name}: {named}{more} changed and {still}", tuple(changed))
 
 

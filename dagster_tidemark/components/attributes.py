@@ -31,9 +31,9 @@ class Duration(dg.Model):
 class Freshness(Duration):
     """How old data may be that a table does not contain yet: a length of time, or a deadline."""
 
-    deadline_cron: str | None = Field(None, description="Deadlines as a cron; then there is no length of time.")
-    lower_bound: Duration | None = Field(None, description="With a deadline: data that arrived so long before it.")
-    timezone: str = Field("UTC", description="The time zone of the deadlines.")
+    deadline_cron: str | None = Field(None, description="Cron schedule of the deadlines, in place of a length of time.")
+    lower_bound: Duration | None = Field(None, description="With a deadline: data that arrived this long before.")
+    timezone: str = Field("UTC", description="Time zone of the deadlines.")
 
     @property
     def policy(self) -> dg.FreshnessPolicy:
@@ -46,7 +46,7 @@ class Freshness(Duration):
             self.lower_bound
         ):
             raise ValueError(
-                "fresh is a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
+                "fresh must be a length of time (`hours: 24`), or a deadline (`deadline_cron` and `lower_bound`)"
             )
         try:
             if self.deadline_cron and self.lower_bound:
@@ -59,10 +59,10 @@ class Freshness(Duration):
 class PartitionColumn(dg.Model):
     """How one column says which partition a row is in."""
 
-    time: str | None = Field(None, description="The column that holds the start of the window.")
-    format: str | None = Field(None, description="With time: how the partitions definition writes its keys.")
-    timezone: str = Field("UTC", description="With time: the time zone of the partitions definition.")
-    key: str | None = Field(None, description="The column that holds the partition key.")
+    time: str | None = Field(None, description="Column with the start of the window.")
+    format: str | None = Field(None, description="With time: format of the partitions definition's keys.")
+    timezone: str = Field("UTC", description="With time: time zone of the partitions definition.")
+    key: str | None = Field(None, description="Column with the partition key.")
 
     @property
     def by_column(self) -> ByTime | ByKey:
@@ -72,14 +72,14 @@ class PartitionColumn(dg.Model):
             ValueError: it is both or neither.
         """
         if (self.time is None) is (self.key is None):
-            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+            raise ValueError("partitioned_by must be a column, or one of `time`, `key` and `dimensions`")
         return ByTime(self.time, self.format, self.timezone) if self.time else ByKey(str(self.key))
 
 
 class PartitionedBy(PartitionColumn):
     """How rows say which partition they are in: by `time`, by `key`, or by several `dimensions`."""
 
-    dimensions: dict[str, PartitionColumn] | None = Field(None, description="Each dimension by its name.")
+    dimensions: dict[str, PartitionColumn] | None = Field(None, description="Column of each dimension, by its name.")
 
     @property
     def partitioning(self) -> Partitioning:
@@ -91,16 +91,16 @@ class PartitionedBy(PartitionColumn):
         if self.dimensions is None:
             return self.by_column
         if self.time or self.key:
-            raise ValueError("partitioned_by is a column, or one of `time`, `key` and `dimensions`")
+            raise ValueError("partitioned_by must be a column, or one of `time`, `key` and `dimensions`")
         return ByDimensions({name: each.by_column for name, each in self.dimensions.items()})
 
 
 class Input(dg.Model):
     """An input that needs more than its key."""
 
-    key: str = Field(description="The asset that is read, as `namespace/table`.")
-    partition_mapping: str | None = Field(None, description="A partition mapping in Python, as `package.module:NAME`.")
-    metadata: dict[str, Any] = Field({}, description="Knobs, such as `optional: true`.")
+    key: str = Field(description="Key of the asset to read, as `namespace/table`.")
+    partition_mapping: str | None = Field(None, description="Partition mapping in Python, as `package.module:NAME`.")
+    metadata: dict[str, Any] = Field({}, description="Metadata of the input, such as `optional: true`.")
 
 
 class KeptSnapshots(dg.Model):
@@ -126,7 +126,7 @@ def partitions_of(given: str | None) -> dg.PartitionsDefinition[Any] | None:
     if given in _GRAINS:
         return partitions_by(_GRAINS[given])
     if ":" not in given:
-        raise ValueError(f"partitions is one of {', '.join(_GRAINS)}, or `package.module:NAME`, not {given!r}")
+        raise ValueError(f"partitions must be one of {', '.join(_GRAINS)}, or `package.module:NAME`, not {given!r}")
     found = named("partitions", given)
     if not isinstance(found, dg.PartitionsDefinition):
         raise ValueError(f"partitions {given} is a {type(found).__name__}; expected a partitions definition")
@@ -174,7 +174,7 @@ def named(attribute: str, path: str) -> Any:
     """
     module, _, name = path.partition(":")
     if not (module and name):
-        raise ValueError(f"{attribute} is written as `package.module:name`, not {path!r}")
+        raise ValueError(f"{attribute} must be written as `package.module:name`, not {path!r}")
     try:
         return pkgutil.resolve_name(path)
     except Exception as error:  # an import runs any code

@@ -109,8 +109,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
         if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", table, re.ASCII):
             attribute = "table" if getattr(self, "table", None) else "name"
             raise ValueError(
-                f"{attribute}: the table would be called {table!r}; a table is called `namespace.table`, of letters, "
-                "digits and _"
+                f"{attribute}: expected a table name `namespace.table` of letters, digits and _, not {table!r}"
             )
 
     def _feed(self) -> Feed | None:

@@ -26,18 +26,18 @@ class FeedComponent(BaseComponent):
     """A feed of files, its source asset and the table that is loaded from it, as `feed_assets` declares them."""
 
     name: str = Field(description="The feed's name; its source asset is `raw/<name>`.", examples=["returns"])
-    grain: Grain = Field(description="How its files are cut into partitions by time.")
-    columns: dict[str, str] = Field(description="Column name of the files to SQL type.")
+    grain: Grain = Field(description="Time partitions of its files.")
+    columns: dict[str, str] = Field(description="SQL type of each column of the files.")
     key: list[str] = Field(
-        description="The columns that identify a row of a partition; they are required. If empty, a row is identified "
-        "by its file and its place in it."
+        description="Columns that identify a row of a partition; they are required. If empty, a row is identified by "
+        "its file and its position in the file."
     )
     prefix: str | None = Field(
-        None, description="Where its files lie, ending in /; by default `<name>/`. With grain `none`: its one object."
+        None, description="Folder of its files, ending in /; default `<name>/`. With grain `none`: key of its object."
     )
     suffixes: list[str] | None = None
-    required: list[str] = Field([], description="More columns without which a row is rejected.")
-    rules: dict[str, str] = Field({}, description="Reason to a SQL condition that every good row meets.")
+    required: list[str] = Field([], description="More required columns; rows with null in one are rejected.")
+    rules: dict[str, str] = Field({}, description="SQL condition that valid rows meet, by reason of rejection.")
     quarantine_share: float = Feed.quarantine_share
     removals: OnRemoval = Feed.removals
     follow_for: Duration = Duration(days=Feed.follow_for.days)
@@ -47,20 +47,20 @@ class FeedComponent(BaseComponent):
     exact: bool = Feed.exact
     new_columns: NewColumns = Feed.new_columns
     folders: str | None = None
-    keys: dict[str, list[str]] = Field({}, description="By what else it is cut: a name to the keys there are.")
+    keys: dict[str, list[str]] = Field({}, description="Keys of each further dimension, by its name.")
     timezone: str = Feed.timezone
     time_name: str | None = None
-    table: str | None = Field(None, description="The table's name; by default `core.<name>`.")
+    table: str | None = Field(None, description="Name of the table; default `core.<name>`.")
     table_columns: dict[str, str] | None = Field(
-        None, description="All columns of the table; by default the partition columns, `columns` and the lineage."
+        None, description="All columns of the table; default: the partition columns, `columns` and the lineage."
     )
     transform: str | None = Field(
         None,
-        description="A function from rows of the landing columns to rows of the table.",
+        description="Function from rows with the landing columns to rows of the table.",
         examples=["shop.transforms.returns:with_reason"],
     )
     partitions: str | None = Field(
-        None, description="A partitions definition in Python, as `package.module:NAME`; by default as the grain."
+        None, description="Partitions definition in Python, as `package.module:NAME`; default: that of the grain."
     )
 
     def _feed(self) -> Feed:
@@ -78,7 +78,7 @@ class FeedComponent(BaseComponent):
         if self.prefix is not None:
             return self.prefix
         if self.grain is Grain.NONE and not self.keys:
-            raise ValueError(f"feed {self.name}: prefix is missing; with grain none it is the key of its one object")
+            raise ValueError(f"feed {self.name}: prefix is missing; with grain none it is the key of its object")
         return f"{self.name}/"
 
     def _table(self, feed: Feed | None) -> Table:

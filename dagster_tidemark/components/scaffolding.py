@@ -12,9 +12,9 @@ def _write(request: dg.ScaffoldRequest[Any], attributes: str, **files: str) -> N
     """Write the files of a new component."""
     name = request.target_path.name
     if request.append or request.scaffold_format != "yaml":
-        _refuse(request, f"{request.type_name} is written in YAML, as the only component of its folder")
+        _refuse(request, f"{request.type_name} can only be written in YAML, one component per folder")
     if not (name.isidentifier() and name.isascii()):
-        _refuse(request, f"{name!r} cannot name a table; use letters, digits and _")
+        _refuse(request, f"{name!r} is not a table name; use letters, digits and _")
     (request.target_path / "defs.yaml").write_text(f"type: {request.type_name}\n\n{attributes}")
     for module, text in files.items():
         (request.target_path / f"{module}.py").write_text(text)

@@ -12,7 +12,7 @@ from dagster_tidemark.component_source import AttributePath, Source
 _OF_DAGSTER = {"translation", "automation_condition", "metadata", "kinds", "deps", "asset_attributes", "skippable"}
 """Attributes that other components have, and that `post_processing` sets for ours."""
 _EXPECTED = {
-    "string_type": "a text",
+    "string_type": "a string",
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
@@ -24,7 +24,7 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
-    "invalid_key": "a text as the name",
+    "invalid_key": "a string as the name",
 }
 
 
@@ -41,12 +41,12 @@ def in_words(error: ValidationError, source: Source, component: type[BaseModel])
         return (unknown[0],), _unknown(unknown[0], component)
     if missing := [str(each["loc"][-1]) for each in every if each["type"] == "missing" and len(each["loc"]) == 1]:
         verb = "are" if len(missing) > 1 else "is"
-        return (), f"{', '.join(missing)} {verb} missing below attributes; add {'them' if len(missing) > 1 else 'it'}"
+        return (), f"{', '.join(missing)} {verb} missing from attributes; add {'them' if len(missing) > 1 else 'it'}"
     # Of an attribute with alternatives there is an error for each. The deepest one is about what was meant.
     wrong = max((each for each in every if each["loc"][:1] == every[0]["loc"][:1]), key=lambda each: len(each["loc"]))
     path: AttributePath = wrong["loc"]
     if path[-1] == "[key]":
-        return path[:1], f"a name in {path[0]} is a text, not {_kind(wrong['input'])}; write it in quotes"
+        return path[:1], f"a name in {path[0]} must be a string, not {_kind(wrong['input'])}; write it in quotes"
     shown = [*source.known(path[:-1]), *path[-1:]] if wrong["type"] in ("missing", "extra_forbidden") else None
     name = ".".join(map(str, shown or source.known(path) or path[:1]))
     alternatives = [each for each in every if each["loc"][:1] == path[:1]] if len(path) <= 2 else [wrong]
@@ -61,16 +61,16 @@ def _sentence(name: str, wrong: ErrorDetails, every: Sequence[ErrorDetails], com
         case "extra_forbidden":
             return _unknown(name, component)
         case "enum":
-            return f"{name} is one of {wrong['ctx']['expected'].replace(' or ', ', ')}, not {found!r}"
+            return f"{name} must be one of {wrong['ctx']['expected'].replace(' or ', ', ')}, not {found!r}"
         case "value_error":
             return f"{name}: {wrong['ctx']['error']}"
     expected = list(dict.fromkeys(_EXPECTED.get(each["type"], each["msg"]) for each in every))
     remedy = ""
-    if isinstance(found, bool | int | float) and "a text" in expected:
+    if isinstance(found, bool | int | float) and "a string" in expected:
         remedy = "; write it in quotes"
     elif found is None:
         remedy = "; give it a value, or remove the line"
-    return f"{name} is {' or '.join(expected)}, not {_kind(found)}{remedy}"
+    return f"{name} must be {' or '.join(expected)}, not {_kind(found)}{remedy}"
 
 
 def _as_written(found: Any) -> str:
@@ -94,8 +94,8 @@ def _unknown(name: str, component: type[BaseModel]) -> str:
     if "." in name:
         return f"{name} is unknown; remove it, or correct its name"
     if name in _OF_DAGSTER:
-        return f"{name} is no attribute of this component; set it by `post_processing` (docs/components.md)"
+        return f"{name} is not an attribute of this component; set it in `post_processing` (docs/components.md)"
     known = sorted(component.model_fields)
     if close := get_close_matches(name, known, n=1):
         return f"{name} is unknown; did you mean {close[0]}?"
-    return f"{name} is unknown; remove it. Known are {', '.join(known)}"
+    return f"{name} is unknown; remove it. Known attributes: {', '.join(known)}"

@@ -19,15 +19,15 @@ class TableComponent(BaseComponent):
 
     name: str = Field(description="`namespace.table`; the asset's key is `namespace/table`.", examples=["marts.sales"])
     columns: dict[str, str] = Field(description="Column name to Spark SQL type, in order.")
-    row_key: list[str] = Field(description="The columns that identify a row.")
+    row_key: list[str] = Field(description="Columns that identify a row.")
     transform: str = Field(
-        description="The function that computes the table: a parameter for each of `ins`, the rows as its result.",
+        description="Function that computes the table: a parameter for each of `ins`, the rows as its result.",
         examples=["shop.transforms.sales:sales_daily"],
     )
-    ins: dict[str, str | Input] = Field({}, description="The asset that each parameter of the transform reads.")
+    ins: dict[str, str | Input] = Field({}, description="Asset that each parameter of the transform reads.")
     partitions: str | None = Field(
         None,
-        description="`hour`, `day`, `week` or `month`, from the location's start date on; or a partitions definition "
+        description="`hour`, `day`, `week` or `month`, from the location's start date on, or a partitions definition "
         "in Python, as `package.module:NAME`.",
     )
 

@@ -186,9 +186,9 @@ class SavedState:
         try:
             found = cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise NoSavedState(f"{path} holds no saved state: {error}; `tidemark plan --save` writes one") from error
+            raise NoSavedState(f"{path} contains no saved state: {error}; `tidemark plan --save` writes one") from error
         if found.form != _FORM:
-            raise NoSavedState(f"{path} is of form {found.form}, and this version reads {_FORM}: save it again")
+            raise NoSavedState(f"{path} has format {found.form}, and this version reads {_FORM}: save the state again")
         return found
 
     def write(self, path: Path) -> None:
@@ -231,7 +231,7 @@ def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_sca
     graph.moment.moves_to(saved.now, saved.dynamic)
     kept = checkpoint.load([saved.text], graph)
     if kept is None:
-        raise NoSavedState("the saved state is of another version, or of a code location without these assets")
+        raise NoSavedState("the saved state comes from another version, or from a code location without these assets")
     return _planned(repository, _Known(graph, kept.history, saved.declared, saved.off, saved.now, saved.rows))
 
 
@@ -301,7 +301,7 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
         found.append(AssetPlan(key, change, mine, seconds, partitions=ordered))
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
-    keep = [f"the sensor {RANGES}, which asks for rebuilds, is switched off"] if RANGES in known.off else []
+    keep = [f"the sensor {RANGES}, which requests rebuilds, is switched off"] if RANGES in known.off else []
     return CodePlan(counted, removed, keep, under_way)
 
 

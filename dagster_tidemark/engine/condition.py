@@ -88,7 +88,7 @@ class Derived(dg.AutomationCondition[dg.AssetKey]):
 
     @property
     def description(self) -> str:
-        return "data arrived that it does not contain, and by its contract or its consumers' it is due"
+        return "new data has arrived, and the asset is due by its own contract or a reader's"
 
     def evaluate(self, context: Context) -> AutomationResult[dg.AssetKey]:
         look = _look_of(context)
@@ -141,7 +141,7 @@ class _Look:
         for decision in sorted(self.plan.of(name), key=urgency):
             found.setdefault(label(decision), []).append(decision.partition)
         if self.plan.deferred.get(name):
-            found["older partitions are pending too: they are looked at once these are requested"] = []
+            found["older partitions are also pending: they are planned after these are requested"] = []
         every = [*sorted(aside.items()), *found.items()]
         left = [partition for _, held in every[_TOLD:] for partition in held]
         return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]

@@ -173,8 +173,8 @@ _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
 """Services that `sensors.contract_sensor` tries to reach, by record. A bucket that fails concerns assets of feeds."""
 
 
-_SERVICE = "see if it runs, and if the settings have its address and login"
-_TICKS = "see the sensor's ticks in the UI, under Automation"
+_SERVICE = "check that it runs, and that the settings have its address and credentials"
+_TICKS = "check the sensor's ticks in the UI, under Automation"
 
 
 def _of_service(name: str, looked: Looked, now: float) -> Cause | None:
@@ -191,19 +191,20 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
         return {}
     name = f"sensor {LANDING}"
     if looked.hindrance:
-        cause = Cause("landing bucket", looked.at or now, looked.hindrance, "see the bucket, its queue and the login")
+        remedy = "check the bucket, its queue and the credentials"
+        cause = Cause("landing bucket", looked.at or now, looked.hindrance, remedy)
     elif looked.at == 0.0:
-        cause = Cause(name, now, f"{name} has not looked at the bucket yet", _TICKS)
+        cause = Cause(name, now, f"{name} has not checked the bucket yet", _TICKS)
     elif sensor is not None and not bucket:
         cause = sensor  # it does not tick: it is off, or each tick fails
     elif sensor is not None or now - looked.at > LOOK_SECONDS:
-        said = sensor.said if sensor else f"{name} last looked at the bucket {span(now - looked.at)} ago"
+        said = sensor.said if sensor else f"{name} last checked the bucket {span(now - looked.at)} ago"
         cause = Cause(name, looked.at, said, _TICKS)
         if bucket:
             cause = Cause(_BUCKET, looked.at, f"{said}: {_BUCKET}: {bucket}", _SERVICE)
     else:
         parts = {feed: why for feed, why in looked.parts.items() if feed in watched.feeds}
-        remedy = "see the feed's prefix, its queue and the login"
+        remedy = "check the feed's prefix, its queue and the credentials"
         return {watched.feeds[feed]: Cause(f"feed {feed}", looked.at, why, remedy) for feed, why in parts.items()}
     return dict.fromkeys(watched.feeds.values(), cause)
 
@@ -220,7 +221,7 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     if sensor is not None and (latest is None or now - latest.at > SILENT_SECONDS):
         return sensor
     why = f": {refused}" if refused else ""
-    shift, remedy = f"shift of {post.asset}", f"see the newest run of shift_{post.stream}"
+    shift, remedy = f"shift of {post.asset}", f"check the newest run of shift_{post.stream}"
     if latest is None:
         return Cause(shift, now, f"no {shift} has reported yet{why}", remedy)
     if now - latest.at > SILENT_SECONDS:
@@ -228,7 +229,7 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     looked = [float(beat.facts.get("looked_at", beat.at)) for beat in beats if now - beat.at <= SILENT_SECONDS]
     hindrances = [str(beat.facts["hindrance"]) for beat in beats if beat.facts.get("hindrance")]
     if now - max(looked) > (_HINDERED_SECONDS if hindrances else SILENT_SECONDS):
-        said = f"the {shift} has not taken messages for {span(now - max(looked))}"
+        said = f"the {shift} has not read messages for {span(now - max(looked))}"
         return Cause(shift, max(looked), f"{said}: {hindrances[0]}" if hindrances else said, remedy)
     return None
 
@@ -253,14 +254,14 @@ def _of_ticks(ticks: Sequence[adapter.SensorTick], away: bool, now: float) -> Ca
     since, last = min(tick.at for tick in ticks) or now, max(tick.at for tick in ticks)
     if away:
         said = next((tick.error for tick in ticks if tick.error), "") or "Dagster's daemon cannot reach it"
-        return Cause("code server", since, f"code server: {said}", "see its log, mend the code, and start it again")
+        return Cause("code server", since, f"code server: {said}", "check its log, fix the code, and start it again")
     if ticks[0].is_off:
         return Cause(name, since, f"{name} is switched off", f"switch it on: dagster sensor start {ticks[0].sensor}")
     said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} completed no tick yet"
     if error := ticks[0].error:
-        fail = "they fail" if len(ticks) > 1 else "it fails"
-        return Cause(name, since, f"{said}, since then {fail}: {error}", _TICKS)
-    return Cause(name, since, said, "see if Dagster's daemon and the code server run")
+        have = "have" if len(ticks) > 1 else "has"
+        return Cause(name, since, f"{said} and {have} failed since: {error}", _TICKS)
+    return Cause(name, since, said, "check that Dagster's daemon and the code server run")
 
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
@@ -272,8 +273,8 @@ def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     started = adapter.starts_of_running(instance)
     if len(started) < slots or now - max(started, default=0.0) <= LOOK_SECONDS:
         return {}
-    since, said = min(run.since for run in queued), f"queue of runs full: {len(started)} of {slots} slots"
-    cause = Cause("queue of runs", since, said, "end the runs that hang, or raise max_concurrent_runs")
+    since, said = min(run.since for run in queued), f"run queue full: {len(started)} of {slots} slots"
+    cause = Cause("run queue", since, said, "terminate hanging runs, or raise max_concurrent_runs")
     return {asset: cause for run in queued for asset in run.assets}
 
 

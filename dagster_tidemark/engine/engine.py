@@ -95,7 +95,7 @@ class Engine:
     _of_others: dict[Target, str] = field(default_factory=dict)
     _told_others: dict[Target, str] | None = None
     _unplannable: dict[str, str] = field(default_factory=dict)
-    _behind: str = "nothing read yet"
+    _behind: str = "no event read yet"
     _rebuild: frozenset[Target] = frozenset()
     _offered: dict[Target, float] = field(default_factory=dict)
     _slots_until: float = float("-inf")

@@ -110,7 +110,7 @@ class Guarded(dg.AutomationCondition[Any]):
             if inspect.isawaitable(found):
                 found = await found
             if not isinstance(found, AutomationResult) or found.key != context.key:
-                raise TypeError(f"{found!r} is no result for {context.key.to_user_string()}")
+                raise TypeError(f"expected a result for {context.key.to_user_string()}, found {found!r}")
             _only_what_exists(found, context)
             # Dagster computes it after all evaluations, where an exception would again end the whole tick.
             found.get_new_cursor()
@@ -128,7 +128,7 @@ class Guarded(dg.AutomationCondition[Any]):
         self, context: AutomationContext[Any], why: str, error: Exception | None = None
     ) -> AutomationResult[Any]:
         if why != self._told:
-            context.log.warning(f"{context.key.to_user_string()} is not asked for: {why}", exc_info=error)
+            context.log.warning(f"{context.key.to_user_string()} is not requested: {why}", exc_info=error)
             self._told = why
         self._name(context, why)
         reason = because(context, 0, f"set aside: {why}", context.candidate_subset)

@@ -130,7 +130,7 @@ def _windows(assets: AnyGraph) -> Windows:
         if isinstance(by, dg.MultiPartitionsDefinition):
             axes = [(axis.name, axis.partitions_def) for axis in by.partitions_defs]
             if sum(isinstance(of, dg.TimeWindowPartitionsDefinition) for _, of in axes) > 1:
-                raise ValueError("partitions of two dimensions of time have no one window that a cron could promise")
+                raise ValueError("partitions with two time dimensions have no single window for a deadline")
             pairs = ([(name, key) for key in _keys(of, after, until)] for name, of in axes)
             return [str(dg.MultiPartitionKey(dict(of_all))) for of_all in itertools.product(*pairs)]
         return () if by is None else by.get_partition_keys()

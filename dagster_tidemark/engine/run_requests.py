@@ -64,7 +64,7 @@ def run_requests(
             engine.release(request.targets)
             engine.reject(bad, str(error), now)
         except Exception as error:  # a partitions definition can be user-defined
-            engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
+            engine.reject(request.targets, f"no run can be created: {type(error).__name__}: {error}", now)
     return found
 
 
@@ -90,19 +90,19 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
     keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
     for name, key in zip(request.assets, keys, strict=True):
         if not assets.has(key) or not assets.get(key).is_materializable:
-            raise NoRun(f"{name} cannot be built here")
+            raise NoRun(f"this code location cannot build {name}")
         if request.as_range and graph.nodes[name].conditional:
-            raise NoRun(f"only the automation condition of {name} asks for its runs")
+            raise NoRun(f"only the automation condition of {name} requests its runs")
         left = {other.to_user_string() for other in assets.get(key).execution_set_asset_keys} - set(request.assets)
         if left:
-            raise NoRun(f"{name} is built together with {', '.join(sorted(left))} only")
+            raise NoRun(f"{name} can only be built together with {', '.join(sorted(left))}")
     definitions = {assets.get(key).partitions_def for key in keys}
     if len(definitions) > 1:
         raise NoRun(f"{', '.join(request.assets)} have different partitions")
     by = definitions.pop()
     if by is None or None in request.partitions:
         if by is not None or request.partitions != (None,):
-            raise NoRun("a run is over partitions, or over none")
+            raise NoRun("either both the request and the asset have partitions, or neither")
         return
     asked = [str(partition) for partition in request.partitions]
     gone = [partition for partition in asked if not by.has_partition_key(partition)]
@@ -111,7 +111,7 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
     if len(asked) > 1:
         meant = list(by.get_partition_keys_in_range(dg.PartitionKeyRange(asked[0], asked[-1])))
         if meant != asked:
-            raise NoRun(f"the range from {asked[0]} to {asked[-1]} holds {len(meant)} partitions, not {len(asked)}")
+            raise NoRun(f"the range from {asked[0]} to {asked[-1]} has {len(meant)} partitions, not {len(asked)}")
 
 
 def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequest:

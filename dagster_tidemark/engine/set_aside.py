@@ -37,9 +37,9 @@ def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterIn
         context.log.warning(f"set aside: {len(new) - _LOGGED} more")
     for asset, keys in engine.newly_former(instance).items():
         reach = keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
-        context.log.warning(f"{asset}: {len(keys)} of its former partitions ({reach}) are none any more: forgotten")
+        context.log.warning(f"{asset}: {len(keys)} former partitions ({reach}) no longer exist and are forgotten")
     for loop in engine.new_loops(plan):
-        context.log.warning(f"{loop}. Its runs are up to an hour apart. Write where the source does not look")
+        context.log.warning(f"{loop}. Its runs are up to an hour apart. Write to a place that the source does not read")
     for asset, version in engine.newly_not_loaded().items():
         context.log.warning(f"{asset} was built by code {version}, which is not loaded here: reload the code location")
 

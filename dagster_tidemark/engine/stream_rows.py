@@ -71,8 +71,8 @@ class StreamRow:
             f"last commit {span(now - self.committed_at)} ago" if self.committed_at else "no commit yet",
             "" if self.lag is None else f"{self.lag:g} s from sending to commit",
             "" if self.rate is None else f"{self.rate:g} rows/s",
-            f"{self.refused} turned away" if self.refused else "",
-            "BEHIND: nothing was committed for a minute" if self.is_behind else "",
+            f"{self.refused} rejected" if self.refused else "",
+            "BEHIND: no commit for a minute" if self.is_behind else "",
             self.hindrance,
         ]
         return f"stream {self.stream}: {', '.join(filter(None, parts))}"

@@ -35,5 +35,5 @@ def line_of_run(run: dg.RunRequest, plan: Plan) -> str:
 def _line(names: Sequence[str], where: Partition, targets: Iterable[Target], plan: Plan) -> str:
     known = [plan.decisions[target] for target in targets if target in plan.decisions]
     # The most urgent target is the reason for a run now; the others join it.
-    reason = why(min(known, key=urgency)) if known else "its own condition says so"
+    reason = why(min(known, key=urgency)) if known else "its own condition is true"
     return ", ".join([*names, *([where] if where else [])]) + f": {reason}"

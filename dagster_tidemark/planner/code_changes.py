@@ -48,7 +48,7 @@ def not_loaded(deployed: Mapping[str, Declared], graph: Graph) -> dict[str, str]
         if node.source:
             continue
         if key not in deployed:
-            found[key] = "it is not loaded yet"
+            found[key] = "not loaded yet"
         elif (loaded := deployed[key].get("code_version")) != node.code_version:
             found[key] = f"code {node.code_version} is not loaded yet, the platform has {loaded}"
     return found
@@ -76,7 +76,7 @@ def _said(name: str, before: Any, now: Any) -> str:
     if name == "reads":
         more, less = sorted({*now} - {*(before or ())}), sorted({*(before or ())} - {*now})
         said = [f"reads {names(more)}"] if more else []
-        return "; ".join([*said, f"reads {names(less)} no more"] if less else said)
+        return "; ".join([*said, f"no longer reads {names(less)}"] if less else said)
     if isinstance(now, bool):
-        return f"{name} now" if now else f"not {name} any more"
+        return f"{name} now" if now else f"no longer {name}"
     return f"{name}: {before or 'none'} -> {now or 'none'}"

@@ -19,8 +19,8 @@ from dagster_tidemark.sources.feed import Partition
 
 _WORST_FIRST = (FreshnessStatus.BREACHED, FreshnessStatus.NOT_JUDGED, FreshnessStatus.AT_RISK, FreshnessStatus.MET)
 _ON_ITS_WAY = (State.RUNNING, State.QUEUED, State.REQUESTED)
-_MET = "everything that arrived is in it"
-_THEIRS = "it is not built here, so nobody here keeps its freshness policy"
+_MET = "it contains everything that arrived"
+_THEIRS = "this code location does not build it, so its freshness policy is not evaluated"
 
 Missing = Callable[[Node], Mapping[Partition, float]]
 """From an asset to its missing partitions that were promised for a past time, oldest first, with that time. It raises
@@ -43,7 +43,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             reason = reason or (_THEIRS if node.source else "")
             found[key] = _not_judged(key, reason) if reason else _standing(node, history, plan, missing, silence, held)
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
-            notes += [f"{source}, which it is made from: {whole[source]}" for source in sorted(above[key])]
+            notes += [f"upstream {source}: {whole[source]}" for source in sorted(above[key])]
             found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
     return found
 
@@ -61,7 +61,7 @@ def told(contract: Contract) -> str:
     """Return a contract in words."""
     if isinstance(contract, LagContract):
         return f"within {span(contract.fail)}"
-    bound = f", what arrived {span(contract.bound)} before" if contract.bound else ""
+    bound = f", data up to {span(contract.bound)} before" if contract.bound else ""
     zone = "" if contract.timezone == "UTC" else f" {contract.timezone}"
     return f"by {contract.schedule}{zone}{bound}"
 
@@ -111,7 +111,7 @@ def _standing(
     try:
         judged += _unbuilt(node, history, plan, missing, silence)
     except Exception as error:  # a partitions definition can be user code
-        judged.append(_not_judged(node.key, f"its windows cannot be told: {type(error).__name__}: {error}"))
+        judged.append(_not_judged(node.key, f"its windows cannot be computed: {type(error).__name__}: {error}"))
     return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
 
 
@@ -122,7 +122,7 @@ def _not_judged(asset: str, reason: str) -> Standing:
 def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
     if not notes:
         return standing
-    reason = f"{standing.reason}; set aside: {names(notes)}".replace(_MET, "everything else that arrived is in it")
+    reason = f"{standing.reason}; set aside: {names(notes)}".replace(_MET, "it contains everything else that arrived")
     return replace(standing, reason=reason, set_aside=notes)
 
 
@@ -147,6 +147,6 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         if decision is not None:
             reason = f"{reason}; {decision.state}: {decision.reason}"
         if len(found) > 1:
-            reason = f"{reason}; {len(found)} windows are not there"
+            reason = f"{reason}; {len(found)} windows are missing"
         return [Standing(node.key, FreshnessStatus.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
     return []

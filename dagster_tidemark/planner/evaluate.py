@@ -311,7 +311,7 @@ class Tick:
             return self._by_code(node, target, facts)
         if pending.unchanged:
             return facts.but(state=State.INCOMPLETE, reason=names(pending.unchanged))
-        return facts.but(state=State.NO_CONSUMER, reason="it has no contract, and nobody who reads it needs it")
+        return facts.but(state=State.NO_CONSUMER, reason="it has no contract, and no asset that reads it needs it")
 
     def _facts(self, node: Node, target: Target, pending: Pending) -> Decision:
         facts = _NOTHING_DECIDED.but(
@@ -352,7 +352,7 @@ class Tick:
             if held is not None:
                 return held
         if self._at(target, demand) > self.now and loop is None:
-            reason = f"{_arrived(facts)}, to be asked for at {moment(demand.at)}{_for(node, demand)}"
+            reason = f"{_arrived(facts)}, to be requested at {moment(demand.at)}{_for(node, demand)}"
             return facts.but(state=State.NOT_DUE, reason=reason)
         inputs = self._waiting.for_inputs(target, pending, start_by)
         if inputs:
@@ -378,7 +378,7 @@ class Tick:
             until = min(until, demand.start_by, math.inf if facts.latest_start is None else facts.latest_start)
         if until <= self.now:
             return None
-        why = loop.reason if loop.confirmed else f"to see if {loop.source} only changes after builds of this"
+        why = loop.reason if loop.confirmed else f"to see whether {loop.source} changes only after builds of this asset"
         reason = f"{why}; next at {moment(until, facts.zone)}"
         return facts.but(state=State.BACKING_OFF, reason=reason, next_try=until)
 
@@ -387,7 +387,7 @@ class Tick:
             return facts.but(state=state, reason=facts.stale)
         inputs = self._waiting.for_rebuilt_inputs(node, target)
         if inputs:
-            return waiting(facts, inputs, self.decisions, f"{facts.stale}; first its inputs are rebuilt: ")
+            return waiting(facts, inputs, self.decisions, f"{facts.stale}; its inputs are rebuilt first: ")
         held = self._waiting.held(node, target, float("inf"), facts)
         return held or facts.but(state=State.REQUESTED, reason=facts.stale)
 

@@ -462,7 +462,7 @@ class History:
             try:
                 found = read.downstream(partition)
             except Exception as error:
-                self.broken[broken] = f"which of its partitions read {name(broken[1])} is unknown: {error!r}"
+                self.broken[broken] = f"the partitions that read {name(broken[1])} are unknown: {error!r}"
             else:
                 if self.broken:
                     self.broken.pop(broken, None)

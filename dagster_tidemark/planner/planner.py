@@ -71,7 +71,7 @@ class Planner:
         """
         if self._tick is None:
             if not self.backlog.settle(now, stop):
-                return Plan(now, catching_up="looking at what the event log says of each partition")
+                return Plan(now, catching_up="evaluating the events of each partition")
             basis = (self.history.revision, asked, self.slots)
             steady = basis == self._basis and not self.backlog.moved
             if self._last is not None and steady and self._last.now <= now < self._wake:
@@ -84,7 +84,7 @@ class Planner:
         try:
             for decided in self._steps:
                 if stop():
-                    return Plan(now, catching_up=f"deciding on each partition, {decided} so far")
+                    return Plan(now, catching_up=f"deciding on each partition, {decided} decided so far")
         except BaseException:
             self._tick = None  # the next call starts again
             raise

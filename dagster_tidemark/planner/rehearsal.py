@@ -217,7 +217,7 @@ class Rehearsal:
             if node is None or node.source or target in self.found or self.history.problem(target):
                 continue
             aside = plan.aside(node.key)
-            reason = node.left_out or aside.get(target[1]) or aside.get(None) or "its runs are started by people"
+            reason = node.left_out or aside.get(target[1]) or aside.get(None) or "its runs are only started manually"
             if built.code_version and node.code_version and built.code_version != node.code_version:
                 why = Rebuild(*target, f"code version {built.code_version} -> {node.code_version}")
                 self.found[target] = _held(why, reason)

@@ -243,9 +243,7 @@ class Backlog:
             return False
         exists = node.exists(target[1])
         if not exists and self.candidates.was_never(target):
-            self.aside[target] = (
-                f"there is no partition {target[1]!r} of it; data of that key is there for when it is added"
-            )
+            self.aside[target] = f"partition {target[1]!r} does not exist; its data is used when the key is added"
         return exists
 
     def _sleep(self, target: Target, until: float) -> None:
@@ -336,12 +334,12 @@ class Backlog:
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         if built.code_version and node.code_version and built.code_version != node.code_version:
             if built.as_of <= self.graph.moment.loaded_after:
-                return f"built by code {built.code_version}, today's is {node.code_version}"
+                return f"built by code {built.code_version}, the current code is {node.code_version}"
             # The run was created after this code was loaded, and its code differs: files were edited since. Each
             # rebuild would lead to the next one.
             self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
-        return f"run {run.split('-')[0]} was lost with the platform before it had built this again" if run else ""
+        return f"run {run.split('-')[0]} was lost with the platform before it rebuilt this" if run else ""
 
     def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
         found = _OfInput()

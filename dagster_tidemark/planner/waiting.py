@@ -225,14 +225,14 @@ class Waiting:
         if self._is_being_checked(source):
             return f"the check {check} of {name(source)} is not evaluated yet"
         if check in node.run_alone:
-            remedy = "it is run again, with growing pauses; you can run it yourself"
+            remedy = "it is run again, with growing pauses; you can also run it"
         elif check in self.graph.evaluated_elsewhere(source[0]):
             remedy = "another code location evaluates it; you can run it there"
         elif check in node.run_later:
-            remedy = "its own automation condition asks for it; you can run it yourself"
+            remedy = "its own automation condition requests it; you can also run it"
         else:
-            remedy = f"it runs with {node.key} only: materialize that again"
-        return f"the check {check} has no result on {name(source)} since that was last written: {remedy}"
+            remedy = f"it runs only with {node.key}: materialize {node.key} again"
+        return f"the check {check} has no result since the last update of {name(source)}: {remedy}"
 
     def _pauses(self, target: Target, facts: Decision) -> Decision | None:
         asked, until = self.unanswered.get(target, (0, self.now))

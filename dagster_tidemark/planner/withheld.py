@@ -150,7 +150,7 @@ def _standing(
     named = silent if held.sources == {*held.missing} else f"{names(held.missing)} ({silent})"
     reason = f"{name(held.target)} no data: {named}"
     if target != held.target:
-        reason = f"{name(target)} lacks what arrived for {reason}"
+        reason = f"{name(target)} lacks data that arrived for {reason}"
     if state is FreshnessStatus.BREACHED:
         reason = f"{reason}; promised for {moment(promised, zone)}"
     return Standing(node.key, state, max(0.0, now - held.arrival), partition, reason, deadline=promised)

@@ -33,7 +33,7 @@ def failed(attempts: int) -> str:
 
 def unanswered(times: int, next_try: float) -> str:
     """Return the text for a partition that was requested repeatedly and got no run."""
-    return f"asked for {times} times and no run came, next at {moment(next_try)}"
+    return f"requested {times} times without a run, next at {moment(next_try)}"
 
 
 def lost(ended_at: float) -> str:

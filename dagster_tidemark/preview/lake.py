@@ -32,7 +32,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 
 FROM_MESSAGES = (
-    "follows from messages, and its changes are sent: a branch would send none; deploy it with `tidemark plan --apply`"
+    "is computed from messages and sends its results, which a branch cannot do; deploy it with `tidemark plan --apply`"
 )
 
 
@@ -76,7 +76,7 @@ class PreviewLake:
         """
         name = asset.replace("/", ".")
         if name not in self.tables:
-            raise NoSuchTable(f"asset {asset} has no table {name!r} declared")
+            raise NoSuchTable(f"asset {asset} has no declared table {name!r}")
         return self.tables[name]
 
     def pin(self, table: Table) -> int | None:
@@ -119,9 +119,9 @@ class PreviewLake:
         asset, branch = context.asset_key.to_user_string(), self.manifest.branch
         own = self.manifest.of(asset)
         if table.name != own.table:
-            raise LoadedElsewhere(f"{asset} loads into {table.name}: a preview has a branch of {own.table} only")
+            raise LoadedElsewhere(f"{asset} loads into {table.name}, but its preview has only a branch of {own.table}")
         if self._landing is None or self._instance is None:
-            raise LoadedElsewhere(f"{asset} is loaded from files, and this preview has no landing bucket")
+            raise LoadedElsewhere(f"{asset} is loaded from files, but this preview has no landing bucket")
         quarantined.begin(self.spark, self.manifest)
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         into = replace(table, branch=branch)

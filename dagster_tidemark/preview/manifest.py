@@ -173,7 +173,7 @@ class Store:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise NoPreview(f"a preview cannot be called {self.name!r}: use up to 40 letters, digits, `-` and `_`")
+            raise NoPreview(f"invalid preview name {self.name!r}: use up to 40 letters, digits, `-` and `_`")
 
     @classmethod
     def names(cls, folder: Path) -> list[str]:
@@ -208,14 +208,14 @@ class Store:
         try:
             found: dict[str, Any] = json.loads(self.path.read_text())
             if found.pop("form", None) not in _FORMS:
-                raise NoPreview(f"{self.path} is of another version of this code; drop its branches and delete it")
+                raise NoPreview(f"{self.path} was written by another version; drop its branches and delete the file")
             found["tables"] = [TablePreview(**table) for table in found["tables"]]
             found["runs"] = [RunPreview(**run) for run in found["runs"]]
             return Manifest(**found)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
-            raise NoPreview(f"{self.path} holds no preview: {error}") from error
+            raise NoPreview(f"{self.path} contains no preview: {error}") from error
 
     def delete(self) -> None:
         """Delete the record."""
@@ -247,7 +247,7 @@ def publishing(folder: Path, name: str) -> AbstractContextManager[None]:
     Raises:
         PreviewInUse: another process publishes a preview.
     """
-    return _locked(folder / _FOLDER / "publishing.lock", f"preview {name} is published", "another preview")
+    return _locked(folder / _FOLDER / "publishing.lock", f"preview {name} is being published", "another preview")
 
 
 @contextmanager
@@ -277,7 +277,7 @@ def _holder(path: Path) -> str:
 
 
 def _said_in(path: Path) -> str:
-    return path.read_text().strip() or "by a process that has just begun"
+    return path.read_text().strip() or "by a process that has just started"
 
 
 def state_of(store: Store, manifest: Manifest) -> str:
@@ -285,9 +285,9 @@ def state_of(store: Store, manifest: Manifest) -> str:
     if used := store.used_by():
         return used
     if manifest.is_half_published:
-        return f"half published: `tidemark plan --publish {store.name}` ends that"
+        return f"half published: `tidemark plan --publish {store.name}` completes it"
     if not manifest.is_built:
-        return f"not built to its end: preview again, or `tidemark plan --discard {store.name}`"
+        return f"not completely built: preview again, or `tidemark plan --discard {store.name}`"
     if manifest.is_too_old:
         return f"expired: preview again, or `tidemark plan --discard {store.name}`"
     return f"ready: `tidemark plan --publish {store.name}`"

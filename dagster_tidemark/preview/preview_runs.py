@@ -249,7 +249,7 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
             error = error.cause
         if error is not None:
             return first_line(error.message, error.cls_name or "")
-    return "no event of the run says why"
+    return "the run recorded no reason"
 
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: Manifest) -> None:

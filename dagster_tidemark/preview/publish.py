@@ -93,11 +93,11 @@ def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
         NotToPublish: the preview is incomplete or too old, its code has changed, or its code made a check fail.
     """
     if not manifest.is_built:
-        raise NotToPublish("the preview was not built to its end: preview again")
+        raise NotToPublish("the preview was not completely built: preview again")
     if manifest.is_too_old:
         raise NotToPublish(f"the preview is older than {BRANCH_DAYS} days: preview again")
     if other := [asset for asset, of in manifest.code.items() if code.get(asset) != of]:
-        raise NotToPublish(f"the code of {', '.join(other)} is another than was previewed: preview again")
+        raise NotToPublish(f"the code of {', '.join(other)} has changed since the preview: preview again")
     failed = [
         f"{check.asset_key.to_user_string()} {check.check_name}"
         for run in manifest.runs
@@ -173,7 +173,7 @@ class Publisher:
                         self._commit_one(own, now[own.asset])
                 return
             except CommitConflict:
-                logger.info("%s: others have committed meanwhile, looking again", owns[0].asset)
+                logger.info("%s: another writer has committed in the meantime, trying again", owns[0].asset)
         raise WriteConflict(self._table(owns[0]))
 
     def _commit_one(self, own: TablePreview, now: int | None) -> None:
@@ -297,7 +297,7 @@ class Publisher:
             for own in owns:
                 changed.update(self._made_of_other_rows(own, part))
             if changed:
-                raise dg.Failure(f"others have changed what{told(sorted(changed, key=str))} is made of")
+                raise dg.Failure(f"other runs have changed the inputs{told(sorted(changed, key=str))}")
             for own in owns:
                 through_inputs = arrivals(self.instance, self._graph.nodes[own.asset], part)
                 of_the_table = _OF_THE_TABLE if own.is_loaded else (*_OF_THE_TABLE, THROUGH)
@@ -327,7 +327,7 @@ class Publisher:
             **more,
         )
         if not done.success and not changed:
-            raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id} that reports them failed")
+            raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id}, which reports the rows, failed")
         return changed
 
     def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
@@ -362,7 +362,7 @@ class Publisher:
     def _end_runs_that_were_killed(self) -> None:
         for run in self._runs():
             if not run.is_finished:
-                self.instance.report_run_failed(run, "the process that published died")
+                self.instance.report_run_failed(run, "the publishing process died")
 
     def _runs(self) -> Sequence[dg.DagsterRun]:
         return self.instance.get_runs(RunsFilter(tags={PUBLISHED: self.manifest.id}))

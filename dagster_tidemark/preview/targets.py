@@ -76,7 +76,7 @@ def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mappin
         why = next((refused[name] for name in assets if name in refused), "")
         above = {source[0] for name in assets for p in wanted for source in _reads(graph.nodes[name], p, without)}
         if above and not why:
-            why = f"is made of {', '.join(sorted(above))}, which is not previewed"
+            why = f"reads {', '.join(sorted(above))}, which is not previewed"
         if wanted and not why:
             found.groups.append(Group(assets, tuple(sorted(wanted, key=node.order))))
             chosen.update((name, p) for name in assets for p in wanted)
@@ -112,13 +112,13 @@ def _why_left_out(
     if held := [r for r in rest if r.held]:
         count, said = len(held), f"held, {held[0].held}"
     elif above := sorted(after & left_out.keys()):
-        count, said = len(rest), f"is made of {', '.join(above)}, which is not previewed"
+        count, said = len(rest), f"reads {', '.join(above)}, which is not previewed"
     elif unselected := sorted(after - planned.keys()):
-        count, said = len(rest), f"follows {', '.join(unselected)}, which is not selected"
+        count, said = len(rest), f"depends on {', '.join(unselected)}, which is not selected"
     elif partitions is not None:
-        return "" if wanted else f"none of its {of} partitions is among --partitions {partitions}"
+        return "" if wanted else f"--partitions {partitions} selects none of its {of} partitions"
     else:
-        count, said = len(rest), why or "what it follows is not previewed"
+        count, said = len(rest), why or "its inputs are not previewed"
     return said if count == of else f"{count} of {of} partitions: {said}"
 
 
@@ -170,4 +170,4 @@ def _what_there_is(planned: Mapping[str, Sequence[Rebuild]]) -> str:
         for asset, rebuilds in planned.items()
     }
     said = [f"{asset} {min(of)}...{max(of)}" for asset, of in keys.items() if of]
-    return f"no changed asset would build these; there are {', '.join(said) or 'none with partitions'}"
+    return f"no changed asset would build these; planned partitions: {', '.join(said) or 'none'}"

@@ -41,7 +41,7 @@ def test_what_was_turned_away_is_read_again_and_patched_by_commands(
     corrected = tmp_path / "corrected.csv"
     corrected.write_text(good)
     said = platform.pipelines("quarantine", "patch", key, str(corrected), "--because", "the till was broken").stdout
-    assert said.strip() == f"put as orders/dt={day}/hour=11/till 7.patch1.csv"
+    assert said.strip() == f"stored as orders/dt={day}/hour=11/till 7.patch1.csv"
     judge("core.orders")
     lines = [row for row in platform.table("core.orders").to_pylist() if row["order_id"] == 990_000_007]
     assert sorted(row["line_number"] for row in lines) == [1, 2, 3]

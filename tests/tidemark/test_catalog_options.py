@@ -86,12 +86,15 @@ def test_the_short_forms_are_the_same_catalog(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"CATALOG__TYPE": "nessie"}, "TIDEMARK_CATALOG__TYPE=nessie: give one of jdbc, rest, glue, hive"),
+        ({"CATALOG__TYPE": "nessie"}, "TIDEMARK_CATALOG__TYPE=nessie: expected one of jdbc, rest, glue, hive"),
         ({"CATALOG__TYPE": "rest", "WAREHOUSE": "/a"}, "TIDEMARK_CATALOG__URI is not set, and"),
         ({"CATALOG": json.dumps(REST)}, "TIDEMARK_WAREHOUSE is not set, and TIDEMARK_CATALOG__TYPE=rest needs it"),
-        ({"CATALOG_URI": "http://me:hunter2@catalog"}, "TIDEMARK_CATALOG_URI=http://catalog: the URI of a catalog"),
+        (
+            {"CATALOG_URI": "http://me:hunter2@catalog"},
+            "TIDEMARK_CATALOG_URI=http://catalog: the URI of a jdbc catalog",
+        ),
         ({"CATALOG_URI": "jdbc:mysql://catalog/db?password=hunter2"}, "TIDEMARK_CATALOG_URI=jdbc:mysql://catalog/db: "),
-        ({"CATALOG__URI": "jdbc:sqlite:/a", "CATALOG_URI": "jdbc:sqlite:/b"}, "differ: set one of the two"),
+        ({"CATALOG__URI": "jdbc:sqlite:/a", "CATALOG_URI": "jdbc:sqlite:/b"}, "differ: set only one of them"),
         ({"CATALOG": "hunter2"}, "TIDEMARK_CATALOG: expected a JSON object"),
         ({"CATALOG": '{"token": ["hunter2"]}'}, "TIDEMARK_CATALOG: token: expected text, found list"),
     ],

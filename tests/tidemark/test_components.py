@@ -229,9 +229,7 @@ def test_a_location_without_the_line_is_refused_by_name_and_so_is_a_merge_after_
 def test_an_asset_that_post_processing_robs_of_its_component_is_refused(project: AProject) -> None:
     more = "\npost_processing:\n  assets:\n    - operation: replace\n      attributes:\n        metadata: {a: b}\n"
     project.change(TABLE, 'code_version: "1"\n', f'code_version: "1"\n{more}')
-    with pytest.raises(
-        DeclarationRefused, match=r"no table is called marts\.returns_per_day: pass the table to extend"
-    ):
+    with pytest.raises(DeclarationRefused, match=r"there is no table marts\.returns_per_day: pass the table to extend"):
         project.load()
 
 
@@ -276,7 +274,7 @@ def test_an_asset_in_the_defs_folder_is_taken_by_its_table_and_refused_without(p
             return rows
         """,
     )
-    with pytest.raises(DeclarationRefused, match=r"no table is called marts\.sales: pass the table to extend"):
+    with pytest.raises(DeclarationRefused, match=r"there is no table marts\.sales: pass the table to extend"):
         project.load()
     both = (project.root / "src/acme/definitions.py").read_text()
     both = both.replace("load_settings())", "load_settings(), tables=[SALES])")
@@ -553,7 +551,7 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
     shown = dg_command(project, "list", "defs", "--json")
     assert all(f'"{key}"' in shown for key in ("raw/trips", "core/trips", "marts/trips_per_day", "core/returns"))
     refused = dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "bad-name", code=1)
-    assert "Error: 'bad-name' cannot name a table; use letters, digits and _" in refused and "Traceback" not in refused
+    assert "Error: 'bad-name' is not a table name; use letters, digits and _" in refused and "Traceback" not in refused
     assert not (project.defs_folder / "bad-name").exists()
     project.change("trips/defs.yaml", "grain: day ", "grain: daay ")
     refused = dg_command(project, "check", "yaml", "src/acme/defs/trips", code=1)

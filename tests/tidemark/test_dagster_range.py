@@ -62,7 +62,7 @@ def ended(script: str) -> str:
 
 EXPECTED = (
     f"dagster {version('dagster')} has no dagster._core.storage.runs.SqlRunStorage, which dagster_tidemark needs; "
-    f"supported: {dagster_range.supported()}; install such a version"
+    f"supported: {dagster_range.supported()}; install a supported version"
 )
 
 

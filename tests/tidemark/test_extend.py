@@ -328,7 +328,7 @@ def test_an_asset_of_both_is_refused_by_name() -> None:
     @dg.asset(key=["theirs_1"])
     def again() -> None: ...
 
-    with pytest.raises(DeclarationRefused, match="asset theirs_1 is in this code location already"):
+    with pytest.raises(DeclarationRefused, match="asset theirs_1 is already in this code location"):
         extend(their_location(), load_settings(), assets=[again])
 
 

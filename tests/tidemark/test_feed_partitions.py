@@ -84,22 +84,22 @@ def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Part
         (
             dg.StaticPartitionsDefinition(["emea"]),
             BY_REGION,
-            r"only one of the two has apac: say keys=\{'region': <the definition>.get_partition_keys\(\)\}",
+            r"only one of asset and feed has apac: write keys=\{'region': <the definition>.get_partition_keys\(\)\}",
         ),
-        (HOURS, BY_DAY, r"begin at '0 \* \* \* \*', .*: give it a DailyPartitionsDefinition\(\.\.\.\)"),
+        (HOURS, BY_DAY, r"start at '0 \* \* \* \*', .*: give it a DailyPartitionsDefinition\(\.\.\.\)"),
         (
             dg.DailyPartitionsDefinition("2026-09-28", hour_offset=6),
             BY_DAY,
-            r"begin at '0 6 \* \* \*', .*: give it a DailyPartitionsDefinition",
+            r"start at '0 6 \* \* \*', .*: give it a DailyPartitionsDefinition",
         ),
         (dg.DailyPartitionsDefinition("20260928", fmt="%Y%m%d"), BY_DAY, "written %Y%m%d: give it a Daily"),
         (dg.WeeklyPartitionsDefinition("2026-09-27"), (Grain.WEEK, {}, ByTime("day")), "WeeklyPart.*, day_offset=1"),
-        (BERLIN_HOURS, BY_HOUR, r"are those of Europe/Berlin: say Feed\(timezone='Europe/Berlin'\)"),
-        (HOURS, IN_BERLIN, r"are those of UTC: say Feed\(timezone='UTC'\)"),
+        (BERLIN_HOURS, BY_HOUR, r"has the time zone Europe/Berlin: write Feed\(timezone='Europe/Berlin'\)"),
+        (HOURS, IN_BERLIN, r"has the time zone UTC: write Feed\(timezone='UTC'\)"),
         (
             dg.MultiPartitionsDefinition({"date": DAYS, "region": REGIONS}),
             BY_BOTH,
-            r"dimensions date, region, the feed day, region: say Feed\(time_name='date'\)",
+            r"dimensions date, region, the feed day, region: write Feed\(time_name='date'\)",
         ),
         (
             BOTH,

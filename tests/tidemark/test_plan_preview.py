@@ -107,13 +107,13 @@ def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
     assert [group.assets[0] for group in found.groups] == ["d", "e"]
     assert found.left_out == {
         "a": FROM_MESSAGES,
-        "b": "is made of a, which is not previewed",
-        "c": "is made of b, which is not previewed",
+        "b": "reads a, which is not previewed",
+        "c": "reads b, which is not previewed",
     }
     held = CodePlan([planned("a", *KEYS, held="a check failed"), planned("b", *KEYS, after="a")])
     assert choose(held, GRAPH, None, {}) == Targets(
         [],
-        {"a": "held, a check failed", "b": "is made of a, which is not previewed"},
+        {"a": "held, a check failed", "b": "reads a, which is not previewed"},
         {"a": 6, "b": 6},
     )
 
@@ -132,11 +132,11 @@ def test_each_reason_for_leaving_out_a_planned_partition_is_named() -> None:
     # A changed asset without any of the chosen partitions is named; further partitions of a previewed one are no gap.
     other = CodePlan([planned("a", *KEYS), planned("d", *KEYS[:2])])
     assert choose(other, GRAPH, "k4...k5", {}).left_out == {
-        "d": "none of its 2 partitions is among --partitions k4...k5"
+        "d": "--partitions k4...k5 selects none of its 2 partitions"
     }
     assert choose(other, GRAPH, "k0", {}).left_out == {}
     unpartitioned = CodePlan([planned("a", *KEYS), planned("c", None)])
-    assert choose(unpartitioned, GRAPH, "k0", {}).left_out == {"c": "none of its 1 partitions is among --partitions k0"}
+    assert choose(unpartitioned, GRAPH, "k0", {}).left_out == {"c": "--partitions k0 selects none of its 1 partitions"}
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_what_is_recorded_is_read_as_it_was_and_what_is_no_record_is_named(tmp_p
     store.write(manifest)
     assert store.read() == manifest
     store.path.write_text("{")
-    with pytest.raises(NoPreview, match="holds no preview"):
+    with pytest.raises(NoPreview, match="contains no preview"):
         store.read()
     store.delete()
     store.delete()
@@ -355,12 +355,12 @@ def test_a_preview_has_a_name_and_an_option_without_one_means_the_only_preview(
         assert Store.names(tmp_path) == (["one"] if name == "one" else ["one", "two"])
         if name == "one":
             assert plan_preview.chosen(settings, "").name == "one"
-    with pytest.raises(NoPreview, match="which preview\\? there are one, two: give its name"):
+    with pytest.raises(NoPreview, match="several previews exist: give a name; existing previews: one, two"):
         plan_preview.chosen(settings, "")
-    with pytest.raises(NoPreview, match="there is no preview 'three': there are one, two"):
+    with pytest.raises(NoPreview, match="there is no preview 'three'; existing previews: one, two"):
         plan_preview.chosen(settings, "three")
     for name in ("../one", "", ".hidden", "x" * 41):
-        with pytest.raises(NoPreview, match="cannot be called"):
+        with pytest.raises(NoPreview, match="invalid preview name"):
             Store(tmp_path, name)
 
 
@@ -389,7 +389,7 @@ def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
     states = {name: row["state"] for name, row in listed.items()}
     assert states["ready"] == "ready: `tidemark plan --publish ready`"
     assert states["half"].startswith("half published") and states["old"].startswith("expired")
-    assert states["unbuilt"].startswith("not built to its end") and "holds no preview" in states["broken"]
+    assert states["unbuilt"].startswith("not completely built") and "contains no preview" in states["broken"]
     assert states["used"].startswith("being published by process")
     assert listed["old"]["age_seconds"] >= 3 * 86_400 and listed["ready"]["branch"] == made["ready"].branch
     assert len({row.get("branch") for row in listed.values()}) == 6, "each has branches of its own"
@@ -398,7 +398,7 @@ def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
 
 
 def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: Path) -> None:
-    in_use = pytest.raises(PreviewInUse, match="preview one is published by process")
+    in_use = pytest.raises(PreviewInUse, match="preview one is being published by process")
     with publishing(tmp_path, "one"), in_use, publishing(tmp_path, "two"):
         raise AssertionError
     with publishing(tmp_path, "two"):
@@ -443,4 +443,4 @@ def test_status_and_plan_name_a_half_published_preview(tmp_path: Path, monkeypat
     monkeypatch.setattr(lock, "forgotten", list)
     for command in ("status", "plan"):
         found = CliRunner().invoke(app, [command])
-        assert "preview fix is half published: `tidemark plan --publish fix` ends that" in found.stderr, command
+        assert "preview fix is half published: `tidemark plan --publish fix` completes it" in found.stderr, command

@@ -47,7 +47,7 @@ def test_variables_win_over_the_folder_and_its_table(
     [
         ("[tool", "pyproject.toml cannot be read: "),
         ("[tool.tidemark]\n", "names no code location: add package = "),
-        ("[tool.tidemark]\npackage = 3\n", "package = 3; expected a package's name"),
+        ("[tool.tidemark]\npackage = 3\n", "package = 3; expected a package name"),
     ],
 )
 def test_a_project_that_cannot_be_read_is_refused_by_name(project: Path, text: str, said: str) -> None:
@@ -106,4 +106,4 @@ def test_the_former_name_of_the_command_works_and_says_so_once(
         former_name()
     said = capsys.readouterr()
     assert ended.value.code == 0 and "quarantine" in said.out
-    assert said.err == "pipelines: this command is now `tidemark`; the old name goes with the next release\n"
+    assert said.err == "pipelines: renamed to `tidemark`; the next release removes this name\n"

@@ -55,33 +55,36 @@ def dep(name: str, mapping: dg.PartitionMapping) -> dg.AssetDep:
 ZONED = dg.DailyPartitionsDefinition("2026-09-28", timezone="Europe/Berlin", end_offset=1)
 
 BAD = {
-    "tag": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/pace": "fast"}), "tidemark/pace='fast' is not known"),
-    "requires": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/requires": "any"}), "there is 'every_input"),
+    "tag": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/pace": "fast"}), "tidemark/pace='fast' is unknown"),
+    "requires": (asset("bad", "raw/orders", by=HOURS, tags={"tidemark/requires": "any"}), "expected 'every_input"),
     "partitions": (
         asset("bad", by=Broken(["a"])),
         "its partitions definition cannot be read: ConnectionError: no database",
     ),
     "mapping": (
         asset("bad", dep("raw/orders", Raises()), by=HOURS),
-        "how it reads raw/orders cannot be read: KeyError",
+        "its input raw/orders cannot be read: KeyError",
     ),
     "zones": (asset("bad", within("raw/orders"), by=ZONED), "its time zone is UTC, the reader's is Europe/Berlin"),
     "static": (
         asset("bad", dep("areas", dg.StaticPartitionMapping({"east": "a"})), by=dg.StaticPartitionsDefinition(["a"])),
-        "how it reads areas cannot be read: ValueError: mapping source partitions not in the upstream",
+        "its input areas cannot be read: ValueError: mapping source partitions not in the upstream",
     ),
     "last window": (asset("bad", dep("raw/orders", dg.TimeWindowPartitionMapping())), "needs a partitioned reader"),
     "ripple text": (
         asset("bad", reading(ripple_days="a week"), by=DAYS),
-        "ripple_days='a week' of raw/customers is no",
+        "ripple_days='a week' of raw/customers: expected a whole number",
     ),
-    "ripple nothing": (asset("bad", reading(ripple_days=0), by=DAYS), "no whole number of days above 0"),
+    "ripple nothing": (asset("bad", reading(ripple_days=0), by=DAYS), "expected a whole number of days above 0"),
     "ripple static": (
         asset("bad", reading(ripple_days=2), by=dg.StaticPartitionsDefinition(["a"])),
-        "needs a reader with partitions of time",
+        "needs a reader with time partitions",
     ),
-    "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers is neither true nor false"),
-    "use_latest": (asset("bad", reading(use_latest="perhaps"), by=DAYS), "use_latest='perhaps' of raw/customers is n"),
+    "optional": (asset("bad", reading(optional=2), by=DAYS), "optional=2 of raw/customers: expected true or false"),
+    "use_latest": (
+        asset("bad", reading(use_latest="perhaps"), by=DAYS),
+        "use_latest='perhaps' of raw/customers: expected true or false",
+    ),
 }
 
 
@@ -208,7 +211,7 @@ def test_what_is_not_built_here_is_a_source_and_what_it_is_made_from_is_not_wait
 
 @pytest.mark.filterwarnings("ignore:Virtual assets")
 def test_a_virtual_asset_is_refused() -> None:
-    assert "a virtual asset is not supported" in node(asset("view", is_virtual=True)).refused
+    assert "virtual assets are not supported" in node(asset("view", is_virtual=True)).refused
 
 
 def test_blocking_checks_are_known_by_name() -> None:
@@ -284,7 +287,7 @@ def test_each_asset_knows_its_sensor() -> None:
 
 def test_a_key_that_is_spelled_like_another_is_refused() -> None:
     found = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), asset("core/x"))
-    assert "a part of its key ['s3/orders'] holds a slash" in found.nodes["s3/orders"].refused
+    assert "a part of its key ['s3/orders'] contains a slash" in found.nodes["s3/orders"].refused
     assert found.nodes["core/x"].refused == ""
     both = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), dg.AssetSpec(dg.AssetKey(["s3", "orders"])))
     assert both.nodes["s3/orders"].refused

@@ -68,7 +68,7 @@ def test_former_partitions_are_reported_once_for_each_asset_and_forgotten(
     simulation.deploy(location(after), at=simulation.clock.now + 60)  # type: ignore[arg-type]
     simulation.run(hours=1)
     reach = former[0] if len(former) == 1 else f"{former[0]} to {former[-1]}"
-    expected = f"{len(former)} of its former partitions ({reach}) are none any more: forgotten"
+    expected = f"{len(former)} former partitions ({reach}) no longer exist and are forgotten"
     assert sorted(said(lines)) == [f"a: {expected}", f"raw/a: {expected}"]
     assert not simulation.plan().set_aside
     assert all(not standing.set_aside for standing in simulation.standings().values())

@@ -83,8 +83,8 @@ def instance() -> Iterator[dg.DagsterInstance]:
     [
         (Raises(), "ValueError: no such column"),
         (RaisesLater(), "RuntimeError: no such column"),
-        (GivesNothing(), "None is no result for marts/own"),
-        (OfAnother(), "is no result for marts/own"),
+        (GivesNothing(), "expected a result for marts/own, found None"),
+        (OfAnother(), "expected a result for marts/own, found "),
         (derived() & RaisesLater(), "RuntimeError: no such column"),
         (Raises().since(CRON), "ValueError: no such column"),
         (HasNoName(), "ValueError: no such column"),

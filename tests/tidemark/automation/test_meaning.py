@@ -655,7 +655,7 @@ def test_an_arrival_runs_for_its_contract_on_inputs_as_they_are() -> None:
 def test_a_consumer_stale_by_its_own_code_is_rebuilt_after_its_inputs() -> None:
     w = rebuilt()
     w.deploy(bumped(w, DAILY, "2"))
-    assert w.state(DAILY, D20) is State.WAITING and "first its inputs" in w.of(DAILY, D20).reason
+    assert w.state(DAILY, D20) is State.WAITING and "its inputs are rebuilt first" in w.of(DAILY, D20).reason
     w.made(CORE, H7, content="1"), w.made(CORE, H8, content="1")
     assert w.due() == {(DAILY, D20)}
 

@@ -126,7 +126,7 @@ def test_named_partitions_are_read_by_all() -> None:
 
 
 def test_a_named_partition_that_can_never_be_is_refused() -> None:
-    with pytest.raises(Refused, match="names a partition that cannot be: 'east' is none"):
+    with pytest.raises(Refused, match="names a partition that cannot exist: 'east' is not a partition of the asset"):
         edge(dg.SpecificPartitionsPartitionMapping(["east"]), None, REGIONS)
 
 
@@ -191,7 +191,7 @@ def test_a_day_reads_its_hours_also_those_to_come_and_lacks_them_until_they_exis
     assert len(up(found, "2026-10-10")) == 24 and down(found, "2026-10-10-23:00") == ["2026-10-10"]
     assert found.missing_inputs("2026-10-09") == ""
     assert found.missing_inputs("2026-10-10").startswith(
-        "needs 2026-10-10-13:00 to 2026-10-10-23:00 of source, not there yet"
+        "needs 2026-10-10-13:00 to 2026-10-10-23:00 of source, which does not exist yet"
     )
     assert "allow_nonexistent_upstream_partitions=True" in found.missing_inputs("2026-10-10")
     assert edge(ANY, DAYS, HOURS, moment).missing_inputs("2026-10-10") == ""

@@ -57,7 +57,7 @@ def test_removals_of_one_feed_are_accepted_and_those_of_others_stay_held(zone: s
     said = json.loads(reconcile("--json", "--accept-removals", "orders").stdout)
     assert {name: of["changed"] for name, of in said.items()} == {"orders": 1}
     assert json.loads(reconcile("--json", code=4).stdout)["prices"]["held"] == 1
-    assert "there is no feed parrots; there are orders" in reconcile("parrots", code=2).stderr
+    assert "there is no feed parrots; known feeds: orders" in reconcile("parrots", code=2).stderr
 
 
 def test_a_bucket_that_is_not_there_is_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,15 +69,15 @@ def asked() -> Iterator[Asked]:
     [
         (Request(("shops",), ("two",)), "the code location has no such partition"),
         (Request(("orders",), ("yesterday",)), "the code location has no such partition"),
-        (Request(("orders",), (FIRST[0], FIRST[2]), as_range=True), "holds 3 partitions, not 2"),
+        (Request(("orders",), (FIRST[0], FIRST[2]), as_range=True), "has 3 partitions, not 2"),
         (Request(("orders", "daily"), ("2026-09-28",)), "orders, daily have different partitions"),
         (Request(("orders", "whole"), (FIRST[0],)), "orders, whole have different partitions"),
-        (Request(("orders",), (None,)), "a run is over partitions, or over none"),
-        (Request(("whole",), (FIRST[0],)), "a run is over partitions, or over none"),
-        (Request(("left",), (FIRST[0],)), "left is built together with right only"),
-        (Request(("own",), (FIRST[0],), as_range=True, rebuild=True), "only the automation condition of own asks"),
-        (Request(("raw/orders",), (FIRST[0],)), "raw/orders cannot be built here"),
-        (Request(("gone",), (None,)), "gone cannot be built here"),
+        (Request(("orders",), (None,)), "either both the request and the asset have partitions, or neither"),
+        (Request(("whole",), (FIRST[0],)), "either both the request and the asset have partitions, or neither"),
+        (Request(("left",), (FIRST[0],)), "left can only be built together with right"),
+        (Request(("own",), (FIRST[0],), as_range=True, rebuild=True), "only the automation condition of own requests"),
+        (Request(("raw/orders",), (FIRST[0],)), "this code location cannot build raw/orders"),
+        (Request(("gone",), (None,)), "this code location cannot build gone"),
     ],
 )
 def test_what_no_run_can_be_made_of_is_set_aside_and_the_others_are_asked_for(

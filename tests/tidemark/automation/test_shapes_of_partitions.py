@@ -96,7 +96,7 @@ def test_a_friday_and_the_monday_after_it_follow_each_other_and_a_tuesday_does_n
     keys = keys_of(WEEKDAYS)
     assert keys.follows("2026-10-02", "2026-10-05")
     assert not keys.follows("2026-10-02", "2026-10-06")
-    assert keys.problem("2026-10-03") == "'2026-10-03' is not the beginning of a window"
+    assert keys.problem("2026-10-03") == "'2026-10-03' is not the start of a window"
 
 
 def test_an_hour_that_the_clocks_repeat_is_two_partitions_and_one_that_they_leave_out_is_none() -> None:
@@ -109,12 +109,12 @@ def test_an_hour_that_the_clocks_repeat_is_two_partitions_and_one_that_they_leav
 @pytest.mark.parametrize(
     ("key", "problem"),
     [
-        (None, "no partition, though"),
+        (None, "no partition, but the asset is partitioned"),
         ("2026-09-30", "before the first"),
         ("2026-11-20", "after the last"),
-        ("20261005", "no partition key here"),
-        ("2026-10-5", "not the beginning"),
-        ("", "no partition key here"),
+        ("20261005", "is not a partition key: "),
+        ("2026-10-5", "not the start of a window"),
+        ("", "is not a partition key: "),
     ],
 )
 def test_a_key_that_can_never_be_says_why(key: str | None, problem: str) -> None:

@@ -70,7 +70,7 @@ def test_the_oldest_is_named_and_how_many_there_are() -> None:
     kept = Kept(REPORT)
     assert kept.at(5 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
     assert kept.reason == (
-        "report 0 was promised for 1970-01-02 09:00:00 UTC; raw never had data; 5 windows are not there"
+        "report 0 was promised for 1970-01-02 09:00:00 UTC; raw never had data; 5 windows are missing"
     )
 
 
@@ -151,13 +151,13 @@ def test_single_partitions_that_are_set_aside_are_named_beside_the_verdict_of_th
     kept = Kept(REPORT)
     aside = Plan(0.0, set_aside={("report", "0"): "its mapping raises"})
     assert kept.at(DAY + 10 * HOUR, aside) == (FreshnessStatus.MET, None)
-    assert kept.reason == "everything else that arrived is in it; set aside: report 0: its mapping raises"
+    assert kept.reason == "it contains everything else that arrived; set aside: report 0: its mapping raises"
     assert kept.at(2 * DAY + 10 * HOUR, aside) == (FreshnessStatus.BREACHED, "1")
     assert kept.reason.endswith("; set aside: report 0: its mapping raises")
 
 
 def test_an_event_without_a_partition_is_not_the_whole_asset() -> None:
-    why = "no partition, though the asset has some"
+    why = "no partition, but the asset is partitioned"
     kept = Kept(replace(REPORT, problem=lambda p: why if p is None else None))
     assert kept.at(0.0, Plan(0.0, set_aside={("report", None): why})) == (FreshnessStatus.MET, None)
     assert kept.set_aside == (f"report: {why}",)
@@ -167,7 +167,7 @@ def test_a_reader_says_that_what_it_is_made_from_is_set_aside() -> None:
     middle = Node("middle", [READS], refused="no such pace")
     kept = Kept(middle, replace(REPORT, inputs=[Input("middle", same, same)]))
     assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
-    assert kept.set_aside == ("middle, which it is made from: no such pace",)
+    assert kept.set_aside == ("upstream middle: no such pace",)
 
 
 def test_what_a_sensor_that_is_off_would_ask_for_waits_and_says_so() -> None:

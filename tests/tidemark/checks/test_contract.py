@@ -176,7 +176,7 @@ def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reaso
     assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
     assert said.metadata["reason"].value == "set aside: there is no pace 'fast'"
     made_from = watched.last("marts/report").metadata["set aside"].value
-    assert made_from == "core/orders, which it is made from: there is no pace 'fast'"
+    assert made_from == "upstream core/orders: there is no pace 'fast'"
 
 
 def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +190,10 @@ def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.M
     watched.look(hours=6, minutes=1)
     assert watched.told == [("core/orders", "met")]
     said = watched.last("core/orders")
-    assert said.passed and "core/orders yesterday: 'yesterday' is no partition key" in said.metadata["set aside"].value
-    assert "everything else that arrived is in it; set aside: core/orders yesterday" in said.metadata["reason"].value
+    assert (
+        said.passed and "core/orders yesterday: 'yesterday' is not a partition key" in said.metadata["set aside"].value
+    )
+    assert "it contains everything else that arrived; set aside: core/orders yesterday" in said.metadata["reason"].value
     assert "met" in watched.look(hours=6, minutes=2), "and only once"
 
 

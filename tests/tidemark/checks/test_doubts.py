@@ -179,7 +179,7 @@ def test_the_error_of_a_tick_is_told_in_plain_words(instance: DagsterInstance) -
     assert set(told(instance).values()) == {"code server: Dagster's daemon cannot reach it"}
     failed(instance, "automation", NOW - 40, of_sensor("automation", sqlite3.OperationalError("no such table")))
     failed(instance, "catch_up", NOW - 50, of_sensor("catch_up", sqlite3.OperationalError("no such table")))
-    said = "sensors automation, catch_up last ticked 40 s ago, since then they fail: OperationalError: no such table"
+    said = "sensors automation, catch_up last ticked 40 s ago and have failed since: OperationalError: no such table"
     assert set(told(instance).values()) == {said}
 
 
@@ -192,7 +192,7 @@ def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_t
     note_look(instance, "grocer", LANDING, Looked(NOW, parts={"orders": "orders cannot be looked at: denied"}))
     assert told(instance) == {"core/orders": "orders cannot be looked at: denied"}
     note_look(instance, "grocer", LANDING, Looked(NOW - 90))
-    assert told(instance) == {"core/orders": "sensor landing last looked at the bucket 1 min 30 s ago"}
+    assert told(instance) == {"core/orders": "sensor landing last checked the bucket 1 min 30 s ago"}
     note_look(instance, "grocer", "S3", Looked(NOW, "bucket landing unreachable: timed out"))
     assert told(instance)["core/orders"].endswith("ago: S3: bucket landing unreachable: timed out")
 
@@ -221,7 +221,7 @@ def test_a_shift_that_is_dead_or_hindered_or_never_started_is_named(instance: Da
     beat(instance, NOW - 120)
     assert told(instance) == {"core/readings": "the shift of raw/readings has not reported for 2 min"}
     beat(instance, NOW - 2, looked_at=NOW - 60, hindrance="sqs:readings: QueueDoesNotExist")
-    said = "the shift of raw/readings has not taken messages for 1 min: sqs:readings: QueueDoesNotExist"
+    said = "the shift of raw/readings has not read messages for 1 min: sqs:readings: QueueDoesNotExist"
     assert told(instance) == {"core/readings": said}
     beat(instance, NOW - 2, looked_at=NOW - 15)
     assert told(instance) == {}, "it may work on a large batch"
@@ -249,7 +249,7 @@ def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: py
         assert "core/orders" not in told(instance), "it waits for a moment only"
         monkeypatch.setattr("tests.tidemark.checks.test_doubts.NOW", time.time() + 60)
         healthy(instance)
-        assert told(instance) == {"core/orders": "queue of runs full: 1 of 1 slots"}
+        assert told(instance) == {"core/orders": "run queue full: 1 of 1 slots"}
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,10 @@ def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: py
 def test_a_doubt_takes_back_what_was_kept_and_hides_no_breach(
     verdict: FreshnessStatus, after: FreshnessStatus, named: bool
 ) -> None:
-    standing = in_doubt(Standing("a", verdict, 0.0, reason="before"), [Cause("a sensor", NOW, "nobody looks")])
-    assert standing.verdict is after and ("nobody looks" in standing.reason) == named
+    standing = in_doubt(
+        Standing("a", verdict, 0.0, reason="before"), [Cause("a sensor", NOW, "the automation ignores")]
+    )
+    assert standing.verdict is after and ("the automation ignores" in standing.reason) == named
 
 
 def row(state: str = "met", sources: tuple[str, ...] = ("raw/orders",), asset: str = "core/orders") -> StandingRow:
@@ -281,7 +283,7 @@ def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstan
     assert found.state == "met" and unknown([found]) == []
     (found,) = kept_rows(instance, kept, None, NOW + 100, {})
     assert found.state == "unknown" and unknown([found]) == ["core/orders"]
-    assert found.causes[0].said == "sensor contracts last looked 1 min 43 s ago"
+    assert found.causes[0].said == "sensor contracts last ran 1 min 43 s ago"
     assert found.reason.startswith("unknown since ") and ": sensor contracts, sensors automation" in found.reason
     saved_overview.keep(instance, "grocer", Kept(NOW, "code", WATCHED, (row("breached"),)))
     adapter.save(instance, "tidemark/overview/grocer", '{"version": 0}')
@@ -291,7 +293,7 @@ def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstan
 def test_nothing_is_met_where_nobody_has_ever_looked() -> None:
     empty = ContractRow("a", "within 5 min", "met", 0.0, 0, None, "", None, None, None)
     (found,) = not_looked_yet([empty])
-    assert (found.state, found.reason) == ("unknown", "sensor contracts has not looked yet")
+    assert (found.state, found.reason) == ("unknown", "sensor contracts has not run yet")
 
 
 def test_a_storage_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     watched.look(hours=8)
     found = row(watched, "marts/report")
-    assert found.contract == "by 0 9 * * *, what arrived 30 min before"
+    assert found.contract == "by 0 9 * * *, data up to 30 min before"
     assert found.pending == 1 and found.due == watched.simulation.time(days=1, hours=8.5)
     assert "not due" in found.reason
 
@@ -81,7 +81,7 @@ def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
         assert [r.asset for r in found] == ["core/orders", "marts/report", "marts/unpromised"]
         assert table(found, NOW).row_count == 3
         assert len(explained(found, NOW).renderables) == 1, "nothing to explain"
-        with pytest.raises(NoSuchAsset, match="no asset 'core/order'; there are core/orders"):
+        with pytest.raises(NoSuchAsset, match="no asset 'core/order'; known assets: core/orders"):
             rows(watched.simulation.instance, graph, "core/order")
     json.dumps([r.as_dict() for r in found])
 
@@ -115,7 +115,7 @@ def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_jso
         ({"a": "met"}, 0, ""),
         ({"a": "at risk"}, 0, ""),
         ({"a": "met", "c": "rejected"}, 6, "rows are missing: c"),
-        ({"a": "not judged", "c": "rejected"}, 5, "nobody looks after them: a"),
+        ({"a": "not judged", "c": "rejected"}, 5, "the automation ignores them: a"),
         ({"a": "set aside", "b": "breached", "c": "rejected"}, 4, "broken: b"),
     ],
 )
@@ -153,7 +153,7 @@ def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
         assert quarantined([found]) == (["core/orders"] if files else [])
         lines = [str(line) for line in explained([found, found], NOW).renderables[1:]]
         assert any("tidemark quarantine --asset core/orders" in line for line in lines) == said
-        assert any("1 file cannot be taken (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
+        assert any("1 file cannot be loaded (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
 
 
 def test_code_that_is_edited_and_not_loaded_yet_is_named_until_it_is_loaded() -> None:
@@ -175,7 +175,7 @@ def test_code_that_is_edited_and_not_loaded_yet_is_named_until_it_is_loaded() ->
     assert said(watched, before) == {}
     assert said(watched, edited) == {
         "core/orders": "code 2 is not loaded yet, the platform has 1",
-        "marts/new": "it is not loaded yet",
+        "marts/new": "not loaded yet",
     }
     loaded = Watched(edited)
     loaded.look(minutes=1)
@@ -227,7 +227,7 @@ def test_a_cause_is_read_once_and_states_refer_to_it() -> None:
 def test_it_is_readable_in_eighty_columns() -> None:
     day = 86_400.0
     made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW, 0.998)
-    contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, what arrived 1 h 30 min before", "", "within 23 d 4 h")
+    contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, data up to 1 h 30 min before", "", "within 23 d 4 h")
     runs = ("success", "canceled", None, "failure")
     every = [dataclasses.replace(made, contract=c, last_run=r) for c, r in zip(contracts, runs, strict=True)]
     console = Console(width=80, record=True, file=io.StringIO())

@@ -99,7 +99,7 @@ def test_an_asset_that_is_none_is_refused_by_name(path: Path, now: dict[str, Ass
     done = run("mark-current", "core/order")
 
     assert done.exit_code == 2
-    assert "there is no asset core/order; there are core/orders, marts/sales" in done.stderr
+    assert "there is no asset core/order; known assets: core/orders, marts/sales" in done.stderr
 
 
 def test_the_toy_is_locked_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

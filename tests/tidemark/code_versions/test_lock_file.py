@@ -41,7 +41,7 @@ def test_a_forgotten_version_names_the_function_and_both_remedies() -> None:
     assert found.definitions == (BEST,)
     assert found.message == (
         'core/orders: transforms/orders.py: best_price() changed and code_version is still "3"; raise it, or run '
-        "`tidemark lock mark-current core/orders` where the change is harmless"
+        "`tidemark lock mark-current core/orders` if the change is harmless"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_raised_version_is_recorded_by_one_command(digest: str) -> None:
     after, left = updated(Lock(BEFORE), now)
 
     assert found.message == (
-        'core/orders: code_version is "4", and "3" in code-versions.lock; run `tidemark lock update`'
+        'core/orders: code_version is "4", but "3" in code-versions.lock; run `tidemark lock update`'
     )
     assert left == [] and differences(after, now) == []
 
@@ -69,7 +69,7 @@ def test_new_assets_and_those_that_are_gone_are_named_and_recorded() -> None:
     after, left = updated(Lock(BEFORE), now)
 
     assert found["marts/more"].message == "marts/more: is not in code-versions.lock; run `tidemark lock update`"
-    assert "marts/sales: is gone and still in code-versions.lock" in found["marts/sales"].message
+    assert "marts/sales: no longer exists, but is still in code-versions.lock" in found["marts/sales"].message
     assert left == [] and dict(after.assets) == now
 
 
@@ -92,7 +92,7 @@ def test_an_asset_that_goes_by_its_code_now_leaves_the_file() -> None:
     now = BEFORE | {"core/orders": asset("cccc", "cccc")}
     [found] = differences(Lock(BEFORE), now)
 
-    assert "goes by its code now" in found.message
+    assert "is versioned by its code now" in found.message
     assert "core/orders" not in updated(Lock(BEFORE), now)[0].assets
 
 

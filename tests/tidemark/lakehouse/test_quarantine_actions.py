@@ -175,7 +175,7 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     loading(orders, HOUR)
     corrected = tmp_path / "fixed.csv"
     corrected.write_text(csv(line(2, quantity=7), line(9)))
-    with pytest.raises(CannotHandle, match="nothing of"):
+    with pytest.raises(CannotHandle, match="no entry has the file"):
         quarantine_work.patch(place, key(orders, "good.csv"), corrected, "")
     a_second()
     target = quarantine_work.patch(place, key(orders, "a.csv"), corrected, "the till was broken")
@@ -230,5 +230,5 @@ def test_a_feed_of_one_object_is_patched_in_its_place(
     loading(customers, None)
     of_one = dataclasses.replace(place, loads={customers.asset: customers})
     (tmp_path / "latest.csv").write_text("customer_id,name\n")
-    with pytest.raises(CannotHandle, match="put the corrected file in its place"):
+    with pytest.raises(CannotHandle, match="overwrite it with the corrected file"):
         quarantine_work.patch(of_one, customers.feed.prefix, tmp_path / "latest.csv", "")

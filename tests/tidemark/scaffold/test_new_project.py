@@ -125,7 +125,7 @@ def test_the_definitions_load_and_the_next_modules_are_added(project: Path) -> N
 
 def test_the_sample_is_written_once_by_the_platform_and_has_no_command(project: Path) -> None:
     said = ran(project, "-m", "dagster_tidemark.cli.app", "feed", code=2)
-    assert said == "tidemark: my_shop has no module `demo.command`: `tidemark up` writes the sample\n"
+    assert said == "tidemark: my_shop has no module `demo.command`: use `tidemark up` instead\n"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_an_example_that_is_not_there_is_refused(tmp_path: Path) -> None:
     unknown = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "baker"])
-    assert unknown.exit_code == 2 and "'baker' is none of grocer" in unknown.stderr
+    assert unknown.exit_code == 2 and "expected grocer, not 'baker'" in unknown.stderr
     checkout = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "grocer"])
     assert checkout.exit_code == 2 and "this installation is a checkout: `pipelines/` there is" in checkout.stderr
     assert written(tmp_path) == []

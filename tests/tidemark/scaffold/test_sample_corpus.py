@@ -65,7 +65,7 @@ def test_rows_that_share_the_key_that_a_person_names_are_counted(
     body = "".join(["bike,fare\n", *(f"{key},{n}\n" for n, key in enumerate(keys.split(",")))]).encode()
     said, _ = new_feed(Taken("", "a.csv", body, (), options=("--key", "bike")))
     assert said.exit_code == 0
-    assert "row key: bike; 2 of the sample's rows have the key of another and take its place" in said.output
+    assert "row key: bike; 2 rows of the sample repeat the key of an earlier row and replace it" in said.output
 
 
 @pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])

@@ -133,8 +133,8 @@ def test_a_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: 
     late = told(instance, began | {"committed_at": NOW - 61})
     assert late.is_behind
     assert late.told(NOW) == (
-        "stream pings: 12 waiting, last commit 1 min 1 s ago, 3 s from sending to commit, 1.5 rows/s, 2 turned away, "
-        "BEHIND: nothing was committed for a minute"
+        "stream pings: 12 waiting, last commit 1 min 1 s ago, 3 s from sending to commit, 1.5 rows/s, 2 rejected, "
+        "BEHIND: no commit for a minute"
     )
     row = ContractRow("raw/pings", "", "", 0.0, 0, None, "", None, None, None, source=True, stream=late)
     assert behind([row]) == ["pings"]

@@ -39,9 +39,9 @@ def test_readers_wait_after_each_write_until_the_check_of_another_location_has_p
         simulation.restart(at=simulation.clock.now + 60)
         simulation.run(minutes=5)
     assert (len(built(simulation, "a")), len(built(simulation, "b"))) == (2, 1)
-    assert "the check theirs has no result on a 2026-10-05" in why(simulation) and "another code location" in why(
+    assert "the check theirs has no result since the last update of a 2026-10-05" in why(
         simulation
-    )
+    ) and "another code location" in why(simulation)
     simulation.evaluate_check(
         "a", THEIRS, passed=True, blocking=True, by_run=False, at=simulation.time(hours=3, minutes=30)
     )
@@ -62,7 +62,9 @@ def test_a_failed_check_of_another_location_blocks_until_it_passes() -> None:
 
 def test_a_check_of_a_table_that_only_another_location_builds_guards_its_readers_here() -> None:
     simulation = played([source("x", DAYS), asset("b", "raw/x", by=DAYS, **ASAP)], guarded="raw/x")
-    assert len(built(simulation, "b")) == 1 and "the check theirs has no result on raw/x" in why(simulation)
+    assert len(built(simulation, "b")) == 1 and "the check theirs has no result since the last update of raw/x" in why(
+        simulation
+    )
     simulation.evaluate_check("raw/x", THEIRS, passed=True, by_run=False, blocking=True, at=simulation.clock.now + 60)
     simulation.run(minutes=10)
     assert len(built(simulation, "b")) == 2
@@ -86,7 +88,9 @@ def test_a_declared_check_of_another_location_blocks_before_it_was_ever_evaluate
     simulation = play(assets, pace=RunPace(step=10.0))
     simulation.tell("raw/x", DAY, "1", at=simulation.time(minutes=5))
     simulation.run(hours=1)
-    assert built(simulation, "b") == [] and f"the check theirs has no result on {name}" in why(simulation)
+    assert built(simulation, "b") == [] and f"the check theirs has no result since the last update of {name}" in why(
+        simulation
+    )
     simulation.evaluate_check(name, THEIRS, passed=True, by_run=False, blocking=True, at=simulation.clock.now + 60)
     simulation.run(minutes=10)
     assert built(simulation, "b") == [DAY]
@@ -94,7 +98,7 @@ def test_a_declared_check_of_another_location_blocks_before_it_was_ever_evaluate
 
 def test_names_of_checks_that_are_no_list_set_the_asset_aside() -> None:
     simulation = play(tables(metadata={"tidemark/blocking_checks": "theirs"}))
-    assert "expected a list with the names of checks" in simulation.graph.nodes["a"].refused
+    assert "expected a list of names of checks" in simulation.graph.nodes["a"].refused
 
 
 @pytest.mark.parametrize("removed_here", [False, True])

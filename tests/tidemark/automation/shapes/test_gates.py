@@ -29,7 +29,7 @@ def test_without_a_result_nothing_is_built_on_a_table_and_the_reason_names_the_c
     assert (built(simulation, "core/x"), built(simulation, "mart")) == ([DAY], [])
     decision = simulation.plan().decisions[("mart", DAY)]
     assert decision.state is State.BLOCKED
-    assert f"the check complete has no result on core/x {DAY}" in decision.reason
+    assert f"the check complete has no result since the last update of core/x {DAY}" in decision.reason
     assert simulation.standings()["mart"].verdict == "breached"
     assert "complete" in simulation.standings()["mart"].reason
     assert simulation.failed_ticks == []
@@ -103,7 +103,7 @@ def test_a_check_that_a_deploy_adds_runs_once_on_what_was_built_before(
         assert [passed for _, passed in results(simulation)] == [True], "one run looks at all of the table"
         assert results(simulation)[0][0] < simulation.runs_of("mart", DAY)[0].created_at
     else:
-        assert "you can run it yourself" in simulation.plan().decisions[("mart", DAY)].reason
+        assert "you can also run it" in simulation.plan().decisions[("mart", DAY)].reason
         deploy(simulation, days(within=lag(hours=2)), how, monkeypatch)  # and a deploy that removes it frees them
         simulation.run(hours=1)
         assert sorted(built(simulation, "mart")) == [OTHER, DAY]

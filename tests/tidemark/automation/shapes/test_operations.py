@@ -335,7 +335,7 @@ def test_a_policy_of_what_is_not_built_here_is_named_as_nobodys() -> None:
     simulation = play([told, asset("core/x", "raw/ext", **ASAP)])
     simulation.run(hours=3)
     standing = simulation.standings()["raw/ext"]
-    assert (standing.verdict, "not built here" in standing.reason) == ("not judged", True)
+    assert (standing.verdict, "this code location does not build it" in standing.reason) == ("not judged", True)
 
 
 def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:

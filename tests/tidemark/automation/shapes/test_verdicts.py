@@ -149,7 +149,7 @@ def test_a_day_that_is_built_without_an_hour_which_a_source_holds_up_is_breached
     simulation.run(hours=2)
     judged = simulation.standings()["mart"]
     assert (str(judged.verdict), judged.partition) == ("breached", DAY)
-    assert f"mart {DAY} lacks what arrived for core {EMPTY} no data: raw/y silent since" in judged.reason
+    assert f"mart {DAY} lacks data that arrived for core {EMPTY} no data: raw/y silent since" in judged.reason
 
 
 def test_a_window_that_a_person_reports_as_materialized_is_breached_no_longer() -> None:

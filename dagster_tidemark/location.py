@@ -28,9 +28,10 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import refuse_overlaps
 
 if TYPE_CHECKING:
-    from dagster import BaseAssetGraph, Definitions
+    from dagster import Definitions
 
     from dagster_tidemark.component_declarations import Declaration
+    from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
     from dagster_tidemark.streams.stream_declaration import Stream
@@ -87,7 +88,7 @@ def _called(function: "Callable[[], Definitions]") -> "Definitions":
     return function()
 
 
-def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
+def asset_graph(settings: Settings) -> "AnyGraph":
     """Return the asset graph of the code location. For errors see `definitions`."""
     found = definitions(settings)
     try:
@@ -148,9 +149,9 @@ def _components_one_by_one(settings: Settings) -> Iterator[None]:
     if not _has_components(settings):
         yield
         return
-    from dagster_tidemark.event_log import adapter
+    from dagster_tidemark.dagster_internals import components
 
-    with adapter.components_one_by_one(lambda path: _refusing_component(settings, path)):
+    with components.components_one_by_one(lambda path: _refusing_component(settings, path)):
         yield
 
 

@@ -13,10 +13,9 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 from cronsim import CronSim
-from dagster._core.definitions.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy
-from dagster._utils.schedules import cron_string_iterator
 
 from dagster_tidemark.asset_graph.refusal import Refused, told
+from dagster_tidemark.dagster_internals.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy, cron_ticks
 from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
 from dagster_tidemark.tags import BLOCKING_CHECKS
 
@@ -73,7 +72,7 @@ def _plain(declared: str, timezone: str) -> str:
 
 def _ticks(schedule: str) -> list[float]:
     # Dagster's ticks include the start time; CronSim's begin after it.
-    found = (tick.timestamp() for tick in cron_string_iterator(_FROM.timestamp(), schedule, "UTC"))
+    found = (tick.timestamp() for tick in cron_ticks(schedule, _FROM.timestamp(), "UTC"))
     return list(islice((at for at in found if at > _FROM.timestamp()), _COMPARED))
 
 

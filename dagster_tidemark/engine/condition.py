@@ -10,13 +10,12 @@ from typing import Any
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
-from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
-from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.dagster_internals.conditions import AssetGraphView, EntitySubset, with_check_conditions
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
-from dagster_tidemark.engine.guarded_conditions import Guarded, guarded, with_guarded_checks
+from dagster_tidemark.engine.guarded_conditions import Guarded, guarded
 from dagster_tidemark.engine.labels import label, urgency
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.planner.decisions import Plan
@@ -64,7 +63,7 @@ def own_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
 
 
 def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    found = with_guarded_checks(definition)
+    found = with_check_conditions(definition, guarded)
     return found.map_asset_specs(_automated) if found.is_materializable else found
 
 

@@ -16,12 +16,11 @@ from typing import Any
 import dagster as dg
 import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
-from dagster._core.definitions.partitions.context import partition_loading_context
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.event_log.observations import QUARANTINE as QUARANTINE_CHECK
 from dagster_tidemark.event_log.observations import source_key
@@ -135,7 +134,7 @@ class Publisher:
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
         self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
         self._end_runs_that_were_killed()
-        with naming_the_server(self.spark), partition_loading_context(dynamic_partitions_store=self.instance):
+        with naming_the_server(self.spark), dg.partition_loading_context(dynamic_partitions_store=self.instance):
             for assets in dict.fromkeys(tuple(run.assets) for run in self.manifest.runs):
                 owns = [self.manifest.of(asset) for asset in assets]
                 self._commit(owns)
@@ -369,7 +368,7 @@ class Publisher:
 
     def _read_log(self) -> None:
         graph = self._graph
-        graph.moment.moves_to(adapter.now(), adapter.dynamic_partitions(self.instance, graph.dynamic))
+        graph.moment.moves_to(event_time.now(), event_storage.dynamic_partitions(self.instance, graph.dynamic))
         while self._follower.read(self.instance, lambda: False):
             pass
 

@@ -15,7 +15,7 @@ from datetime import date, datetime
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key

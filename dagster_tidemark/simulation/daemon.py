@@ -27,7 +27,7 @@ from dagster._core.events import RunFailureReason
 from dagster._core.remote_origin import RemoteInstigatorOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
-from dagster_tidemark.asset_graph.run_plans import plan_run
+from dagster_tidemark.dagster_internals.asset_graph import plan_run
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
 from dagster_tidemark.sensors.scope import Scope
 from dagster_tidemark.settings import Settings

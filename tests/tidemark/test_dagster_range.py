@@ -1,7 +1,7 @@
 """Each name that the library imports from Dagster's private modules exists; a missing one is named in one line.
 
 `make check-range` runs this with the lowest and the newest Dagster that pyproject.toml allows. What the private names
-do is held by `automation/test_adapter.py` and the tests beside it.
+do is held by `tests/tidemark/dagster_internals`.
 """
 
 import ast

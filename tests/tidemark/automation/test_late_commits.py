@@ -8,7 +8,8 @@ import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.event_log import adapter, reader
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.event_log import reader
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, small
@@ -74,7 +75,7 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
     row = held_back(instance)
     observe(instance, early)
     look(follower, instance)
-    clock.now += seconds
+    event_time.now += seconds
     observe(instance, later)
     look(follower, instance)
     if restarted:
@@ -93,12 +94,12 @@ def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock
     look(follower, instance)
     observe(instance, late)
     row = held_back(instance)
-    now = adapter.now()
+    now = event_time.now()
     with pytest.MonkeyPatch.context() as wrong:
         wrong.setattr("time.time", lambda: now + off)
         observe(instance, early)
     look(follower, instance)
-    clock.now += 120
+    event_time.now += 120
     look(follower, instance)
     commit(instance, row)
     look(follower, instance)
@@ -131,10 +132,10 @@ def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
         observe(instance, next(PARTITIONS))
         look(follower, instance)
         look(follower, instance)
-        clock.now += 100
+        event_time.now += 100
     assert len(applied) == len(set(applied)) == 3
     before = follower.cursor
-    clock.now += 300
+    event_time.now += 300
     look(follower, instance)
     assert follower.cursor > before and not follower.reader.seen
 

@@ -30,6 +30,7 @@ from dagster_tidemark.execution.metadata import table_state
 from dagster_tidemark.execution.watermark import THROUGH
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import branches, catalog, write
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
@@ -37,7 +38,6 @@ from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_s
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
-from dagster_tidemark.lakehouse.write import ATTEMPTS, CommitConflict, WriteConflict
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
@@ -128,7 +128,7 @@ class Publisher:
         """Make the branches the tables, and report this to the instance.
 
         Raises:
-            WriteConflict: other writers kept committing to the same tables.
+            CommitConflict: other writers kept committing to the same tables.
             ChangedMeanwhile: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
@@ -152,7 +152,8 @@ class Publisher:
 
     def _commit(self, owns: Sequence[TablePreview]) -> None:
         """Commit the branches of one operation's tables, except partitions that other writers have changed."""
-        for _ in range(ATTEMPTS):
+
+        def _committed() -> None:
             pending = [own for own in owns if not self._is_committed(own)]
             if not pending:
                 return
@@ -163,17 +164,14 @@ class Publisher:
                 own.decided = [p for p in own.partitions if p in allowed]
             self.store.write(self.manifest)
             reached("preview_decided")
-            try:
-                for own in pending:
-                    if own.decided:
-                        # In the order of a load: the quarantine gets the entries before their rows leave the table.
-                        self._publish_entries(own, entries, with_files_without_rows=False)
-                        reached("preview_quarantined")
-                        self._commit_one(own, now[own.asset])
-                return
-            except CommitConflict:
-                logger.info("%s: others have committed meanwhile, looking again", owns[0].asset)
-        raise WriteConflict(self._table(owns[0]))
+            for own in pending:
+                if own.decided:
+                    # In the order of a load: the quarantine gets the entries before their rows leave the table.
+                    self._publish_entries(own, entries, with_files_without_rows=False)
+                    reached("preview_quarantined")
+                    self._commit_one(own, now[own.asset])
+
+        until_committed(_committed, self._table(owns[0]).name)
 
     def _commit_one(self, own: TablePreview, now: int | None) -> None:
         table, decided = self._table(own), own.decided or []

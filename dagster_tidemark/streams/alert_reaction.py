@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression
 
-from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, HeadMoved, at_least, at_most, one_of
+from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, at_least, at_most, one_of
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.sources.received_messages import Record
 from dagster_tidemark.streams.alert_declaration import Alerting
@@ -90,16 +91,11 @@ class Alerts:
 
     def react(self, rows: pa.Table, head: int | None) -> None:
         """Raise and retract alerts for all new rows of the stream's table, including these rows."""
-        for _ in range(_TRIES):
-            try:
-                self._follow()
-                return
-            except HeadMoved:
-                self._forget()
-            except BaseException:
-                self._forget()
-                raise
-        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+        try:
+            until_committed(self._follow, self.declared.table.name, look_again=self._forget)
+        except BaseException:
+            self._forget()
+            raise
 
     def publish(self) -> int:
         """Send the committed changes that are not sent yet, in the order of their commits. Return their number."""
@@ -116,7 +112,7 @@ class Alerts:
             else:
                 try:
                     self._table.mark_published(waiting[-1]["sequence"])
-                except HeadMoved:
+                except CommitConflict:
                     self._table.refresh()
         return sent
 

@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from dagster_tidemark.errors import TidemarkError, Transient
-from dagster_tidemark.lakehouse.append import Appendable, HeadMoved
+from dagster_tidemark.lakehouse.append import Appendable
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams.answer_declaration import ERROR, Answer, Answerer, Answering
 from dagster_tidemark.streams.answer_table import AnswerTable, Row
@@ -27,7 +28,6 @@ from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
 from dagster_tidemark.streams.stream_declaration import Fields, Workplace
 from dagster_tidemark.streams.user_rules import RuleFails, blames_the_message, raised
 
-_TRIES = 20
 _LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
@@ -154,21 +154,21 @@ class Answers:
         if not short:
             return
         decided: dict[str, Answer] = {}
-        for _ in range(_TRIES):
+
+        def _added() -> dict[str, Row]:
             self._table.refresh()
             known = self._table.find(short)
             new = [key for key in short if key not in known]
             if undecided := [key for key in new if key not in decided]:
-                decided |= zip(undecided, decide([short[key] for key in undecided]), strict=True)
-            try:
-                added = self._table.add({key: decided[key] for key in new}) if new else {}
-            except HeadMoved:
-                continue  # another run may have answered some requests
+                decided.update(zip(undecided, decide([short[key] for key in undecided]), strict=True))
+            # If this fails, another run may have answered some requests.
+            added = self._table.add({key: decided[key] for key in new}) if new else {}
             self._unsent |= known | added
-            self._answered += len(added)
-            self._errors += sum(row[ERROR] is not None for row in added.values())
-            return
-        raise HeadMoved(f"{self.declared.table.name}: others have committed {_TRIES} times in a row")
+            return added
+
+        added = until_committed(_added, self.declared.table.name)
+        self._answered += len(added)
+        self._errors += sum(row[ERROR] is not None for row in added.values())
 
     def _answers_to(self, requests: list[Fields]) -> Sequence[Answer]:
         try:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.commits import ATTEMPTS, CommitConflict
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
@@ -112,7 +113,7 @@ def run_load(
         misplaced: Files outside the feed's partitions, for the quarantine; None if not known.
 
     Raises:
-        WriteConflict: another run changed the same partitions during each attempt.
+        CommitConflict: another run changed the same partitions during each attempt.
         ObjectChanged: files changed before they were read, in each attempt.
         BucketUnavailable: the bucket does not answer. Its files do not count as vanished, and nothing is written.
     """
@@ -123,7 +124,7 @@ def run_load(
     changed: dict[str, ObjectChanged] = {}
     left_out: dict[str, str] = {}
     attempts = 0
-    while attempts < write.ATTEMPTS:
+    while attempts < ATTEMPTS:  # not `until_committed`: changed files begin it again too, and count differently
         attempts += 1
         wide: Load | None = None
         try:
@@ -153,7 +154,9 @@ def run_load(
                 additions=wider.additions,
                 accounts=list(accounts.values()),
             )
-        except write.CommitConflict as overtaken:
+        except CommitConflict as overtaken:
+            if overtaken.is_last:
+                raise
             logger.warning("begins again: %s", str(overtaken).splitlines()[0])
             continue
         except ObjectChanged as error:
@@ -177,7 +180,9 @@ def run_load(
             return done
         # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
         logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
-    raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
+    raise next(iter(changed.values()), None) or CommitConflict(
+        f"{load.table.name}: other writers won {ATTEMPTS} commits in a row", is_last=True
+    )
 
 
 def look_into_files(

@@ -93,7 +93,7 @@ def asset_graph(settings: Settings) -> "AnyGraph":
     found = definitions(settings)
     try:
         return found.resolve_asset_graph()
-    except Exception as error:
+    except Exception as error:  # Dagster has many for definitions that do not fit together
         raise LocationBroken("\n".join([*broken_parts(settings), in_words(error)])) from error
 
 
@@ -163,7 +163,7 @@ def _refusing_component(settings: Settings, path: Path) -> Iterator[None]:
             yield
         except TidemarkError:
             raise
-        except Exception as error:
+        except Exception as error:  # a component is user code
             said = in_words(error, settings.code_location)
             files = [path / name for name in ("defs.yaml", "defs.yml", "component.yaml") if (path / name).exists()]
             if not files or files[0].name in said:

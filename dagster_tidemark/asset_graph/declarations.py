@@ -63,7 +63,7 @@ def _plain(declared: str, timezone: str) -> str:
         ZoneInfo(timezone)
         ours = [tick.timestamp() for tick in islice(CronSim(schedule.upper(), _FROM), _COMPARED)]
         theirs = _ticks(declared)
-    except Exception as error:
+    except Exception as error:  # two libraries have many for a wrong schedule or time zone
         raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {told(error)}") from error
     if not ours or ours != theirs:
         raise Refused(f"FreshnessPolicy.cron({declared!r}): write it in five fields of numbers, like '0 9 * * 1-5'")

@@ -34,6 +34,7 @@ from dagster_tidemark.asset_graph.sensor_names import sensor_names
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import PACE, REQUIRES
 
 _LONGEST = 120  # characters of a definition's description
@@ -99,12 +100,11 @@ class _Reading:
     reasons: list[str] = field(default_factory=list)
 
     def of(self, what: str, read: Callable[[], _T], default: _T) -> _T:
-        try:
-            return read()
-        except Refused as error:
-            self.reasons.append(str(error))
-        except Exception as error:  # user code: it must not affect other assets
-            self.reasons.append(f"{what} cannot be read: {told(error)}")
+        found = called(read)
+        if not isinstance(found, Raised):
+            return found
+        refused = isinstance(found.error, Refused)
+        self.reasons.append(str(found.error) if refused else f"{what} cannot be read: {told(found.error)}")
         return default
 
 

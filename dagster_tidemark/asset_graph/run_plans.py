@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Set
 import dagster as dg
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, plan_run
+from dagster_tidemark.planner.user_code import Raised, called
 
 EntityKey = dg.AssetKey | dg.AssetCheckKey
 
@@ -50,10 +51,9 @@ class RunPlans:
         return self._problems[of]
 
     def _tried(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
-        try:
-            plan_run(self.repository, assets, checks)
-        except Exception as error:
-            return f"no run of it can be planned without config: {_in_short(error)}"
+        found = called(plan_run, self.repository, assets, checks)
+        if isinstance(found, Raised):
+            return f"no run of it can be planned without config: {_in_short(found.error)}"
         return ""
 
 

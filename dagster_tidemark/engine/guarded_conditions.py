@@ -23,6 +23,7 @@ from dagster_tidemark.dagster_internals.conditions import (
 )
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
+from dagster_tidemark.planner.user_code import Raised, called
 
 ASKS_FOR_NOTHING = "asks_for_nothing"
 """Attribute of conditions that are never true: no sensor needs to evaluate them."""
@@ -112,8 +113,8 @@ class Guarded(dg.AutomationCondition[Any]):
             limit_to_candidates(found, context)
             # Dagster computes it after all evaluations, where an exception would again end the whole tick.
             found.get_new_cursor()
-        except Exception as error:
-            text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
+        except Exception as error:  # as in `called`, which cannot wait for a result
+            text = _ADDRESS.sub("", str(Raised(error)))[:_LONGEST]
             return self._failed(context, f"its own automation condition raises {text}", error)
         why = "" if found.true_subset.is_empty else _engine(context).no_run_of(context.key)
         if why:
@@ -139,10 +140,8 @@ class Guarded(dg.AutomationCondition[Any]):
 
     def _said(self, says: Callable[[], T], otherwise: T) -> T:
         """Return a property of the condition, or a default if the user-defined code raises."""
-        try:
-            return says()
-        except Exception:
-            return otherwise
+        found = called(says)
+        return otherwise if isinstance(found, Raised) else found
 
 
 def _engine(context: AutomationContext[Any]) -> Engine:

@@ -21,6 +21,7 @@ from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.requests import SINGLES, ranges
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
@@ -47,20 +48,32 @@ def run_requests(
     """Return the runs to request. Targets that prevent a run are set aside; the rest is requested another time."""
     found = []
     for request in requests:
-        try:
-            with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-                validate(request, assets, engine.graph)
-                run = _run_request(request, assets, engine.graph)
-                if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
-                    raise NoRun(why)
-                found.append(run)
-        except NoRun as error:
-            bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
+        run = called(_checked_request, request, assets, engine, context)
+        if not isinstance(run, Raised):
+            found.append(run)
+        elif isinstance(run.error, NoRun):
+            bad = [t for t in request.targets if not run.error.partitions or t[1] in run.error.partitions]
             engine.release(request.targets)
-            engine.reject(bad, str(error), now)
-        except Exception as error:  # a partitions definition can be user-defined
-            engine.reject(request.targets, f"no run can be made of it: {type(error).__name__}: {error}", now)
+            engine.reject(bad, str(run.error), now)
+        else:
+            engine.reject(request.targets, f"no run can be made of it: {run}", now)
     return found
+
+
+def _checked_request(
+    request: Request, assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext
+) -> dg.RunRequest:
+    """Return the run of a request.
+
+    Raises:
+        NoRun: no run of it can be made.
+    """
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+        validate(request, assets, engine.graph)
+        run = _run_request(request, assets, engine.graph)
+        if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
+            raise NoRun(why)
+        return run
 
 
 def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluationContext) -> dg.RunRequest | None:

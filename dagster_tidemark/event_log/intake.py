@@ -15,6 +15,7 @@ from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.event_log.event_rows import Event, Kind
 from dagster_tidemark.planner.graph import Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
 NO_VERSION = "observations without a data version: each of them counts as new data"
@@ -101,10 +102,9 @@ class Intake:
 
     def _try(self, target: Target, event: Event, apply: Callable[[Target, Event], None]) -> None:
         strange = self.history.set_aside.get(target)
-        try:
-            apply(target, event)
-        except Exception as error:  # any error concerns only this event
-            self._set_aside(target, f"event {event.id} cannot be applied: {type(error).__name__}: {error}")
+        raised = called(apply, target, event)
+        if isinstance(raised, Raised):
+            self._set_aside(target, f"event {event.id} cannot be applied: {raised}")
             return
         if event.kind is not Kind.PLANNED and self.unread.pop(target, None) is not None:
             # This event replaces the unread one. If the key is invalid, the history has set the target aside again.

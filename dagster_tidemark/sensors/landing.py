@@ -146,7 +146,7 @@ def landing_sensor(
         try:
             with holding(queue) as hold:
                 tick = take(hold, zone, bucket, ledger)
-        except Exception as fault:
+        except Exception as fault:  # from any client; noted for `tidemark status`, and raised again
             said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise

@@ -33,7 +33,7 @@ from dagster_tidemark.streams.user_rules import (
     RULE_RAISES,
     RaisingRules,
     RuleFails,
-    blames_the_message,
+    judged,
     raised,
     to_leave_out,
 )
@@ -93,7 +93,7 @@ class Alerts:
         """Raise and retract alerts for all new rows of the stream's table, including these rows."""
         try:
             until_committed(self._follow, self.declared.table.name, look_again=self._forget)
-        except BaseException:
+        except BaseException:  # the state in memory may be half changed
             self._forget()
             raise
 
@@ -120,7 +120,7 @@ class Alerts:
         self._queue = self._queue or self.connect()
         try:
             self._queue.send(bodies)
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._queue = None
             raise
 
@@ -218,13 +218,14 @@ class Alerts:
     def _episodes(self, said: Sequence[Said]) -> Episodes:
         if not said:
             return []  # the rule is not called, because it may require a first message
-        try:
-            found = list(self.declared.rule.episodes([each.fields for each in said]))
-            self._table.require_fit(found)
-        except Exception as error:
-            if not blames_the_message(error):
-                raise
-            raise RuleRaised(raised(error)) from error
+        found = judged(self._episodes_that_fit, said)
+        if isinstance(found, Exception):
+            raise RuleRaised(raised(found)) from found
+        return found
+
+    def _episodes_that_fit(self, said: Sequence[Said]) -> list[Episode]:
+        found = list(self.declared.rule.episodes([each.fields for each in said]))
+        self._table.require_fit(found)
         return found
 
     def _culprits(self, stretch: Stretch) -> list[Said]:
@@ -298,12 +299,9 @@ class Alerts:
             if row["message_id"] in self._left_out:
                 continue
             fields = {name: row[name] for name in stream.fields}
-            try:
-                self.declared.rule.closes(fields)
-            except Exception as error:
-                if not blames_the_message(error):
-                    raise
-                self._raised_by[row["message_id"]] = row[stream.time], raised(error)
+            closes = judged(self.declared.rule.closes, fields)
+            if isinstance(closes, Exception):
+                self._raised_by[row["message_id"]] = row[stream.time], raised(closes)
                 continue
             yield str(row[self.declared.key]), Said(row[stream.time], row["sent_at"], row["message_id"], fields)
 

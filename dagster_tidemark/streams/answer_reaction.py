@@ -26,7 +26,7 @@ from dagster_tidemark.streams.answer_table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
 from dagster_tidemark.streams.stream_declaration import Fields, Workplace
-from dagster_tidemark.streams.user_rules import RuleFails, blames_the_message, raised
+from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
 _LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
@@ -79,16 +79,14 @@ class Answers:
         self._settle(requests, self._answers_to)
 
     def _made_answerer(self) -> Answerer:
-        try:
-            return self.declared.answer(self.place)
-        except Exception as error:
-            if not blames_the_message(error):
-                raise
+        made = judged(self.declared.answer, self.place)
+        if isinstance(made, Exception):
             stream = self.place.stream.name
             raise RuleFails(
-                f"stream {stream}: what answers its requests cannot be made: {raised(error)}. The requests stay in the "
+                f"stream {stream}: what answers its requests cannot be made: {raised(made)}. The requests stay in the "
                 "queue. Correct the code and reload the code location"
-            ) from error
+            ) from made
+        return made
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
         """Answer messages that are no rows with the reason, if a request id is readable. Return their message ids."""
@@ -106,7 +104,7 @@ class Answers:
         self._queue = self._queue or self.connect()
         try:
             self._queue.send(bodies)
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._queue = None
             raise
         self._unsent = {}
@@ -175,7 +173,7 @@ class Answers:
             return self._told(requests)
         except MemoryError:
             raise  # another process may have enough memory
-        except Exception as error:
+        except Exception as error:  # user code may raise anything, and about one request only
             if len(requests) > 1:
                 _log.warning("%d requests are answered one by one: %s", len(requests), error)
         found: list[Answer] = []
@@ -185,7 +183,7 @@ class Answers:
                 found += self._told([request])
             except MemoryError:
                 raise
-            except Exception as error:
+            except Exception as error:  # user code may raise anything; its sender gets it as the answer
                 failed += isinstance(error, OF_THE_WORLD)
                 found.append(_reason(error))
                 if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():

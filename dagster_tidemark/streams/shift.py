@@ -162,7 +162,7 @@ class Shift:
                     continue
                 began = datetime.now(UTC)
                 batch = line.inlet.receive(resume, wait)
-            except Exception as error:
+            except Exception as error:  # one source that fails must not stop the others
                 self._put_off(line, error)
                 continue
             line.received(batch)

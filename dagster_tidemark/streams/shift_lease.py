@@ -108,7 +108,7 @@ class Post:
                     self._note_work()
                     if self.clock() - self._beat_at >= BEAT_SECONDS:
                         self._beat()
-            except Exception as error:
+            except Exception as error:  # a thread that ends would look like a run that hangs
                 logger.warning("the shift of %s could not report: %s", self.stream, error)
 
     def _why(self) -> str | None:

@@ -241,7 +241,7 @@ class _Attempt:
                 raise _Unfit("its rules do not say the same of a row each time")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
-        except BaseException:
+        except BaseException:  # also if the run is interrupted: Spark would keep the rows
             if kept is not None:
                 with contextlib.suppress(PySparkException):
                     kept.unpersist()

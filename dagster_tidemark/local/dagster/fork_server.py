@@ -83,7 +83,7 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
         if wanted:
             execute_run(arguments)
         code = 0
-    except BaseException:
+    except BaseException:  # whatever ends a run, this process must not return into the server's loop
         traceback.print_exc()
     finally:
         sys.stdout.flush()

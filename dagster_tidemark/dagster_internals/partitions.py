@@ -1,4 +1,4 @@
-"""Partitions: subsets, names of time windows, and the context in which Dagster evaluates definitions and mappings."""
+"""Partitions: subsets, names of time windows, tags of runs, and a context for evaluations as of a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

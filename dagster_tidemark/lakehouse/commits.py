@@ -46,7 +46,7 @@ def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callabl
     Args:
         decide: Commits what the state of the table requires. Raises CommitConflict if the table has another state.
         table: Name of the table, for messages.
-        look_again: Loads the state again after each lost commit; None if `decide` does so.
+        look_again: Loads the state again after each lost commit; None if `decide` loads it.
 
     Raises:
         CommitConflict: other writers won each of the attempts.
@@ -54,7 +54,7 @@ def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callabl
     lost: CommitConflict | None = None
     for attempt in range(ATTEMPTS):
         if attempt:
-            # Random, so that writers who lost to each other do not meet again; at most 10 ms after the first attempt.
+            # Random, so that two writers do not meet again. At most 10 ms after the first attempt, for messages.
             time.sleep(random.uniform(0, min(0.01 * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)))
             if look_again is not None:
                 look_again()

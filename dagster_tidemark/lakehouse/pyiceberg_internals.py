@@ -16,7 +16,7 @@ _RETRIES = "commit.retry.num-retries"
 
 
 def require_head(transaction: Transaction, snapshot_id: int | None) -> None:
-    """Let a transaction fail if the table's head is another snapshot (None: if the table has any).
+    """Let a transaction fail if the table's head differs from this snapshot (None: if the table has any).
 
     pyiceberg checks the head only if there are rows. A commit of properties alone would succeed on any head, and its
     writer would then take a head of other writers for a head that it has seen.

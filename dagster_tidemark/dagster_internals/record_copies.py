@@ -13,5 +13,5 @@ def changed(record: _T, **attributes: Any) -> _T:
     Raises:
         Exception: the record has no such attribute, or Dagster refuses the value.
     """
-    copy: _T = replace(record, **attributes)  # type: ignore[type-var]
+    copy: _T = replace(record, **attributes)
     return copy

@@ -16,7 +16,7 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.dagster_internals import instance_store, runs, sensor_states
+from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
@@ -265,11 +265,11 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     """Return the cause that concerns assets whose run waits in a queue that is full and does not move."""
-    slots = runs.queue_limit(instance)
-    queued = [run for run in runs.queued_runs(instance) if now - run.since > LOOK_SECONDS]
+    slots = run_storage.queue_limit(instance)
+    queued = [run for run in run_storage.queued_runs(instance) if now - run.since > LOOK_SECONDS]
     if slots is None or not queued:
         return {}
-    started = runs.starts_of_running(instance)
+    started = run_storage.starts_of_running(instance)
     if len(started) < slots or now - max(started, default=0.0) <= LOOK_SECONDS:
         return {}
     since, said = min(run.since for run in queued), f"queue of runs full: {len(started)} of {slots} slots"

@@ -15,7 +15,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
-from dagster_tidemark.dagster_internals import event_storage, instance_store, runs, sensor_states
+from dagster_tidemark.dagster_internals import event_storage, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
@@ -289,7 +289,7 @@ class Engine:
         ):  # only then does the reader know which ids were assigned again
             self.graph.moment.loaded_after = self.follower.reader.place(self.loaded_after)
         if not now < self._slots_until:
-            self.slots = self.planner.slots = runs.run_slots(instance)
+            self.slots = self.planner.slots = run_storage.run_slots(instance)
             self._slots_until = now + _SLOTS_HOLD_FOR
 
     def _look_after_requests(self, now: float) -> None:
@@ -383,7 +383,7 @@ def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings |
             if same is not None:
                 same.follower.save(instance)
                 collector.thaw()
-            engine = Engine(Follower.started(instance, graph), runs.run_slots(instance))
+            engine = Engine(Follower.started(instance, graph), run_storage.run_slots(instance))
         engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_graph.run_plans import checks_along
-from dagster_tidemark.dagster_internals import runs
+from dagster_tidemark.dagster_internals import run_storage
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.dagster_internals.partitions import is_partition_tag, range_tags
 from dagster_tidemark.dagster_internals.record_copies import changed
@@ -83,7 +83,7 @@ def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluatio
         context.log.warning(f"the check {request.check} of {request.asset} cannot run: {why}")
         return None
     said = f"{request.asset}: {request.check}" + (f", {request.partition}" if request.partition else "")
-    if runs.has_unfinished_run(context.instance, {CHECK: said}):
+    if run_storage.has_unfinished_run(context.instance, {CHECK: said}):
         return None
     tags = {**TAGS, CHECK: said, PRIORITY: str(priority_of([request.asset], engine.graph))}
     return dg.RunRequest(partition_key=request.partition, tags=tags, asset_selection=[], asset_check_keys=[key])

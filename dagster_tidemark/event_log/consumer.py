@@ -14,7 +14,7 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, runs
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage
 from dagster_tidemark.event_log import checkpoint, deployed, journal, reading_again
 from dagster_tidemark.event_log.checkpoint_parts import Loading, Parts, Saving
 from dagster_tidemark.event_log.event_rows import Event
@@ -163,7 +163,7 @@ class Follower:
         """
         if not self.intake.elsewhere:
             return
-        locations = runs.locations_of_runs(instance, [run for run in self.intake.elsewhere.values() if run])
+        locations = run_storage.locations_of_runs(instance, [run for run in self.intake.elsewhere.values() if run])
         homes = deployed.locations(instance, self.history.graph)
         for (asset, check), run_id in self.intake.elsewhere.items():
             location = locations.get(run_id or "")

@@ -16,7 +16,7 @@ from dagster import (
     RunsFilter,
 )
 
-from dagster_tidemark.dagster_internals import event_time, runs
+from dagster_tidemark.dagster_internals import event_time, run_storage
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
@@ -78,10 +78,10 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
 
 def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> Outcome:
     """Return the outcome of a run. If the platform ended it, that is no evidence about the run's targets."""
-    reason = runs.failure_reason(run)
+    reason = run_storage.failure_reason(run)
     if run.status is DagsterRunStatus.SUCCESS:
         return Outcome.SUCCEEDED
-    if reason in runs.ENDED_BY_THE_PLATFORM:
+    if reason in run_storage.ENDED_BY_THE_PLATFORM:
         return Outcome.LOST
     if run.status is DagsterRunStatus.CANCELED:
         return Outcome.CANCELED
@@ -91,7 +91,7 @@ def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> 
     events = instance.all_logs(run.run_id, of_type=set(_OF_ENDS))
     if any(event.dagster_event_type is DagsterEventType.RUN_CANCELING for event in events):
         return Outcome.FAILED
-    errors = [error for event in events if (error := runs.errors_of(event)) is not None]
+    errors = [error for event in events if (error := run_storage.errors_of(event)) is not None]
     if errors:
         return Outcome.LOST if all(_ENGINE_GONE & set(error) for error in errors) else Outcome.FAILED
     return Outcome.FAILED if reason else Outcome.LOST

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
@@ -20,6 +20,7 @@ ATTEMPTS = 20
 _LONGEST_WAIT_SECONDS = 0.5
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callabl
     raise CommitConflict(f"{table}: other writers won {ATTEMPTS} commits in a row: {lost}", is_last=True) from lost
 
 
-def again_after_a_race(is_race: Callable[[BaseException], bool]) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+def again_after_a_race(is_race: Callable[[BaseException], bool]) -> Callable[[_F], _F]:
     """Return a decorator that calls a function again if two writers have created or altered a table at once.
 
     The loser finds the work done when it looks again. If no attempt succeeds, the last error is raised.

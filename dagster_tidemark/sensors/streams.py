@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import instance_store, runs
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.dagster_internals.run_launcher import is_reported_gone
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.event_log.beats import Beat, key_of
@@ -137,8 +137,8 @@ def _wanted(
 
 def _room(instance: DagsterInstance) -> int | None:
     """Return the number of shifts that leave one slot of the run queue to tables; None if there is no limit."""
-    limit = runs.queue_limit(instance)
-    return None if limit is None or runs.shifts_take_no_slot(instance) else max(0, limit - 1)
+    limit = run_storage.queue_limit(instance)
+    return None if limit is None or run_storage.shifts_take_no_slot(instance) else max(0, limit - 1)
 
 
 def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:
@@ -150,7 +150,7 @@ def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -
 
 def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: float) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting."""
-    records = runs.unfinished_shifts(instance)
+    records = run_storage.unfinished_shifts(instance)
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dagster_tidemark.dagster_internals.runs import mark_as_lost
+from dagster_tidemark.dagster_internals.run_storage import mark_as_lost
 from dagster_tidemark.event_log.run_process import process_of
 from dagster_tidemark.settings import Settings
 

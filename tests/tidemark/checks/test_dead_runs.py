@@ -23,7 +23,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
-from dagster_tidemark.dagster_internals import instance_store, runs
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.event_log import run_process, starting_runs
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
@@ -232,7 +232,7 @@ def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code
             while not (tmp_path / "importing").exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            pid = runs.started_process(instance, run.run_id)
+            pid = run_storage.started_process(instance, run.run_id)
             assert pid is not None
             pids.append(pid)
             os.kill(server.pid, signal.SIGKILL)

@@ -11,7 +11,16 @@ from dagster_tidemark.dagster_internals import components
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is currently in preview")
 
-_GOOD = "import dagster as dg\n\n@dg.asset\ndef good() -> None: ...\n"
+_COMPONENT = """
+import dagster as dg
+
+class Named(dg.Component, dg.Resolvable, dg.Model):
+    name: str
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        return dg.Definitions([dg.AssetSpec(self.name)])
+"""
+_GOOD = "type: a_project_of_parts.named.Named\nattributes: {name: good}\n"
 
 
 def test_broken_parts_of_a_folder_are_left_out_and_the_others_have_their_component(
@@ -21,7 +30,9 @@ def test_broken_parts_of_a_folder_are_left_out_and_the_others_have_their_compone
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()
     (folder / "__init__.py").touch()
-    (folder / "good.py").write_text(_GOOD)
+    (folder.parent / "named.py").write_text(_COMPONENT)
+    (folder / "good").mkdir()
+    (folder / "good" / "defs.yaml").write_text(_GOOD)
     (folder / "broken.py").write_text("raise ValueError('broken')\n")
     (tmp_path / "pyproject.toml").write_text(
         '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "a_project_of_parts"\n'
@@ -41,5 +52,5 @@ def test_broken_parts_of_a_folder_are_left_out_and_the_others_have_their_compone
     (spec,) = defs.resolve_all_asset_specs()
     assert spec.key == dg.AssetKey("good")
     assert {name for name, _ in refused} == {"broken.py"} and all("broken" in why for _, why in refused)
-    assert list(components.components_of(spec.metadata))
+    assert [type(each).__name__ for each in components.components_of(spec.metadata)][-1] == "Named"
     assert list(components.components_of({})) == []

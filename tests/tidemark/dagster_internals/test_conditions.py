@@ -74,7 +74,7 @@ def test_a_context_has_the_types_that_annotations_name() -> None:
     (context,) = condition.contexts
     assert isinstance(context.candidate_subset, EntitySubset)
     assert isinstance(context.asset_graph_view, AssetGraphView)
-    place: dict[str, Any] = {"parent_unique_id": None, "index": None, "target_key": None}
+    place: dict[str, Any] = {"parent_unique_id": None, "index": None}
     assert isinstance(condition.get_snapshot(**place), AutomationConditionSnapshot)
     assert isinstance(condition.get_node_snapshot("id"), AutomationConditionNodeSnapshot)
 
@@ -92,13 +92,15 @@ def test_a_result_is_limited_to_the_candidates() -> None:
 def test_conditions_of_checks_are_replaced_and_others_are_left() -> None:
     eager = dg.AutomationCondition.eager()
 
-    @dg.asset(check_specs=[dg.AssetCheckSpec("own", asset="table", automation_condition=eager)])
-    def table() -> None: ...
+    @dg.asset_check(asset="table", automation_condition=eager)
+    def own() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
 
-    @dg.asset(check_specs=[dg.AssetCheckSpec("plain", asset="other")])
-    def other() -> None: ...
+    @dg.asset_check(asset="table")
+    def plain() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
 
     changed: conditions.Condition = dg.AutomationCondition.on_missing()
-    (spec,) = conditions.with_check_conditions(table, lambda _: changed).check_specs
+    (spec,) = conditions.with_check_conditions(own, lambda _: changed).check_specs
     assert spec.automation_condition == changed
-    assert conditions.with_check_conditions(other, lambda _: changed) is other
+    assert conditions.with_check_conditions(plain, lambda _: changed) is plain

@@ -19,8 +19,9 @@ def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(insta
         found = [r.event_log_entry.dagster_event.asset_freshness_state_change_data for r in events]  # type: ignore[union-attr]
         return [(c.previous_state.value, c.new_state.value) for c in reversed(found)]
 
-    for state in ("PASS", "PASS", "FAIL", "FAIL", "PASS"):
-        freshness.report_freshness(instance, {"table": state}, 1.0)  # type: ignore[dict-item]
+    states: tuple[freshness.Freshness, ...] = ("PASS", "PASS", "FAIL", "FAIL", "PASS")
+    for state in states:
+        freshness.report_freshness(instance, {"table": state}, 1.0)
     assert changes() == [("UNKNOWN", "PASS"), ("PASS", "FAIL"), ("FAIL", "PASS")]
     assert instance.get_freshness_state_records([key])[key].freshness_state.value == "PASS"
 

@@ -24,7 +24,8 @@ def test_dynamic_partitions_are_those_of_the_function() -> None:
     with partitions.evaluated_as_of(datetime(2026, 10, 2, tzinfo=UTC), keys):
         assert shops.get_partition_keys() == ["west", "east"]
         assert shops.has_partition_key("east") and not shops.has_partition_key("north")
-        assert shops.get_paginated_partition_keys(dg.PartitionLoadingContext, 1, True).results == ["west"]
+        with dg.partition_loading_context() as context:
+            assert shops.get_paginated_partition_keys(context, limit=1, ascending=True).results == ["west"]
 
 
 def test_a_window_has_dagsters_name_when_the_clocks_are_set_back() -> None:

@@ -12,13 +12,18 @@ def test_a_copy_has_the_changed_attributes_and_the_others() -> None:
     assert (other.partition_key, dict(other.tags), dict(request.tags)) == ("a", {"y": "2"}, {"x": "1"})
 
 
+@dg.sensor(job_name="job")
+def ticks() -> dg.SkipReason:
+    return dg.SkipReason("nothing")
+
+
 @pytest.mark.parametrize(
     ("record", "attribute", "value"),
     [
         (dg.Definitions([]), "jobs", []),
         (dg.define_asset_job("job"), "selection", dg.AssetSelection.assets("a")),
         (dg.AssetCheckSpec("c", asset="a"), "automation_condition", dg.AutomationCondition.eager()),
-        (dg.SensorResult(), "run_requests", [dg.RunRequest()]),
+        (ticks.evaluate_tick(dg.build_sensor_context()), "run_requests", [dg.RunRequest()]),
     ],
     ids=lambda value: type(value).__name__,
 )

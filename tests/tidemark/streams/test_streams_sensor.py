@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_tidemark.dagster_internals import instance_store, runs
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
@@ -107,11 +107,11 @@ def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: Da
 
 
 def test_its_runs_take_no_slot_of_the_tables(instance: DagsterInstance) -> None:
-    assert runs.unfinished_shifts(instance) == []
+    assert run_storage.unfinished_shifts(instance) == []
     run(instance, "0")
     run(instance, "1", DagsterRunStatus.STARTING)
     create_run_for_test(instance, job_name="tables", status=DagsterRunStatus.STARTED)
-    assert len(runs.unfinished_shifts(instance)) == 2
+    assert len(run_storage.unfinished_shifts(instance)) == 2
 
 
 def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_files(

@@ -39,7 +39,7 @@ def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None
     Args:
         refusing: Returns a context for a part's file or folder, which suppresses the part's errors.
     """
-    declare = decl.build_filesystem_decl_from_context
+    declare = decl.build_filesystem_component_decl_from_context
     load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path
 
     def declared(context: ComponentDeclLoadContext) -> object | None:
@@ -61,7 +61,7 @@ def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None
         return found
 
     with (
-        _replaced(decl, "build_filesystem_decl_from_context", declared),
+        _replaced(decl, "build_filesystem_component_decl_from_context", declared),
         _replaced(dg.ComponentTree, "load_structural_component_at_loc", loaded),
         _replaced(dg.ComponentTree, "build_defs_at_path", built),
     ):

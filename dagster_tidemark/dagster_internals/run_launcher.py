@@ -1,27 +1,14 @@
-"""Run launchers and run queues: bases for own ones, and what a launched process executes."""
+"""Run launchers and run queues: bases for own ones."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
 from dagster import DagsterInstance, DagsterRun, Field, serialize_value
-from dagster._cli.api import execute_run_command
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig as RunQueueConfig
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
-
-LOADED_BY_RUNS = (
-    "dagster._core.execution.plan.active",
-    "dagster._core.executor.in_process",
-    "dagster._core.instance.factory",
-    "dagster._core.storage.event_log.sqlite.sqlite_event_log",
-    "dagster._core.storage.schedules.sqlite",
-    "dagster._core.workspace.autodiscovery",
-)
-"""Modules of Dagster that a run loads before its own code, and that `import dagster` does not load."""
-
-_GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
 
 
 class ProcessLauncher(RunLauncher, ConfigurableClass):
@@ -71,22 +58,3 @@ class ProcessLauncher(RunLauncher, ConfigurableClass):
         return (
             CheckRunHealthResult(WorkerStatus.NOT_FOUND, lost) if lost else CheckRunHealthResult(WorkerStatus.RUNNING)
         )
-
-
-def execute_run(arguments: str) -> None:
-    """Execute a run in this process, like `dagster api execute_run`.
-
-    Args:
-        arguments: Those of `ProcessLauncher.start`.
-    """
-    execute_run_command.main([arguments], standalone_mode=False)
-
-
-def is_reported_gone(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Return True if the instance's launcher reports that a run's worker is gone; False if it cannot check workers.
-
-    Raises:
-        Exception: the launcher cannot be queried from this process.
-    """
-    launcher = instance.run_launcher
-    return launcher.supports_check_run_worker_health and launcher.check_run_worker_health(run).status in _GONE

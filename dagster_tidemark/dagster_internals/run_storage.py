@@ -8,10 +8,13 @@ import dagster as dg
 from dagster import DagsterInstance, RunsFilter
 from dagster._core.events import JobFailureData, RunFailureReason
 from dagster._core.execution.plan.objects import StepFailureData
+from dagster._core.launcher.base import WorkerStatus
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import GRPC_INFO_TAG, RUN_FAILURE_REASON_TAG
 
 from dagster_tidemark.tags import STREAM
+
+_GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
 
 ENDED_BY_THE_PLATFORM = frozenset(
     reason.value
@@ -143,3 +146,13 @@ def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> di
         for run in runs
         if run.remote_job_origin is not None
     }
+
+
+def is_reported_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if the instance's launcher reports that a run's worker is gone; False if it cannot check workers.
+
+    Raises:
+        Exception: the launcher cannot be queried from this process.
+    """
+    launcher = instance.run_launcher
+    return launcher.supports_check_run_worker_health and launcher.check_run_worker_health(run).status in _GONE

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
@@ -74,6 +74,7 @@ def again_after_a_race(is_race: Callable[[BaseException], bool]) -> Callable[[_F
 
     The loser finds the work done when it looks again. If no attempt succeeds, the last error is raised.
     """
-    return retry(
+    policy = retry(
         retry=retry_if_exception(is_race), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(10), reraise=True
     )
+    return cast("Callable[[_F], _F]", policy)  # tenacity's own type names its wrapper

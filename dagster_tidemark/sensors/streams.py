@@ -12,7 +12,6 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
-from dagster_tidemark.dagster_internals.run_launcher import is_reported_gone
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
@@ -174,7 +173,7 @@ def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
     if (fate := fate_of(run)) is not Fate.UNKNOWN:
         return fate is Fate.GONE
     try:
-        return is_reported_gone(instance, run)
+        return run_storage.is_reported_gone(instance, run)
     except Exception:  # the launcher cannot be queried from here; run monitoring covers its runs
         return False
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import psutil
 
-from dagster_tidemark.dagster_internals.run_launcher import LOADED_BY_RUNS, execute_run
+from dagster_tidemark.dagster_internals.run_execution import LOADED_BY_RUNS, execute_run
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.local.dagster.run_launcher import GO, SECONDS_TO_FORK, server_socket
 from dagster_tidemark.settings import load_settings

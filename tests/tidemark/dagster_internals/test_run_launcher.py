@@ -1,14 +1,11 @@
 """Contract of run launchers and run queues, without a process."""
 
-import json
-from importlib import import_module
-
 import dagster as dg
 import pytest
 from dagster._core.launcher.base import LaunchRunContext, WorkerStatus
 
-from dagster_tidemark.dagster_internals import run_launcher
-from dagster_tidemark.dagster_internals.run_launcher import LOADED_BY_RUNS, ProcessLauncher, RunQueueConfig
+from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher, RunQueueConfig
 
 STARTED: list[tuple[str, str]] = []
 
@@ -41,28 +38,13 @@ def test_a_launcher_of_a_configuration_gets_the_run_and_its_arguments() -> None:
 def test_a_launcher_reports_runs_whose_process_is_gone() -> None:
     with dg.instance_for_test(overrides={"run_launcher": {"module": __name__, "class": "Recorded"}}) as instance:
         lives, lost = dg.DagsterRun("job"), dg.DagsterRun("job", tags={"lost": "it is gone"})
-        assert not run_launcher.is_reported_gone(instance, lives)
-        assert run_launcher.is_reported_gone(instance, lost)
+        assert not run_storage.is_reported_gone(instance, lives)
+        assert run_storage.is_reported_gone(instance, lost)
         health = instance.run_launcher.check_run_worker_health(lost)
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "it is gone")
-
-
-def test_a_launcher_that_cannot_check_reports_nothing() -> None:
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert not run_launcher.is_reported_gone(instance, dg.DagsterRun("job"))
 
 
 def test_a_run_queues_limits_are_read_from_its_configuration() -> None:
     config = dg.QueuedRunCoordinator(max_concurrent_runs=4).get_run_queue_config()
     assert isinstance(config, RunQueueConfig)
     assert config._replace(max_concurrent_runs=5).max_concurrent_runs == 5
-
-
-@pytest.mark.parametrize("module", LOADED_BY_RUNS)
-def test_a_module_of_every_run_can_be_loaded(module: str) -> None:
-    assert import_module(module)
-
-
-def test_arguments_of_an_unknown_form_end_in_an_error() -> None:
-    with pytest.raises(Exception, match="Nothing"):
-        run_launcher.execute_run(json.dumps({"__class__": "Nothing"}))

@@ -104,3 +104,7 @@ def test_the_process_of_a_run_is_the_newest_that_began(instance: dg.DagsterInsta
         data = EngineEventData({"pid": dg.MetadataValue.text(str(pid))})
         instance.report_engine_event("Started process for run (pid: 1).", started, data)
     assert run_storage.started_process(instance, started.run_id) == 12
+
+
+def test_a_launcher_that_cannot_check_reports_no_run_as_gone(instance: dg.DagsterInstance) -> None:
+    assert not run_storage.is_reported_gone(instance, run(instance, 1, DagsterRunStatus.STARTED))

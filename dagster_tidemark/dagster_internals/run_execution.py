@@ -1,4 +1,4 @@
-"""Execution of a launched run in this process. Apart from the launcher, because the import takes a tenth of a second."""
+"""Execution of a launched run. Apart from the launcher, because the import takes a tenth of a second."""
 
 from dagster._cli.api import execute_run_command
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
-from dagster_tidemark.lakehouse.commits import ATTEMPTS, CommitConflict
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
@@ -123,9 +123,10 @@ def run_load(
     done: Loaded | None = None
     changed: dict[str, ObjectChanged] = {}
     left_out: dict[str, str] = {}
-    attempts = 0
-    while attempts < ATTEMPTS:  # not `until_committed`: changed files begin it again too, and count differently
-        attempts += 1
+
+    def _once() -> Loaded | None:
+        """Return None if the load begins again without some files, which is no lost attempt."""
+        nonlocal done
         wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
@@ -154,35 +155,37 @@ def run_load(
                 additions=wider.additions,
                 accounts=list(accounts.values()),
             )
-        except CommitConflict as overtaken:
-            if overtaken.is_last:
-                raise
-            logger.warning("begins again: %s", str(overtaken).splitlines()[0])
-            continue
         except ObjectChanged as error:
-            if error.key in changed:  # a file that changes all the time would delay all others
-                left_out[error.key] = "it is written again while it is read"
-                attempts -= 1
+            is_first = error.key not in changed
             changed[error.key] = error
-            logger.info("lists again: %s", error)
-            continue
+            if is_first:
+                raise CommitConflict(str(error)) from error
+            left_out[error.key] = "it is written again while it is read"  # it would delay all others
+            return None
         except NotScanned as error:
-            left_out |= {file.key: why for file, why in error.files.items()}
-            attempts -= 1
+            left_out.update({file.key: why for file, why in error.files.items()})
             logger.warning("begins again without files: %s", error)
-            continue
-        except PySparkException:
+            return None
+        except PySparkException as error:
             if wide is None or not new_columns.is_behind(spark, wide):
                 raise
-            logger.info("%s: another run has added a column meanwhile, looking again", load.table.name)
-            continue
+            raise CommitConflict(f"{load.table.name}: another run has added a column") from error
         if parent == found.snapshot_id:
             return done
         # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
-        logger.info("%s: another run has committed meanwhile, looking again", load.table.name)
-    raise next(iter(changed.values()), None) or CommitConflict(
-        f"{load.table.name}: other writers won {ATTEMPTS} commits in a row", is_last=True
-    )
+        raise CommitConflict(f"{load.table.name}: another run has committed meanwhile")
+
+    def _attempt() -> Loaded:
+        while (loaded := _once()) is None:
+            continue
+        return loaded
+
+    try:
+        return until_committed(_attempt, load.table.name)
+    except CommitConflict:
+        if changed:
+            raise next(iter(changed.values())) from None
+        raise
 
 
 def look_into_files(

@@ -171,6 +171,7 @@ def test_a_load_whose_first_snapshot_expires_begins_again(
     monkeypatch.setattr(write, "current_snapshot", after_the_snapshot)
     monkeypatch.setattr(load_module, "look", after_the_look)
     delete(key(orders, "a.csv"))  # what goes is only what was seen
+    caplog.set_level(logging.INFO)
     loaded = run_load(spark, landing, orders, [HOUR], run_id="late")
     began_again = [r.getMessage() for r in caplog.records if "begins again" in r.getMessage()]
     assert ["Cannot find snapshot" in m for m in began_again] == [True, False]

@@ -2,12 +2,16 @@
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.launcher.base import LaunchRunContext, WorkerStatus
+from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+from dagster._grpc.types import ExecuteRunArgs
 
 from dagster_tidemark.dagster_internals import run_storage
 from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher, RunQueueConfig
 
 STARTED: list[tuple[str, str]] = []
+CODE = JobPythonOrigin("job", RepositoryPythonOrigin("python", ModuleCodePointer("shop", "defs")))
 
 
 class Recorded(ProcessLauncher):
@@ -23,24 +27,19 @@ class Recorded(ProcessLauncher):
         return False
 
 
-def test_a_launcher_of_a_configuration_gets_the_run_and_its_arguments() -> None:
-    settings = {"run_launcher": {"module": __name__, "class": "Recorded"}}
-    with dg.instance_for_test(overrides=settings) as instance:
-        launcher = instance.run_launcher
-        assert isinstance(launcher, Recorded) and launcher.instance is instance
-        job = dg.define_asset_job("job").resolve(asset_graph=dg.Definitions([]).resolve_asset_graph())
-        run = instance.create_run_for_job(job)
-        with pytest.raises(ValueError, match="does not say which code it belongs to"):
-            launcher.launch_run(LaunchRunContext(dagster_run=run, workspace=None))
-        assert STARTED == []
-
-
-def test_a_launcher_reports_runs_whose_process_is_gone() -> None:
+def test_a_configured_launcher_gets_runs_of_known_code_and_reports_lost_processes() -> None:
     with dg.instance_for_test(overrides={"run_launcher": {"module": __name__, "class": "Recorded"}}) as instance:
-        lives, lost = dg.DagsterRun("job"), dg.DagsterRun("job", tags={"lost": "it is gone"})
-        assert not run_storage.is_reported_gone(instance, lives)
+        launcher, lost = instance.run_launcher, dg.DagsterRun("job", tags={"lost": "it is gone"})
+        assert isinstance(launcher, Recorded) and launcher.instance is instance
+        with pytest.raises(ValueError, match="does not say which code it belongs to"):
+            launcher.launch_run(LaunchRunContext(dagster_run=dg.DagsterRun("job"), workspace=None))
+        assert STARTED == []
+        launcher.launch_run(LaunchRunContext(dagster_run=dg.DagsterRun("job", job_code_origin=CODE), workspace=None))
+        ((_, arguments),) = STARTED
+        assert dg.deserialize_value(arguments, ExecuteRunArgs).job_origin == CODE
+        assert not run_storage.is_reported_gone(instance, dg.DagsterRun("job"))
         assert run_storage.is_reported_gone(instance, lost)
-        health = instance.run_launcher.check_run_worker_health(lost)
+        health = launcher.check_run_worker_health(lost)
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "it is gone")
 
 

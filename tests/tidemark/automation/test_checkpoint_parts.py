@@ -77,13 +77,13 @@ def assert_knows_all(simulation: Simulation, restarted: Follower) -> None:
 
 def warm(simulation: Simulation) -> Follower:
     graph = graph_of(simulation.asset_graph)
-    graph.moment.moves_to(simulation.event_time.now)
+    graph.moment.moves_to(simulation.clock.now)
     return Follower.started(simulation.instance, graph)
 
 
 def cold(simulation: Simulation) -> Follower:
     graph = graph_of(simulation.asset_graph)
-    graph.moment.moves_to(simulation.event_time.now)
+    graph.moment.moves_to(simulation.clock.now)
     return Follower(History(graph), checkpoint.key_of(graph), keeps=False)
 
 

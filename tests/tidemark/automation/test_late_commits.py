@@ -75,7 +75,7 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
     row = held_back(instance)
     observe(instance, early)
     look(follower, instance)
-    event_time.now += seconds
+    clock.now += seconds
     observe(instance, later)
     look(follower, instance)
     if restarted:
@@ -99,7 +99,7 @@ def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock
         wrong.setattr("time.time", lambda: now + off)
         observe(instance, early)
     look(follower, instance)
-    event_time.now += 120
+    clock.now += 120
     look(follower, instance)
     commit(instance, row)
     look(follower, instance)
@@ -132,10 +132,10 @@ def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
         observe(instance, next(PARTITIONS))
         look(follower, instance)
         look(follower, instance)
-        event_time.now += 100
+        clock.now += 100
     assert len(applied) == len(set(applied)) == 3
     before = follower.cursor
-    event_time.now += 300
+    clock.now += 300
     look(follower, instance)
     assert follower.cursor > before and not follower.reader.seen
 

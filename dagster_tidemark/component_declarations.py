@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-from dagster_shared.record import replace
 
 from dagster_tidemark.component_source import Source
+from dagster_tidemark.dagster_internals import components
+from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.discovery import refusing
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
@@ -140,7 +140,7 @@ def declared_by(assets: Iterable[Any]) -> Declared:
 
 def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
     """Return the declaration of the component that gave an asset; None if no component of Tidemark did."""
-    for component in adapter.components_of(spec.metadata):
+    for component in components.components_of(spec.metadata):
         if isinstance(component, Declaring):
             declaration = component.declaration
             if declaration.table.name == ".".join(spec.key.path):
@@ -222,7 +222,7 @@ def taken_over(
                 refused.pop()
     checks = list(defs.asset_checks or ())
     on_ours = [check for check in checks if {key.asset_key for key in check.check_keys} <= keys]
-    remaining = replace(
+    remaining = changed(
         defs,
         assets=_without(every, [*ours, *refused]),
         asset_checks=_without(checks, on_ours),

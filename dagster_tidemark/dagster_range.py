@@ -1,7 +1,7 @@
 """The supported range of Dagster, and the message if Dagster lacks a private name.
 
 Belongs here: messages about failed imports. Does not belong here: the range itself (pyproject.toml), and the use of the
-private names (`event_log.adapter`, `asset_graph.planner_graph`).
+private names (`dagster_internals`).
 """
 
 import re

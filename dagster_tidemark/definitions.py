@@ -9,12 +9,12 @@ import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import Declared, declared_by, taken_over, without_pending
+from dagster_tidemark.dagster_internals import code_loading
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
@@ -274,7 +274,7 @@ def _parts(
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
     assets = _with_their_inputs(assets, others, declared)
-    if not adapter.is_loaded_for_a_run():  # a run shows no page, and the code server has made these checks
+    if not code_loading.is_loaded_for_a_run():  # a run shows no page, and the code server has made these checks
         assets = _each_key_once(assets, declared)
         with refusing(), declared.naming_places():
             refuse_overlaps([*feeds, *delivered])

@@ -1,19 +1,33 @@
 """The two bases of all errors of the library, and their exit codes.
 
-    TidemarkError
+    TidemarkError          exits with 1
     ├── Transient          exits with 1   an external cause: wait, or remove it, and the same call works
-    │   ├── BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused
-    │   ├── SparkUnreachable, SparkLost, SparkFailed, NotScanned
-    │   ├── KafkaUnavailable, TopicUnknown, RangeGone
-    │   ├── CommitConflict, WriteConflict, ChangedMeanwhile, PreviewInUse
-    │   └── CannotStart, CannotReconcile, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
-    └── Terminal           exits with 2   a setting, an option, a declaration or a file must change
-        ├── SettingsError, NoProject, NoSuchAsset, NoSampleFeed, CannotHandle, SchemaDiffers, NoSuchTable
-        ├── KafkaRefused, KafkaMissing, NoKafkaSource, PositionUnreadable
-        ├── NotPython, LockFileUnreadable, ProjectRefused, DagsterUnsupported
-        ├── NotDeployable  exits with 8   `plan` refuses the deploy
-        ├── Refused, NoRun, OutsideLayout, NotOurs, Unusable
-        └── NothingRuns    exits with 3   start the platform, or name an instance
+    │   ├── sources        BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused,
+    │   │                  KafkaUnavailable, TopicUnknown
+    │   ├── lakehouse      SparkUnreachable, SparkLost, SparkFailed, NotScanned, CatalogUnavailable, CatalogUnreadable,
+    │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone
+    │   ├── streams        NotAnsweredYet, OvertakenDelivery
+    │   ├── sensors        CannotReconcile
+    │   ├── preview        ChangedMeanwhile, PreviewInUse
+    │   ├── cli            StorageUnreachable, NoWebserver
+    │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
+    ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
+    │   ├── root modules   SettingsError, VariableRefused, NoProject, NoneFound, LocationBroken, ComponentHoldsMore,
+    │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed
+    │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
+    │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
+    │   ├── asset_graph    Refused
+    │   ├── engine         NoRun, NoSavedState
+    │   ├── execution      NoSuchTable, NoAlerts
+    │   ├── streams        StreamRefused, NoInlet, RuleFails
+    │   ├── code_versions  NotPython, LockFileUnreadable
+    │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
+    │   │                  FollowsFromMessages
+    │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
+    │   ├── cli            NoSuchAsset, NoSelection, CannotHandle, OtherCode
+    │   │                  NotDeployable exits with 8: `plan` refuses the deploy
+    │   └── local          NothingRuns exits with 3: start the platform, or name an instance
+    └── streams            NotOneEach
 
 A transient error is never a verdict on data. Each error is declared where it is raised, and its message names the thing
 and the remedy.

@@ -5,14 +5,13 @@ asset job would run them too, or could not be resolved because their partitions 
 select the same asset, which Dagster refuses. A selection that lists asset keys is not changed.
 """
 
-import copy
 from collections.abc import Collection
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.sensor_definition import SensorType
-from dagster_shared.record import replace
 
+from dagster_tidemark.dagster_internals.record_copies import changed
+from dagster_tidemark.dagster_internals.sensor_states import evaluates_in_code_server, with_selection
 from dagster_tidemark.table_partitions import DeclarationRefused
 
 _AssetJob = type(dg.define_asset_job("any"))
@@ -40,25 +39,24 @@ class _Narrowed:
         self._jobs: dict[int, Any] = {}
 
     def definitions(self, defs: dg.Definitions) -> dg.Definitions:
-        narrowed: dg.Definitions = replace(
+        return changed(
             defs,
             jobs=[self._job(each) for each in defs.jobs or ()],
             schedules=[self._schedule(each) for each in defs.schedules or ()],
             sensors=[self._sensor(each) for each in defs.sensors or ()],
         )
-        return narrowed
 
     def _job(self, job: Any) -> Any:
         if not isinstance(job, _AssetJob) or isinstance(job.selection, _Keys):
             return job
         # A job and the schedule that refers to it need one copy: Dagster refuses two jobs of one name.
         if id(job) not in self._jobs:
-            self._jobs[id(job)] = replace(job, selection=job.selection - self._added)
+            self._jobs[id(job)] = changed(job, selection=job.selection - self._added)
         return self._jobs[id(job)]
 
     def _schedule(self, schedule: Any) -> Any:
         if not isinstance(schedule, dg.ScheduleDefinition):  # its partitioned job is not resolved yet
-            return replace(schedule, job=self._job(schedule.job))
+            return changed(schedule, job=self._job(schedule.job))
         if not schedule.has_job or self._job(schedule.job) is schedule.job:
             return schedule
         return schedule.with_updated_job(self._job(schedule.job))
@@ -76,10 +74,7 @@ class _Narrowed:
                 f"sensor {sensor.name} of class {type(sensor).__name__} may select assets of Tidemark, which "
                 "can be excluded only from Dagster's AutomationConditionSensorDefinition: list its assets by their keys"
             )
-        # Dagster's own copies change the jobs of a sensor, not its selection; a copied object keeps its class.
-        narrowed = copy.copy(sensor)
-        narrowed._asset_selection = selection
-        return narrowed
+        return with_selection(sensor, selection)
 
 
 def _automation_sensor(
@@ -96,6 +91,6 @@ def _automation_sensor(
         description=sensor.description,
         metadata=sensor.metadata,
         emit_backfills=sensor.emit_backfills,
-        use_user_code_server=sensor.sensor_type == SensorType.AUTOMATION,
+        use_user_code_server=evaluates_in_code_server(sensor),
         default_condition=sensor.default_condition,
     )

@@ -28,9 +28,10 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import refuse_overlaps
 
 if TYPE_CHECKING:
-    from dagster import BaseAssetGraph, Definitions
+    from dagster import Definitions
 
     from dagster_tidemark.component_declarations import Declaration
+    from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
     from dagster_tidemark.streams.stream_declaration import Stream
@@ -87,12 +88,12 @@ def _called(function: "Callable[[], Definitions]") -> "Definitions":
     return function()
 
 
-def asset_graph(settings: Settings) -> "BaseAssetGraph[Any]":
+def asset_graph(settings: Settings) -> "AnyGraph":
     """Return the asset graph of the code location. For errors see `definitions`."""
     found = definitions(settings)
     try:
         return found.resolve_asset_graph()
-    except Exception as error:
+    except Exception as error:  # Dagster has many for definitions that do not fit together
         raise LocationBroken("\n".join([*broken_parts(settings), in_words(error)])) from error
 
 
@@ -148,9 +149,9 @@ def _components_one_by_one(settings: Settings) -> Iterator[None]:
     if not _has_components(settings):
         yield
         return
-    from dagster_tidemark.event_log import adapter
+    from dagster_tidemark.dagster_internals import components
 
-    with adapter.components_one_by_one(lambda path: _refusing_component(settings, path)):
+    with components.components_one_by_one(lambda path: _refusing_component(settings, path)):
         yield
 
 
@@ -162,7 +163,7 @@ def _refusing_component(settings: Settings, path: Path) -> Iterator[None]:
             yield
         except TidemarkError:
             raise
-        except Exception as error:
+        except Exception as error:  # a component is user code
             said = in_words(error, settings.code_location)
             files = [path / name for name in ("defs.yaml", "defs.yml", "component.yaml") if (path / name).exists()]
             if not files or files[0].name in said:

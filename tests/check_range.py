@@ -23,7 +23,8 @@ from tests.checkout import CHECKOUT
 
 TESTS = (
     "tests/tidemark/test_dagster_range.py",
-    "tests/tidemark/automation/test_adapter.py",
+    "tests/tidemark/dagster_internals",
+    "tests/tidemark/automation/test_asset_graph.py",
     "tests/tidemark/automation/test_checkpoint_parts.py",
     "tests/tidemark/automation/test_engine.py",
     "tests/tidemark/automation/test_guarded_conditions.py",

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import typer
 
 import dagster_tidemark
-from dagster_tidemark import formats, models, streams, testing
+from dagster_tidemark import errors, formats, models, streams, testing
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.location import asset_graph
@@ -125,6 +126,74 @@ def test_the_picture_in_the_readme_is_the_asset_graph() -> None:
         drawn |= {arrow for left, right in pairwise(columns) for arrow in product(left, right)}
     nodes = asset_graph(load_settings()).asset_nodes
     assert drawn == {(above.to_user_string(), n.key.to_user_string()) for n in nodes for above in n.parent_keys}
+
+
+def test_the_tree_of_errors_has_every_error_below_its_base() -> None:
+    bases, codes = classes_of_the_library()
+    found: dict[str, set[str]] = {"Transient": set(), "Terminal": set(), "TidemarkError": set()}
+    for name in bases:
+        above = [name]
+        while above[-1] not in found and above[-1] in bases:
+            above.append(next((base for base in bases[above[-1]] if base in found or base in bases), ""))
+        if name not in found and above[-1] in found:
+            found[above[-1]].add(name)
+    tree = (errors.__doc__ or "").partition("    TidemarkError")[2].partition("\n\n")[0]
+    at, told = "TidemarkError", dict[str, set[str]]()
+    for line in tree.splitlines():
+        branch = re.match(r" *[├└]── (\w+)", line)
+        at = branch[1] if branch and branch[1] in found else "TidemarkError" if branch else at
+        told.setdefault(at, set()).update(re.findall(r"\b[A-Z]\w+[a-z]\w*\b", line.partition(":")[0]))
+    assert {base: names - {base} for base, names in told.items()} == found
+    for name, code in codes.items():
+        assert re.search(rf"\b{name} +exits with {code}\b", errors.__doc__ or ""), f"{name} exits with {code}"
+
+
+def classes_of_the_library() -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return the names of the bases of each class, and the exit codes that classes declare."""
+    bases, codes = dict[str, list[str]](), dict[str, int]()
+    for path in (CHECKOUT / "dagster_tidemark").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+                for code in re.findall(r"^exit_code\b.* = (\d+)$", "\n".join(map(ast.unparse, node.body)), re.M):
+                    codes[node.name] = int(code)
+    return bases, codes
+
+
+def test_the_architecture_has_every_package_in_the_order_that_lint_imports_holds() -> None:
+    text = (CHECKOUT / "docs" / "architecture.md").read_text()
+    (listed,) = re.findall(r"^```\n(cli .*?)^```", text, re.M | re.S)
+    rooms = [re.split(r"  +", line)[0].split(" | ") for line in listed.splitlines()]
+    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract.get("exhaustive")]
+    assert rooms == [layer.split(" | ") for layer in layers]
+
+
+def test_the_modules_on_the_ways_of_messages_exist() -> None:
+    text = (CHECKOUT / "docs" / "architecture.md").read_text()
+    steps = re.findall(r"^\| .* \| (`\w+`) \| ((?:`[\w/]+`(?:, )?)+) \|$", text, re.M)
+    assert len(steps) > 15
+    for room, modules in steps:
+        below = ""
+        for name in re.findall(r"`([\w/]+)`", modules):
+            found = [CHECKOUT / "dagster_tidemark" / room.strip("`") / folder / name for folder in ("", below)]
+            assert any(path.with_suffix(".py").exists() or path.is_dir() for path in found), f"{room} {name}"
+            below = name.rpartition("/")[0] or below
+
+
+def test_the_readme_has_every_package_of_the_library() -> None:
+    packages = {path.parent.name for path in (CHECKOUT / "dagster_tidemark").glob("*/__init__.py")}
+    text = (CHECKOUT / "README.md").read_text().partition("| in `dagster_tidemark/` | question |")[2]
+    assert packages <= set(re.findall(r"`(\w+)/`", text))
+
+
+def test_a_broad_except_gives_its_reason() -> None:
+    silent = []
+    for path in sorted((CHECKOUT / "dagster_tidemark").rglob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if re.search(r"\bexcept(:| \(?(Base)?Exception\b)", line) and "#" not in line:
+                silent.append(f"{path.relative_to(CHECKOUT)}:{number}")
+    assert silent == []
 
 
 def test_the_readme_is_short() -> None:

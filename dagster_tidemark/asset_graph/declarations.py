@@ -13,10 +13,9 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 from cronsim import CronSim
-from dagster._core.definitions.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy
-from dagster._utils.schedules import cron_string_iterator
 
 from dagster_tidemark.asset_graph.refusal import Refused, told
+from dagster_tidemark.dagster_internals.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy, cron_ticks
 from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
 from dagster_tidemark.tags import BLOCKING_CHECKS
 
@@ -64,7 +63,7 @@ def _plain(declared: str, timezone: str) -> str:
         ZoneInfo(timezone)
         ours = [tick.timestamp() for tick in islice(CronSim(schedule.upper(), _FROM), _COMPARED)]
         theirs = _ticks(declared)
-    except Exception as error:
+    except Exception as error:  # two libraries have many for a wrong schedule or time zone
         raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {told(error)}") from error
     if not ours or ours != theirs:
         raise Refused(f"FreshnessPolicy.cron({declared!r}): write it in five fields of numbers, like '0 9 * * 1-5'")
@@ -73,7 +72,7 @@ def _plain(declared: str, timezone: str) -> str:
 
 def _ticks(schedule: str) -> list[float]:
     # Dagster's ticks include the start time; CronSim's begin after it.
-    found = (tick.timestamp() for tick in cron_string_iterator(_FROM.timestamp(), schedule, "UTC"))
+    found = (tick.timestamp() for tick in cron_ticks(schedule, _FROM.timestamp(), "UTC"))
     return list(islice((at for at in found if at > _FROM.timestamp()), _COMPARED))
 
 

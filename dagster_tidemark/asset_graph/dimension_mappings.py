@@ -13,6 +13,7 @@ import dagster as dg
 from dagster_tidemark.asset_graph.edges import Edge, Ends, kept
 from dagster_tidemark.asset_graph.partition_keys import Keys, joined, split
 from dagster_tidemark.asset_graph.refusal import Refused, told
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 ByDimension = dg.MultiToSingleDimensionPartitionMapping | dg.MultiPartitionMapping
@@ -83,10 +84,10 @@ def _links(
     edge_of: Callable[[dg.PartitionMapping, Ends], Edge],
 ) -> list[_Link]:
     assert ends.ours.definition is not None and ends.theirs.definition is not None
-    try:
-        found = mapping.get_dimension_dependencies(ends.theirs.definition, ends.ours.definition)
-    except Exception as error:
-        raise Refused(f"{type(mapping).__name__} of {ends.name} does not fit its partitions: {told(error)}") from error
+    found = called(mapping.get_dimension_dependencies, ends.theirs.definition, ends.ours.definition)
+    if isinstance(found, Raised):
+        what = f"{type(mapping).__name__} of {ends.name}"
+        raise Refused(f"{what} does not fit its partitions: {told(found.error)}") from found.error
     links = []
     for one in found:
         our, their = one.downstream_dimension_name, one.upstream_dimension_name

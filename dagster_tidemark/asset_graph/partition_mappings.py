@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 
 import dagster as dg
-from dagster._core.definitions.partitions.subset import PartitionsSubset
 
 from dagster_tidemark.asset_graph.dimension_mappings import by_dimension
 from dagster_tidemark.asset_graph.edges import Edge, Ends, Way, kept
 from dagster_tidemark.asset_graph.partition_context import LATER, as_of
 from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.dagster_internals.partitions import PartitionsSubset
 from dagster_tidemark.sources.feed import Partition
 
 _MANY = 100_000

@@ -3,19 +3,16 @@
 Reads each asset's declarations once, when the location loads. An asset with an unreadable declaration is set aside with
 the reason (`Node.refused`); all other nodes are complete. Belongs here: the location of declarations in Dagster's
 graph. Does not belong here: their permitted values (`asset_graph.declarations`, `asset_graph.partition_keys`,
-`asset_graph.partition_mappings`). Some parts of Dagster used here are not annotated as public:
-tests/tidemark/automation/test_adapter.py tests each.
+`asset_graph.partition_mappings`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 from zlib import crc32
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 
 from dagster_tidemark.asset_graph.declarations import (
     ASAP,
@@ -34,8 +31,10 @@ from dagster_tidemark.asset_graph.partition_keys import Keys, KeysOf
 from dagster_tidemark.asset_graph.partition_mappings import edge_of
 from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.asset_graph.sensor_names import sensor_names
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import PACE, REQUIRES
 
 _LONGEST = 120  # characters of a definition's description
@@ -58,7 +57,6 @@ _LASTING = {
 _MOMENTARY = {"NewlyTrueCondition", "SinceCondition"}
 """Conditions with parts that are true for a moment, or that remember a moment."""
 
-AnyGraph = BaseAssetGraph[Any]
 _T = TypeVar("_T")
 
 
@@ -70,7 +68,7 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
     Args:
         contract_scale: Multiplies the windows of lag contracts.
     """
-    keys_of = KeysOf(Moment(adapter.now()))
+    keys_of = KeysOf(Moment(event_time.now()))
     nodes = {}
     for key in asset_graph.toposorted_asset_keys:
         node = _node(asset_graph, key, keys_of)
@@ -79,15 +77,6 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
     sensors = sensor_names(nodes.values())
     found = {k: replace(n, sensor=sensors.get(k, n.sensor)) for k, n in nodes.items()}
     return Graph(found, keys_of.moment, dynamic_names(asset_graph))
-
-
-def loaded(definitions: Iterable[Any]) -> AnyGraph:
-    """Return Dagster's graph of a code location's assets and checks, as it will be after loading.
-
-    Avoids `Definitions`, because those would require all resources.
-    """
-    every = [dg.AssetsDefinition(specs=[each]) if isinstance(each, dg.AssetSpec) else each for each in definitions]
-    return AssetGraph.from_assets(AssetGraph.normalize_assets(every))
 
 
 def dynamic_names(asset_graph: AnyGraph) -> frozenset[str]:
@@ -111,12 +100,11 @@ class _Reading:
     reasons: list[str] = field(default_factory=list)
 
     def of(self, what: str, read: Callable[[], _T], default: _T) -> _T:
-        try:
-            return read()
-        except Refused as error:
-            self.reasons.append(str(error))
-        except Exception as error:  # user code: it must not affect other assets
-            self.reasons.append(f"{what} cannot be read: {told(error)}")
+        found = called(read)
+        if not isinstance(found, Raised):
+            return found
+        refused = isinstance(found.error, Refused)
+        self.reasons.append(str(found.error) if refused else f"{what} cannot be read: {told(found.error)}")
         return default
 
 

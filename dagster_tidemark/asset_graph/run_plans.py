@@ -8,11 +8,9 @@ not belong here: the existence of a run's partitions (`engine.run_requests`).
 from collections.abc import Collection, Iterable, Set
 
 import dagster as dg
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._core.errors import DagsterInvalidConfigError
-from dagster._core.execution.api import create_execution_plan
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, plan_run
+from dagster_tidemark.planner.user_code import Raised, called
 
 EntityKey = dg.AssetKey | dg.AssetCheckKey
 
@@ -53,28 +51,10 @@ class RunPlans:
         return self._problems[of]
 
     def _tried(self, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey]) -> str:
-        try:
-            plan_run(self.repository, assets, checks)
-        except Exception as error:
-            return f"no run of it can be planned without config: {_in_short(error)}"
+        found = called(plan_run, self.repository, assets, checks)
+        if isinstance(found, Raised):
+            return f"no run of it can be planned without config: {_in_short(found.error)}"
         return ""
-
-
-def plan_run(
-    repository: dg.RepositoryDefinition, assets: Set[dg.AssetKey], checks: Set[dg.AssetCheckKey] | None
-) -> None:
-    """Plan a run without config, as a code server does when the daemon asks for it (dagster/_grpc/impl.py).
-
-    Args:
-        checks: None: all checks of the assets.
-
-    Raises:
-        Exception: the run cannot be planned. Resources, loggers and executors are user code.
-    """
-    job = repository.get_maybe_subset_job_def(
-        IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks
-    )
-    create_execution_plan(job, run_config={})
 
 
 def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheckKey]:
@@ -84,6 +64,6 @@ def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheck
 
 
 def _in_short(error: Exception) -> str:
-    told = " ".join(error.error_messages) if isinstance(error, DagsterInvalidConfigError) else str(error)
+    told = " ".join(error.error_messages) if isinstance(error, dg.DagsterInvalidConfigError) else str(error)
     text = " ".join(told.partition("Stack Trace")[0].split())
     return f"{type(error).__name__}: {text}"[:_LONGEST]

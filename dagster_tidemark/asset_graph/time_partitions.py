@@ -11,11 +11,10 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import dagster as dg
-from dagster._core.definitions.partitions.subset import PartitionsSubset
-from dagster._time import dst_safe_strftime
 
 from dagster_tidemark.asset_graph.partition_context import as_of
 from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.dagster_internals.partitions import PartitionsSubset, window_name
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.feed import Partition
@@ -124,7 +123,7 @@ class TimePartitions:
         definition, end = self.definition, self.definition.end_timestamp
         try:
             window = definition.time_window_for_partition_key(partition)
-            name = dst_safe_strftime(window.start, definition.timezone, definition.fmt, definition.cron_schedule)
+            name = window_name(window, definition)
         except Exception as error:  # any error of parsing a text that is no time
             return f"{partition!r} is not a partition key: {error}"
         found = Window(window.start.timestamp(), window.end.timestamp())

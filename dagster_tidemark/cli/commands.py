@@ -42,7 +42,7 @@ class Commands(TyperGroup):
             if (said := explained(error)) is None:
                 raise
             fail(said, code=DagsterUnsupported.exit_code)
-        except Exception as error:
+        except Exception as error:  # of libraries that this command may not have loaded
             if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
                 raise
             fail(str(error).partition("\n")[0], code=1)

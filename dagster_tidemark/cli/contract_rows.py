@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Cause, Doubts, brief, doubts
 from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 
 if TYPE_CHECKING:
-    from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+    from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
     from dagster_tidemark.settings import Settings
 
 _DAY = 86_400.0
@@ -236,14 +236,14 @@ def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | N
 def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
     """Return the files and the number of rows in quarantine, as the check of a loaded table reports them."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
-    said = adapter.latest_check_metadata(instance, key) or {}
+    said = event_storage.latest_check_metadata(instance, key) or {}
     files, count = said.get("files", []), said.get("rows", 0)
     known = tuple(str(file) for file in files) if isinstance(files, list) else ()
     return known, count if isinstance(count, int) else 0
 
 
 def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
-    return share_within(adapter.check_results(instance, key, CHECK, now - _DAY), now)
+    return share_within(event_storage.check_results(instance, key, CHECK, now - _DAY), now)
 
 
 def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:

@@ -96,7 +96,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
                 with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
                     found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
                     diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
-            except BaseException:
+            except BaseException:  # Ctrl-C too: its branches would stay
                 preview_runs.discard(spark, tables, store, manifest)
                 raise
     checks = [check for run in manifest.runs for check in preview_runs.events(run.checks)]

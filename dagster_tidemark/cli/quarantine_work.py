@@ -26,8 +26,8 @@ from rich.table import Table as Shown
 from dagster_tidemark import location
 from dagster_tidemark.cli.commands import name_left_out
 from dagster_tidemark.cli.quarantine_view import entries_shown
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
 from dagster_tidemark.event_log.observations import EventLog, source_key
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
@@ -302,7 +302,7 @@ def _tell(place: Target, assets: Sequence[str]) -> None:
     for asset in assets:
         load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
         backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})
-        before = adapter.latest_check_metadata(place.instance, dg.AssetCheckKey(key, CHECK)) or {}
+        before = event_storage.latest_check_metadata(place.instance, dg.AssetCheckKey(key, CHECK)) or {}
         loaded = Loaded(None, {}, backlog=backlog, largest_share=share)
         result = quarantine_result(load.feed, key, replace(loaded, **columns_said(before)))
         place.instance.report_runless_asset_event(

@@ -19,16 +19,16 @@ from dagster_tidemark.cli.commands import name_left_out
 from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
 from dagster_tidemark.cli.contract_table import explained
 from dagster_tidemark.cli.storage import opened_instance
+from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.errors import TidemarkError
-from dagster_tidemark.event_log.adapter import now
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+    from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 
 _WATCH_SECONDS = 3.0
 

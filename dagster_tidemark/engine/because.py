@@ -7,7 +7,8 @@ from typing import Any
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
-from dagster._core.asset_graph_view.entity_subset import EntitySubset
+
+from dagster_tidemark.dagster_internals.conditions import EntitySubset
 
 
 class Because(dg.AutomationCondition[Any]):

@@ -13,12 +13,12 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
-from dagster._core.definitions.partitions.context import partition_loading_context
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.run_plans import RunPlans
+from dagster_tidemark.dagster_internals import event_storage, event_time, sensor_states
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter, checkpoint, deployed
+from dagster_tidemark.event_log import checkpoint, deployed
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.lakehouse.table_changes import Change
 from dagster_tidemark.planner.code_changes import Declared, changes, declared
@@ -212,11 +212,13 @@ class _Known:
 def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> CodePlan:
     """Return the plan of deploying these definitions to an instance."""
     repository = definitions.get_repository_def()
-    with partition_loading_context(dynamic_partitions_store=instance):
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
         graph = _graph(repository, contract_scale)
         follower = _read(instance, graph)
-        off = sorted(adapter.stopped_sensors(instance))
-        known = _Known(graph, follower.history, deployed.kept(instance, graph), off, adapter.now(), instance=instance)
+        off = sorted(sensor_states.stopped_sensors(instance))
+        known = _Known(
+            graph, follower.history, deployed.kept(instance, graph), off, event_time.now(), instance=instance
+        )
         return _planned(repository, known)
 
 
@@ -238,17 +240,17 @@ def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_sca
 def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> SavedState:
     """Return the state of an instance, for planning on a machine without access to it."""
     repository = definitions.get_repository_def()
-    with partition_loading_context(dynamic_partitions_store=instance):
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
         graph = _graph(repository, contract_scale)
         follower = _read(instance, graph)
     rows = {key: _rows_of(instance, node, None) for key, node in graph.nodes.items() if not node.source}
     return SavedState(
         checkpoint.dump(follower.history, follower.reader.state()),
         deployed.kept(instance, graph),
-        adapter.dynamic_partitions(instance, graph.dynamic),
+        event_storage.dynamic_partitions(instance, graph.dynamic),
         {key: fmean(of.values()) for key, of in rows.items() if of},
-        sorted(adapter.stopped_sensors(instance)),
-        adapter.now(),
+        sorted(sensor_states.stopped_sensors(instance)),
+        event_time.now(),
         code=deployed.kept_code(instance, graph),
     )
 
@@ -260,7 +262,7 @@ def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Map
 
 def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
     """Return a follower of the event log, read to its end for the graph of these definitions. It saves nothing."""
-    with partition_loading_context(dynamic_partitions_store=instance):
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
         return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
 
 
@@ -269,7 +271,7 @@ def _graph(repository: dg.RepositoryDefinition, contract_scale: float) -> Graph:
 
 
 def _read(instance: DagsterInstance, graph: Graph) -> Follower:
-    graph.moment.moves_to(adapter.now(), adapter.dynamic_partitions(instance, graph.dynamic))
+    graph.moment.moves_to(event_time.now(), event_storage.dynamic_partitions(instance, graph.dynamic))
     follower = Follower.started(instance, graph)
     follower.keeps = False
     while follower.read(instance, lambda: False):
@@ -332,5 +334,5 @@ def _rows(known: _Known, asset: AssetPlan) -> int | None:
 
 def _rows_of(instance: DagsterInstance, node: Node, partitions: set[str] | None) -> dict[Partition, float]:
     name = "dagster/partition_row_count" if node.partitioned else "dagster/row_count"
-    found = adapter.latest_metadata(instance, dg.AssetKey.from_user_string(node.key), name, partitions)
+    found = event_storage.latest_metadata(instance, dg.AssetKey.from_user_string(node.key), name, partitions)
     return {partition: float(rows) for partition, rows in found.items() if isinstance(rows, int | float)}

@@ -10,16 +10,16 @@ from typing import Any
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
-from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
-from dagster._core.asset_graph_view.entity_subset import EntitySubset
 
 from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.dagster_internals.conditions import AssetGraphView, EntitySubset, with_check_conditions
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
-from dagster_tidemark.engine.guarded_conditions import Guarded, guarded, with_guarded_checks
+from dagster_tidemark.engine.guarded_conditions import Guarded, guarded
 from dagster_tidemark.engine.labels import label, urgency
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.planner.decisions import Plan
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 _TOLD = 25
@@ -64,7 +64,7 @@ def own_assets(definitions: dg.Definitions) -> list[dg.AssetsDefinition]:
 
 
 def _with_automation(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    found = with_guarded_checks(definition)
+    found = with_check_conditions(definition, guarded)
     return found.map_asset_specs(_automated) if found.is_materializable else found
 
 
@@ -162,23 +162,26 @@ def _look_of(context: Context) -> _Look:
 def _exists(context: Context, partition: Partition) -> bool:
     if context.partitions_def is None or partition is None:
         return context.partitions_def is None and partition is None
-    try:
-        return context.partitions_def.has_partition_key(partition)
-    except Exception:  # a malformed key, or a user-defined partitions definition
-        return False
+    found = called(context.partitions_def.has_partition_key, partition)  # raises also for a malformed key
+    return not isinstance(found, Raised) and found
 
 
 def _subset(context: Context, partitions: Collection[Partition]) -> Subset:
     """Return the partitions as a subset, without unknown ones. The partition None means the whole asset."""
+    found = called(_subset_of_all, context, partitions)
+    if not isinstance(found, Raised):
+        return found
+    there = [partition for partition in partitions if _exists(context, partition)]
+    if len(there) < len(partitions):
+        return _subset(context, there)
+    return context.asset_graph_view.get_empty_subset(key=context.key)
+
+
+def _subset_of_all(context: Context, partitions: Collection[Partition]) -> Subset:
     view = context.asset_graph_view
-    try:
-        if None in partitions:
-            return view.get_full_subset(key=context.key)
-        keys = {partition for partition in partitions if partition is not None}
-        if keys and context.partitions_def:
-            return view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
-    except Exception:
-        there = [partition for partition in partitions if _exists(context, partition)]
-        if len(there) < len(partitions):
-            return _subset(context, there)
+    if None in partitions:
+        return view.get_full_subset(key=context.key)
+    keys = {partition for partition in partitions if partition is not None}
+    if keys and context.partitions_def:
+        return view.get_subset_from_partition_keys(context.key, context.partitions_def, keys)
     return view.get_empty_subset(key=context.key)

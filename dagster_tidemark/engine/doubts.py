@@ -16,7 +16,7 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
@@ -143,15 +143,15 @@ def note_look(instance: DagsterInstance, location: str, looker: str, looked: Loo
     """Record a look. A look with a hindrance keeps the time of the last complete one."""
     key = _key(location, looker)
     if looked.hindrance:
-        looked = Looked(_read(adapter.saved(instance, key)).at, looked.hindrance, looked.parts)
-    adapter.save(instance, key, json.dumps(asdict(looked)))
+        looked = Looked(_read(instance_store.saved(instance, key)).at, looked.hindrance, looked.parts)
+    instance_store.save(instance, key, json.dumps(asdict(looked)))
 
 
 def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     """Collect the doubts of a moment."""
     posts = [key for post in watched.posts for key in post.keys]
     keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, _BUCKET, *_PROBED)]
-    saved = adapter.saved_values(instance, [*posts, *keys]) if watched.location else {}
+    saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
     sensors = _of_sensors(instance, now)
@@ -236,9 +236,9 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
 
 def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     """Return a cause for each sensor that does not tick. Sensors with the same fault have the same cause."""
-    quiet = [tick for tick in adapter.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
+    quiet = [tick for tick in sensor_states.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
-    kinds: dict[tuple[bool, str, str], list[adapter.SensorTick]] = {}
+    kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
         # A tick under way has no error yet. If the code server is away, that is why it does not end.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
@@ -248,7 +248,7 @@ def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     return {tick.sensor.removeprefix(PREFIX): causes[kind] for kind, ticks in kinds.items() for tick in ticks}
 
 
-def _of_ticks(ticks: Sequence[adapter.SensorTick], away: bool, now: float) -> Cause:
+def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float) -> Cause:
     """Return the cause of sensors with the same fault."""
     name = f"sensor{'s' if len(ticks) > 1 else ''} {names(tick.sensor for tick in ticks)}"
     since, last = min(tick.at for tick in ticks) or now, max(tick.at for tick in ticks)
@@ -266,11 +266,11 @@ def _of_ticks(ticks: Sequence[adapter.SensorTick], away: bool, now: float) -> Ca
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     """Return the cause that concerns assets whose run waits in a queue that is full and does not move."""
-    slots = adapter.queue_limit(instance)
-    queued = [run for run in adapter.queued_runs(instance) if now - run.since > LOOK_SECONDS]
+    slots = run_storage.queue_limit(instance)
+    queued = [run for run in run_storage.queued_runs(instance) if now - run.since > LOOK_SECONDS]
     if slots is None or not queued:
         return {}
-    started = adapter.starts_of_running(instance)
+    started = run_storage.starts_of_running(instance)
     if len(started) < slots or now - max(started, default=0.0) <= LOOK_SECONDS:
         return {}
     since, said = min(run.since for run in queued), f"run queue full: {len(started)} of {slots} slots"

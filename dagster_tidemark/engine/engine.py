@@ -15,10 +15,12 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
+from dagster_tidemark.dagster_internals import event_storage, instance_store, run_storage, sensor_states
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
-from dagster_tidemark.event_log import adapter, asked_in_vain, checkpoint, deployed
+from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.planner import run_retries
@@ -278,16 +280,16 @@ class Engine:
             self.graph.moment.moves_to(now)
             return
         names = self.graph.dynamic
-        self.graph.moment.moves_to(now, adapter.dynamic_partitions(instance, names) if names else None)
+        self.graph.moment.moves_to(now, event_storage.dynamic_partitions(instance, names) if names else None)
         location, repository = self.home
-        self.off = adapter.stopped_sensors(instance, location=location, repository=repository)
+        self.off = sensor_states.stopped_sensors(instance, location=location, repository=repository)
         self._behind = self.follower.read(instance, stop)
         if (
             self.loaded_after is not None and not self._behind
         ):  # only then does the reader know which ids were assigned again
             self.graph.moment.loaded_after = self.follower.reader.place(self.loaded_after)
         if not now < self._slots_until:
-            self.slots = self.planner.slots = adapter.run_slots(instance)
+            self.slots = self.planner.slots = run_storage.run_slots(instance)
             self._slots_until = now + _SLOTS_HOLD_FOR
 
     def _look_after_requests(self, now: float) -> None:
@@ -350,18 +352,18 @@ def _after(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-_engines: dict[str, list[tuple[planner_graph.AnyGraph, Engine]]] = {}
+_engines: dict[str, list[tuple[AnyGraph, Engine]]] = {}
 """Engines of each instance, one per code location in this process. Most processes have one location."""
 
 
-def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settings: Settings | None = None) -> Engine:
+def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings | None = None) -> Engine:
     """Return the engine of this process for an instance. It is made on the first call, and when the code has changed.
 
     Args:
         settings: Settings of the code location, which scale its contracts. None: return the engine that a sensor made
             (a condition sees no settings), or make one with contracts as they are written.
     """
-    identity, scale = adapter.identity_of(instance), settings.contract_scale if settings else None
+    identity, scale = instance_store.identity_of(instance), settings.contract_scale if settings else None
     # Without the lock: a mere lookup must not wait until another sensor has read the log.
     if (found := _made_for(identity, assets, scale)) is not None:
         return found
@@ -369,7 +371,7 @@ def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settin
         if (found := _made_for(identity, assets, scale)) is not None:
             return found
         graph = planner_graph.graph_of(assets, contract_scale=scale or 1.0)
-        loaded_after = adapter.last_event_id(instance)
+        loaded_after = event_storage.last_event_id(instance)
         definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
         graph.moment.defined_at = definitions.since
         others = _engines.get(identity, [])
@@ -381,20 +383,18 @@ def engine_for(instance: DagsterInstance, assets: planner_graph.AnyGraph, settin
             if same is not None:
                 same.follower.save(instance)
                 collector.thaw()
-            engine = Engine(Follower.started(instance, graph), adapter.run_slots(instance))
+            engine = Engine(Follower.started(instance, graph), run_storage.run_slots(instance))
         engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine
 
 
-def _made_for(identity: str, assets: planner_graph.AnyGraph, scale: float | None) -> Engine | None:
+def _made_for(identity: str, assets: AnyGraph, scale: float | None) -> Engine | None:
     made = (engine for known, engine in _engines.get(identity, ()) if known is assets)
     return next((engine for engine in made if scale in (None, engine.contract_scale)), None)
 
 
-def engine_of(
-    context: SensorEvaluationContext, assets: planner_graph.AnyGraph, settings: Settings | None = None
-) -> Engine:
+def engine_of(context: SensorEvaluationContext, assets: AnyGraph, settings: Settings | None = None) -> Engine:
     """Return the engine for a sensor's instance, and let it know the sensor's code location."""
     found, origin = engine_for(context.instance, assets, settings), context.code_location_origin
     if origin is not None:
@@ -411,5 +411,5 @@ def engine_of(
 def forget(instance: DagsterInstance) -> None:
     """Drop the engines of an instance, as the end of a code server does."""
     with _lock:
-        if _engines.pop(adapter.identity_of(instance), None):
+        if _engines.pop(instance_store.identity_of(instance), None):
             collector.thaw()

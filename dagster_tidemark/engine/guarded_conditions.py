@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
-from dagster._core.asset_graph_view.serializable_entity_subset import SerializableEntitySubset
-from dagster._core.definitions.declarative_automation.serialized_objects import (
-    AutomationConditionCursor,
+
+from dagster_tidemark.dagster_internals.conditions import (
     AutomationConditionNodeSnapshot,
     AutomationConditionSnapshot,
+    Condition,
+    ResultWithoutProgress,
+    limit_to_candidates,
 )
-from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
-from dagster_shared.record import replace
-
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
+from dagster_tidemark.planner.user_code import Raised, called
 
 ASKS_FOR_NOTHING = "asks_for_nothing"
 """Attribute of conditions that are never true: no sensor needs to evaluate them."""
@@ -32,7 +32,6 @@ _LONGEST = 300
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 T = TypeVar("T")
-Condition = dg.AutomationCondition[Any]
 
 
 class Guarded(dg.AutomationCondition[Any]):
@@ -111,11 +110,11 @@ class Guarded(dg.AutomationCondition[Any]):
                 found = await found
             if not isinstance(found, AutomationResult) or found.key != context.key:
                 raise TypeError(f"expected a result for {context.key.to_user_string()}, found {found!r}")
-            _only_what_exists(found, context)
+            limit_to_candidates(found, context)
             # Dagster computes it after all evaluations, where an exception would again end the whole tick.
             found.get_new_cursor()
-        except Exception as error:
-            text = _ADDRESS.sub("", f"{type(error).__name__}: {error}")[:_LONGEST]
+        except Exception as error:  # as in `called`, which cannot wait for a result
+            text = _ADDRESS.sub("", str(Raised(error)))[:_LONGEST]
             return self._failed(context, f"its own automation condition raises {text}", error)
         why = "" if found.true_subset.is_empty else _engine(context).no_run_of(context.key)
         if why:
@@ -132,7 +131,7 @@ class Guarded(dg.AutomationCondition[Any]):
             self._told = why
         self._name(context, why)
         reason = because(context, 0, f"set aside: {why}", context.candidate_subset)
-        return _Failed(context, true_subset=context.get_empty_subset(), child_results=[reason])
+        return ResultWithoutProgress(context, true_subset=context.get_empty_subset(), child_results=[reason])
 
     def _name(self, context: AutomationContext[Any], why: str | None) -> None:
         """Add the reason why an asset is not requested to the plan, or remove it. Conditions of checks add none."""
@@ -141,24 +140,8 @@ class Guarded(dg.AutomationCondition[Any]):
 
     def _said(self, says: Callable[[], T], otherwise: T) -> T:
         """Return a property of the condition, or a default if the user-defined code raises."""
-        try:
-            return says()
-        except Exception:
-            return otherwise
-
-
-class _Failed(AutomationResult[Any]):
-    """Result of a condition that raised: the next evaluation continues from the last good one."""
-
-    def get_new_cursor(self) -> AutomationConditionCursor[Any]:
-        new, before = super().get_new_cursor(), self._context._cursor
-        if before is not None:
-            return dataclasses.replace(before, result_value_hash=new.result_value_hash)
-        # The next evaluation must count as the first, also for Dagster's `initial_evaluation`. It looks for an earlier
-        # request with the asset's present kind of partitions, so this one gets the other kind.
-        partitioned = new.previous_requested_subset.is_partitioned
-        other: Any = False if partitioned else DefaultPartitionsSubset(set())
-        return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
+        found = called(says)
+        return otherwise if isinstance(found, Raised) else found
 
 
 def _engine(context: AutomationContext[Any]) -> Engine:
@@ -170,23 +153,3 @@ def guarded(condition: Condition) -> Condition:
     """Return the condition within a guard, if it needs one."""
     needs_none = isinstance(condition, Guarded) or getattr(condition, ASKS_FOR_NOTHING, False)
     return condition if needs_none else Guarded(condition)
-
-
-def with_guarded_checks(definition: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    """Return the definition with a guard around the conditions of its checks."""
-    specs = definition.get_attributes_dict()["check_specs_by_output_name"]
-    own = {
-        output: replace(spec, automation_condition=guarded(spec.automation_condition))
-        for output, spec in specs.items()
-        if spec.automation_condition is not None
-    }
-    if not own:
-        return definition
-    attributes: dict[str, Any] = definition.get_attributes_dict() | {"check_specs_by_output_name": {**specs, **own}}
-    return type(definition).dagster_internal_init(**attributes)
-
-
-def _only_what_exists(found: AutomationResult[Any], context: AutomationContext[Any]) -> None:
-    # `since` remembers removed dynamic partitions, and would request runs of them.
-    if not found.true_subset.compute_difference(context.candidate_subset).is_empty:
-        found._true_subset = found.true_subset.compute_intersection(context.candidate_subset)

@@ -14,12 +14,11 @@ from functools import lru_cache, partial
 
 import dagster as dg
 from dagster import DagsterInstance
-from dagster._core.definitions.partitions.context import partition_loading_context
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals import event_time, instance_store
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.doubts import Doubts, Watched, doubts, in_doubt
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.contract_status import standings
 from dagster_tidemark.planner.contracts import CronContract
 from dagster_tidemark.planner.decisions import Plan, Standing
@@ -86,19 +85,19 @@ def judged(
 ) -> tuple[Plan, dict[str, Standing]]:
     """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
     found = engine.engine_for(instance, assets, settings)
-    plan = found.look(adapter.now(), instance)
+    plan = found.look(event_time.now(), instance)
     while wait and plan.catching_up:
-        plan = found.look(adapter.now(), instance)
+        plan = found.look(event_time.now(), instance)
     if plan.catching_up:
         return plan, {}
-    with engine.reporting(), partition_loading_context(dynamic_partitions_store=instance):
+    with engine.reporting(), dg.partition_loading_context(dynamic_partitions_store=instance):
         history, seen = found.planner.history, _seen_of(instance, assets, found.graph, plan.now, read_only)
         missing = partial(seen.unbuilt.missing, history=history, since=seen.since, now=plan.now)
         return plan, standings(found.graph, history, plan, missing)
 
 
 def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: float, read_only: bool) -> _Seen:
-    identity = adapter.identity_of(instance)
+    identity = instance_store.identity_of(instance)
     seen = _seen.get(identity)
     if seen is None or seen.graph is not graph:
         seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now, read_only))
@@ -107,7 +106,7 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
 
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
     """Return the start of judging each asset with a cron contract. For assets new to the instance this is now."""
-    saved = json.loads(adapter.saved(instance, SINCE) or "null")
+    saved = json.loads(instance_store.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
     # Drop assets whose contract ended: a later one is judged from its start. Another location may judge a source.
@@ -116,7 +115,7 @@ def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool)
     if new or ended:
         assets = {key: at for key, at in assets.items() if key not in ended} | dict.fromkeys(new, now)
         if not read_only:
-            adapter.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
+            instance_store.save(instance, SINCE, json.dumps({"began": began, "assets": assets}))
     return Since(began, assets)
 
 

@@ -8,24 +8,20 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
-from dagster_shared.record import replace
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
 from dagster_tidemark.asset_graph.run_plans import checks_along
+from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.dagster_internals.partitions import is_partition_tag, range_tags
+from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.admission import priority_of
 from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.requests import SINGLES, ranges
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
@@ -52,20 +48,32 @@ def run_requests(
     """Return the runs to request. Targets that prevent a run are set aside; the rest is requested another time."""
     found = []
     for request in requests:
-        try:
-            with partition_loading_context(dynamic_partitions_store=context.instance):
-                validate(request, assets, engine.graph)
-                run = _run_request(request, assets, engine.graph)
-                if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
-                    raise NoRun(why)
-                found.append(run)
-        except NoRun as error:
-            bad = [t for t in request.targets if not error.partitions or t[1] in error.partitions]
+        run = called(_checked_request, request, assets, engine, context)
+        if not isinstance(run, Raised):
+            found.append(run)
+        elif isinstance(run.error, NoRun):
+            bad = [t for t in request.targets if not run.error.partitions or t[1] in run.error.partitions]
             engine.release(request.targets)
-            engine.reject(bad, str(error), now)
-        except Exception as error:  # a partitions definition can be user-defined
-            engine.reject(request.targets, f"no run can be created: {type(error).__name__}: {error}", now)
+            engine.reject(bad, str(run.error), now)
+        else:
+            engine.reject(request.targets, f"no run can be created: {run}", now)
     return found
+
+
+def _checked_request(
+    request: Request, assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext
+) -> dg.RunRequest:
+    """Return the run of a request.
+
+    Raises:
+        NoRun: no run of it can be made.
+    """
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+        validate(request, assets, engine.graph)
+        run = _run_request(request, assets, engine.graph)
+        if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
+            raise NoRun(why)
+        return run
 
 
 def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluationContext) -> dg.RunRequest | None:
@@ -75,7 +83,7 @@ def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluatio
         context.log.warning(f"the check {request.check} of {request.asset} cannot run: {why}")
         return None
     said = f"{request.asset}: {request.check}" + (f", {request.partition}" if request.partition else "")
-    if adapter.has_unfinished_run(context.instance, {CHECK: said}):
+    if run_storage.has_unfinished_run(context.instance, {CHECK: said}):
         return None
     tags = {**TAGS, CHECK: said, PRIORITY: str(priority_of([request.asset], engine.graph))}
     return dg.RunRequest(partition_key=request.partition, tags=tags, asset_selection=[], asset_check_keys=[key])
@@ -124,7 +132,7 @@ def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequ
             tags |= by.get_tags_for_partition_key(partition)  # saves Dagster another lookup of the key
     else:
         first, last = str(request.partitions[0]), str(request.partitions[-1])
-        tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+        tags |= range_tags(first, last)
     if request.rebuild:
         tags |= {REBUILD: "true", PRIORITY: "-10"}
     return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
@@ -133,7 +141,7 @@ def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequ
 def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
     """Return the run with the priority of the tightest contract that needs it. A priority that it has stays."""
     assets = [key.to_user_string() for key in run.asset_selection or ()]
-    return replace(run, tags={**_priority(assets, graph), **run.tags})
+    return changed(run, tags={**_priority(assets, graph), **run.tags})
 
 
 def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunRequest]:
@@ -211,16 +219,16 @@ def _in_ranges(runs: list[dg.RunRequest], graph: Graph) -> list[dg.RunRequest]:
 
 
 def _over(run: dg.RunRequest, first: str, last: str) -> dg.RunRequest:
-    tags = {name: value for name, value in run.tags.items() if not name.startswith(PARTITION_NAME_TAG)}
-    tags |= {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
-    return replace(run, partition_key=None, tags=tags)
+    tags = {name: value for name, value in run.tags.items() if not is_partition_tag(name)}
+    tags |= range_tags(first, last)
+    return changed(run, partition_key=None, tags=tags)
 
 
 def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:
     checks = request.asset_check_keys
     assets = [key for key in request.asset_selection or () if key in part]
     built = _tables(key.to_user_string() for key in assets) if assets else {}
-    return replace(
+    return changed(
         request,
         tags={**request.tags, **built},
         asset_selection=assets,

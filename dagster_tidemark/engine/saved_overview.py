@@ -13,8 +13,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Watched
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.contract_status import is_set_aside, told
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Decision, Plan, Standing
@@ -81,12 +81,12 @@ def keep(instance: DagsterInstance, location: str, found: Kept) -> None:
     """Keep an overview in the place of the last one."""
     rows = [list(vars(row).values()) for row in found.rows]
     value = {"version": _VERSION, "at": found.at, "code": found.code, "watched": found.watched.as_dict(), "rows": rows}
-    adapter.save(instance, OVERVIEW + location, json.dumps(value))
+    instance_store.save(instance, OVERVIEW + location, json.dumps(value))
 
 
 def kept(instance: DagsterInstance, location: str) -> Kept | None:
     """Return the overview that was kept last. Overviews of other versions are ignored."""
-    value: Mapping[str, Any] = json.loads(adapter.saved(instance, OVERVIEW + location) or "{}")
+    value: Mapping[str, Any] = json.loads(instance_store.saved(instance, OVERVIEW + location) or "{}")
     if value.get("version") != _VERSION:
         return None
     rows = tuple(StandingRow(*_values(row)) for row in value["rows"])

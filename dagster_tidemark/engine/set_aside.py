@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.planner_graph import graph_of, loaded
+from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.discovery import is_leaving_out
 from dagster_tidemark.engine.engine import Engine
 from dagster_tidemark.planner.decisions import Plan
@@ -55,7 +56,7 @@ def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
     """
     log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
     try:
-        graph = graph_of(loaded([*assets, *others]))
+        graph = graph_of(graph_of_definitions([*assets, *others]))
     except Exception as error:  # Dagster itself refuses a faulty location, in its own words
         if not is_leaving_out():  # `leaving_out` records the cause
             log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")

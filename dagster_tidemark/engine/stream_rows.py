@@ -8,8 +8,8 @@ from typing import Any
 
 from dagster import DagsterInstance, MetadataValue
 
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Doubts, PostOf, Watched
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.planner.contract_status import span
 
@@ -81,7 +81,7 @@ class StreamRow:
 def stream_rows(instance: DagsterInstance, watched: Watched, doubts: Doubts, now: float) -> list[StreamRow]:
     """Return a row for each stream with a shift."""
     keys = [key for post in watched.posts for key in post.keys]
-    saved = adapter.saved_values(instance, keys) if keys else {}
+    saved = instance_store.saved_values(instance, keys) if keys else {}
     return [
         _row(post, [beat for key in post.keys if (beat := Beat.read(saved.get(key)))], doubts, now)
         for post in watched.posts

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.tags import ASKED_IN_VAIN
 
@@ -31,20 +31,20 @@ def keep(
     """
     name = ASKED_IN_VAIN + "/".join(str(part) for part in home)
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
-    adapter.save(instance, name, json.dumps(said))
-    for other, text in adapter.saved_under(instance, ASKED_IN_VAIN).items():
+    instance_store.save(instance, name, json.dumps(said))
+    for other, text in instance_store.saved_under(instance, ASKED_IN_VAIN).items():
         before = json.loads(text)
         left = {
             "aside": [row for row in before["aside"] if row[0] not in ours],
             "unplannable": {asset: why for asset, why in before["unplannable"].items() if asset not in ours},
         }
         if other != name and left != before:
-            adapter.save(instance, other, json.dumps(left))
+            instance_store.save(instance, other, json.dumps(left))
 
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
     """Return the `aside` and `unplannable` values from all code locations, reduced to the graph's assets."""
-    said = [json.loads(text) for text in adapter.saved_under(instance, ASKED_IN_VAIN).values()]
+    said = [json.loads(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}
     return (

@@ -16,7 +16,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter, checkpoint
+from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import HISTORY_PARTS
@@ -73,13 +74,13 @@ class Saving:
             place, count = (before + 1) % _PLACES, 0
             for count, rows in enumerate(self._rows(asset), start=1):
                 part = checkpoint.packed({"form": checkpoint.FORM_IN_PARTS, "save": self._id, "rows": rows})
-                adapter.save(instance, _key(self.key, place, asset, count), part)
+                instance_store.save(instance, _key(self.key, place, asset, count), part)
             self.parts[asset] = (count, place, self._id)
             self._left.pop()
             if self._left and stop():
                 return False
         head = self.head | {"form": checkpoint.FORM_IN_PARTS, "key": self.key, "parts": self.parts}
-        adapter.save(instance, self.key, checkpoint.packed(head))
+        instance_store.save(instance, self.key, checkpoint.packed(head))
         return True
 
     def _rows(self, asset: str) -> Iterator[list[Any]]:
@@ -124,7 +125,7 @@ class Loading:
             if asset not in self.history.graph.nodes:
                 continue
             for number in range(1, count + 1):
-                text = adapter.saved(instance, _key(self.state["key"], place, asset, number))
+                text = instance_store.saved(instance, _key(self.state["key"], place, asset, number))
                 part = checkpoint.unpacked(text, checkpoint.FORM_IN_PARTS)
                 if part is None or part["save"] != save:
                     raise PartsLost(f"part {number} of {asset}")

@@ -14,7 +14,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter, checkpoint, deployed, journal, reading_again
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage
+from dagster_tidemark.event_log import checkpoint, deployed, journal, reading_again
 from dagster_tidemark.event_log.checkpoint_parts import Loading, Parts, Saving
 from dagster_tidemark.event_log.event_rows import Event
 from dagster_tidemark.event_log.intake import Intake
@@ -104,7 +105,7 @@ class Follower:
         """Return a follower that starts at an earlier process's checkpoint, or else at the beginning of the log."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
-        head = checkpoint.best_of(adapter.saved_under(instance, HISTORY).values(), graph)
+        head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)
         if head is not None:
             made._loading, made.reader = Loading(made.history, head), LogReader.of_state(head["reader"])
         made.reader.know(journal.last_shifts(instance, key))
@@ -162,7 +163,7 @@ class Follower:
         """
         if not self.intake.elsewhere:
             return
-        locations = adapter.locations_of_runs(instance, [run for run in self.intake.elsewhere.values() if run])
+        locations = run_storage.locations_of_runs(instance, [run for run in self.intake.elsewhere.values() if run])
         homes = deployed.locations(instance, self.history.graph)
         for (asset, check), run_id in self.intake.elsewhere.items():
             location = locations.get(run_id or "")
@@ -191,7 +192,7 @@ class Follower:
         unsaved = self._unsaved
         if not self._read_events(instance, stop):
             self._save_now_and_then(instance, _SAVE_WHILE_CATCHING_UP_SECONDS)
-            return f"read the event log up to {self.cursor} of {adapter.last_event_id(instance)}"
+            return f"read the event log up to {self.cursor} of {event_storage.last_event_id(instance)}"
         self._close(open_runs)
         self._learn_of_checks_elsewhere(instance)
         self._notice_wipes(instance)
@@ -270,8 +271,8 @@ class Follower:
                 _log.exception("the end of run %s cannot be applied", run_id)
 
     def _notice_wipes(self, instance: DagsterInstance) -> None:
-        looked_at, before = adapter.now(), self.catalog
-        self.catalog = adapter.catalog(instance)
+        looked_at, before = event_time.now(), self.catalog
+        self.catalog = event_storage.catalog(instance)
         self._to_read_again += reading_again.wiped(self.intake, before, self.catalog)
         self._wipes_until = looked_at
 
@@ -294,7 +295,7 @@ class Follower:
         return True
 
     def _note_now_and_then(self, instance: DagsterInstance, *, quiet: bool) -> None:
-        waited = adapter.now() - self._noted_at
+        waited = event_time.now() - self._noted_at
         long = waited >= _NOTE_SECONDS or waited < 0  # the clock may be set back
         is_lull = quiet and not self.history.open_runs and waited >= _NOTE_WHEN_QUIET_SECONDS
         many = len(self.intake.touched) >= _PARTITIONS_IN_A_NOTE
@@ -318,7 +319,7 @@ class Follower:
             shifts=self.reader.shifts,
         )
         self.intake.touched.difference_update(targets)
-        self._noted_at, self._noted_shifts = adapter.now(), list(self.reader.shifts)
+        self._noted_at, self._noted_shifts = event_time.now(), list(self.reader.shifts)
         self._noted_keys = journal.beside_rows(self.history)
         return bool(targets)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.planner.code_changes import Declared, declared
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.tags import DEPLOYED, DEPLOYED_CODE
@@ -19,13 +19,13 @@ def keep(instance: DagsterInstance, home: tuple[str | None, str | None], graph: 
     Args:
         home: The names of the code location and its repository.
     """
-    adapter.save(instance, DEPLOYED + "/".join(str(part) for part in home), json.dumps(declared(graph)))
+    instance_store.save(instance, DEPLOYED + "/".join(str(part) for part in home), json.dumps(declared(graph)))
 
 
 def kept(instance: DagsterInstance, graph: Graph) -> Mapping[str, Declared]:
     """Return, by asset, the declarations of the deployed code that shares most assets with a graph; empty if none."""
     found: Mapping[str, Declared] = {}
-    for text in adapter.saved_under(instance, DEPLOYED).values():
+    for text in instance_store.saved_under(instance, DEPLOYED).values():
         said = json.loads(text)
         if len(said.keys() & graph.nodes) > len(found.keys() & graph.nodes):
             found = said
@@ -38,14 +38,14 @@ def keep_code(
     """Keep the text of the deployed code, by the path of each file."""
     held = json.dumps({"assets": sorted(graph.nodes), "texts": dict(texts)})
     packed = base64.b64encode(zlib.compress(held.encode())).decode()
-    adapter.save(instance, DEPLOYED_CODE + "/".join(str(part) for part in home), packed)
+    instance_store.save(instance, DEPLOYED_CODE + "/".join(str(part) for part in home), packed)
 
 
 def kept_code(instance: DagsterInstance, graph: Graph) -> Mapping[str, str]:
     """Return the text of the deployed code that shares most assets with a graph; empty if none was kept."""
     texts: Mapping[str, str] = {}
     most = 0
-    for packed in adapter.saved_under(instance, DEPLOYED_CODE).values():
+    for packed in instance_store.saved_under(instance, DEPLOYED_CODE).values():
         held = json.loads(zlib.decompress(base64.b64decode(packed)))
         if (shared := len(graph.nodes.keys() & set(held["assets"]))) > most:
             texts, most = held["texts"], shared
@@ -55,6 +55,6 @@ def kept_code(instance: DagsterInstance, graph: Graph) -> Mapping[str, str]:
 def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
     """Return the names of the code locations that have declared tables of a graph; empty if one location is unknown."""
     tables = {key for key, node in graph.nodes.items() if not node.source}
-    kept_under = adapter.saved_under(instance, DEPLOYED).items()
+    kept_under = instance_store.saved_under(instance, DEPLOYED).items()
     found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}
     return frozenset() if str(None) in found else frozenset(found)

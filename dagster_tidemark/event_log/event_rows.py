@@ -17,20 +17,29 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import sqlalchemy
-from dagster import AssetKey, DagsterInstance, EventLogEntry
-from dagster._core.definitions.data_version import CODE_VERSION_TAG
-from dagster._core.storage.event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._serdes import deserialize_value
+from dagster import DagsterInstance
 from sqlalchemy.sql.elements import ColumnElement
 
+from dagster_tidemark.dagster_internals.event_storage import (
+    CODE_VERSION,
+    LOG_COLUMNS,
+    log_connection,
+    partitions_of_text,
+    stored_key,
+)
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, JOURNAL
 
 _PAGE = 2000
 _IDS_IN_A_QUERY = 500
-_TABLE = SqlEventLogStorageTable.c
-_COLUMNS = (_TABLE.id, _TABLE.dagster_event_type, _TABLE.asset_key, _TABLE.partition, _TABLE.run_id, _TABLE.event)
+_COLUMNS = (
+    LOG_COLUMNS.id,
+    LOG_COLUMNS.dagster_event_type,
+    LOG_COLUMNS.asset_key,
+    LOG_COLUMNS.partition,
+    LOG_COLUMNS.run_id,
+    LOG_COLUMNS.event,
+)
 
 
 _IS_BLOCKING = '"blocking": true'
@@ -81,7 +90,7 @@ class Event:
     @property
     def code_version(self) -> str | None:
         """Code version of a materialization, or None. Dagster uses the run's id if the asset declares no version."""
-        told = self.tags.get(CODE_VERSION_TAG)
+        told = self.tags.get(CODE_VERSION)
         return None if told == self.run_id else told
 
 
@@ -99,7 +108,7 @@ class Row(NamedTuple):
 def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -> Iterator[Row]:
     """Yield all rows after a storage id, in ascending order."""
     while True:
-        found = _rows(instance, _of(kinds), _TABLE.id > after, limit=_PAGE)
+        found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, limit=_PAGE)
         yield from found
         if len(found) < _PAGE:
             return
@@ -108,15 +117,20 @@ def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -
 
 def ids_after(instance: DagsterInstance, after: int, kinds: Collection[Kind], limit: int) -> list[int]:
     """Return the existing storage ids after an id in ascending order, up to a limit."""
-    query = sqlalchemy.select(_TABLE.id).where(_of(kinds), _TABLE.id > after).order_by(_TABLE.id).limit(limit)
-    with _storage(instance).index_connection() as connection:
+    query = (
+        sqlalchemy.select(LOG_COLUMNS.id)
+        .where(_of(kinds), LOG_COLUMNS.id > after)
+        .order_by(LOG_COLUMNS.id)
+        .limit(limit)
+    )
+    with log_connection(instance) as connection:
         return [int(id) for (id,) in connection.execute(query)]
 
 
 def rows_with(instance: DagsterInstance, ids: Sequence[int]) -> Iterator[Row]:
     """Yield the rows with these ids, in ascending order. Rows deleted in the meantime are left out."""
     for start in range(0, len(ids), _IDS_IN_A_QUERY):
-        yield from _rows(instance, _TABLE.id.in_(ids[start : start + _IDS_IN_A_QUERY]))
+        yield from _rows(instance, LOG_COLUMNS.id.in_(ids[start : start + _IDS_IN_A_QUERY]))
 
 
 def rows_of_assets(
@@ -126,10 +140,12 @@ def rows_of_assets(
 
     Evaluations of checks are left out, because they cannot be found by asset.
     """
-    keys, after = [AssetKey(asset.split("/")).to_string() for asset in assets], 0
-    written = _TABLE.timestamp > _stored(since) if since > 0 else _TABLE.id > 0
+    keys, after = [stored_key(asset) for asset in assets], 0
+    written = LOG_COLUMNS.timestamp > _stored(since) if since > 0 else LOG_COLUMNS.id > 0
     while True:
-        found = _rows(instance, _of(kinds), _TABLE.asset_key.in_(keys), written, _TABLE.id > after, limit=_PAGE)
+        found = _rows(
+            instance, _of(kinds), LOG_COLUMNS.asset_key.in_(keys), written, LOG_COLUMNS.id > after, limit=_PAGE
+        )
         yield from found
         if len(found) < _PAGE:
             return
@@ -138,20 +154,22 @@ def rows_of_assets(
 
 def last_rows_of(instance: DagsterInstance, asset: str, kind: Kind, limit: int) -> list[Row]:
     """Return the latest rows of one asset, the newest first."""
-    key = AssetKey(asset.split("/")).to_string()
-    return _rows(instance, _of([kind]), _TABLE.asset_key == key, limit=limit, descending=True)
+    key = stored_key(asset)
+    return _rows(instance, _of([kind]), LOG_COLUMNS.asset_key == key, limit=limit, descending=True)
 
 
 def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[Row]:
     """Return the latest evaluations of checks with this name, up to a limit, in ascending order."""
-    named = _TABLE.event.contains(f'"{check}"', autoescape=True)
+    named = LOG_COLUMNS.event.contains(f'"{check}"', autoescape=True)
     return _rows(instance, _of([Kind.CHECKED]), named, limit=limit, descending=True)[::-1]
 
 
 def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
     """Return the largest storage id below an id with an event written up to a time (Unix seconds); 0 if none exists."""
-    query = sqlalchemy.select(sqlalchemy.func.max(_TABLE.id)).where(_TABLE.id < id, _TABLE.timestamp <= _stored(at))
-    with _storage(instance).index_connection() as connection:
+    query = sqlalchemy.select(sqlalchemy.func.max(LOG_COLUMNS.id)).where(
+        LOG_COLUMNS.id < id, LOG_COLUMNS.timestamp <= _stored(at)
+    )
+    with log_connection(instance) as connection:
         return int(connection.execute(query).scalar() or 0)
 
 
@@ -190,7 +208,7 @@ def _event(row: Row, id: int) -> Event:
     about: Mapping[str, Any] = {}
     if kind is Kind.PLANNED:
         if told.get("partitions_subset") is not None:
-            partitions = _subset(row.text)
+            partitions = partitions_of_text(row.text)
     else:
         about = told["asset_observation"] if kind is Kind.OBSERVED else told["materialization"]
     tags = about.get("tags") or {}
@@ -232,24 +250,18 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
 def _rows(
     instance: DagsterInstance, *wanted: ColumnElement[bool], limit: int | None = None, descending: bool = False
 ) -> list[Row]:
-    order = _TABLE.id.desc() if descending else _TABLE.id
+    order = LOG_COLUMNS.id.desc() if descending else LOG_COLUMNS.id
     query = sqlalchemy.select(*_COLUMNS).where(*wanted).order_by(order).limit(limit)
-    with _storage(instance).index_connection() as connection:
+    with log_connection(instance) as connection:
         return [Row(*row) for row in connection.execute(query).fetchall()]
 
 
 def _of(kinds: Collection[Kind]) -> ColumnElement[bool]:
-    return _TABLE.dagster_event_type.in_([kind.value for kind in kinds])
+    return LOG_COLUMNS.dagster_event_type.in_([kind.value for kind in kinds])
 
 
 def _stored(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
-
-
-def _storage(instance: DagsterInstance) -> SqlEventLogStorage:
-    storage = instance.event_log_storage
-    assert isinstance(storage, SqlEventLogStorage)
-    return storage
 
 
 def _metadata(entries: Any, label: str) -> str | None:
@@ -258,11 +270,6 @@ def _metadata(entries: Any, label: str) -> str | None:
             value = entry["entry_data"]
             return str(value.get("text", value.get("value")))
     return None
-
-
-def _subset(text: str) -> tuple[Partition, ...]:
-    planned = deserialize_value(text, EventLogEntry).get_dagster_event().asset_materialization_planned_data
-    return tuple(planned.partitions_subset.get_partition_keys()) if planned.partitions_subset else (None,)
 
 
 @lru_cache(maxsize=10_000)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from sys import intern
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.event_log.event_rows import Event, Kind
 from dagster_tidemark.planner.graph import Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 
 NO_VERSION = "observations without a data version: each counts as new data"
@@ -101,10 +102,9 @@ class Intake:
 
     def _try(self, target: Target, event: Event, apply: Callable[[Target, Event], None]) -> None:
         strange = self.history.set_aside.get(target)
-        try:
-            apply(target, event)
-        except Exception as error:  # any error concerns only this event
-            self._set_aside(target, f"event {event.id} cannot be applied: {type(error).__name__}: {error}")
+        raised = called(apply, target, event)
+        if isinstance(raised, Raised):
+            self._set_aside(target, f"event {event.id} cannot be applied: {raised}")
             return
         if event.kind is not Kind.PLANNED and self.unread.pop(target, None) is not None:
             # This event replaces the unread one. If the key is invalid, the history has set the target aside again.
@@ -125,7 +125,7 @@ class Intake:
             run_id=event.run_id,
             as_of=self.history.as_of(event.run_id, target) if event.run_id else None,
             version=event.content,
-            at=_sane(event.at, adapter.now(), event.at),
+            at=_sane(event.at, event_time.now(), event.at),
             code_version=event.code_version,
         )
         if event.run_id:
@@ -150,7 +150,7 @@ class Intake:
         if version is None:
             version = str(event.id)
             self._note(target[0], NO_VERSION)
-        now = adapter.now()
+        now = event_time.now()
         written = min(event.at, now + _OFF)
         if listed_at is not None and listed_at > written + _OFF:
             listed_at = None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.sources import misplaced
 from dagster_tidemark.sources.feed import Feed, Partition
@@ -74,7 +74,7 @@ class EventLog:
 
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
         wanted = {p for p in partitions or () if p is not None} or None
-        seen = adapter.latest_observations(self._instance, source_key(feed), wanted)
+        seen = event_storage.latest_observations(self._instance, source_key(feed), wanted)
         return {p: tags for p, tags in seen.items() if feed.layout.has(p, self.start)}
 
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
@@ -84,7 +84,7 @@ class EventLog:
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
         key = mass_removal_check(feed)
-        said = adapter.latest_check_metadata(self._instance, key)
+        said = event_storage.latest_check_metadata(self._instance, key)
         if said is not None and alarm == said.get(ALARM):
             return
         self._evaluate(key, alarm, {ALARM: alarm} if alarm else {}, passed=alarm is None)
@@ -96,7 +96,7 @@ class EventLog:
     def tell_dead_letters(self, count: int) -> None:
         """Report that the check on dead letters failed with their number, or passed; write nothing if unchanged."""
         key = dead_letters_check()
-        if adapter.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
+        if event_storage.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
         words = "the dead-letter queue is empty"
         if count:
@@ -118,7 +118,7 @@ class EventLog:
             self._tell_misplaced(feed, before, misplaced_result(_misplaced_in(before), waived))
 
     def _told_of_misplaced(self, feed: Feed) -> Metadata | None:
-        return adapter.latest_check_metadata(self._instance, misplaced_check(feed))
+        return event_storage.latest_check_metadata(self._instance, misplaced_check(feed))
 
     def _tell_misplaced(self, feed: Feed, before: Metadata | None, result: dg.AssetCheckResult) -> None:
         told = {name: value.value for name, value in result.metadata.items()}
@@ -141,7 +141,7 @@ def dead_letters_check() -> dg.AssetCheckKey:
 
 def dead_letters_told(instance: DagsterInstance) -> int:
     """Return the number of dead letters in the latest report of their check."""
-    said = adapter.latest_check_metadata(instance, dead_letters_check()) or {}
+    said = event_storage.latest_check_metadata(instance, dead_letters_check()) or {}
     count = said.get(DEAD_LETTERS, 0)
     return count if isinstance(count, int) else 0
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter, event_rows
+from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.event_rows import Event, Row
 
 _LATE_SECONDS = 300.0  # longest time between taking an id and committing its event
@@ -50,7 +51,7 @@ class LogReader:
             checks: Names of checks whose evaluations matter. Other evaluations are only yielded if they are blocking.
             first_time: True if this process has not reached the end of the log yet.
         """
-        if adapter.commits_in_order(instance):
+        if event_storage.commits_in_order(instance):
             yield from self._in_order(instance, checks)
         else:
             yield from self._as_committed(instance, checks, first_time)
@@ -123,7 +124,7 @@ class LogReader:
         self.tail, self.after = deque(kept, maxlen=_TAIL), last
 
     def _as_committed(self, instance: DagsterInstance, checks: Collection[str], first_time: bool) -> Iterator[Event]:
-        kinds, now, clock = tuple(event_rows.Kind), time.monotonic(), adapter.now()
+        kinds, now, clock = tuple(event_rows.Kind), time.monotonic(), event_time.now()
         for row in chain.from_iterable(self._unseen(instance, kinds)):
             event = event_rows.event_of(row, row.id, checks)
             # Ids of old events are not remembered. No event is missed if the clocks agree within 15 minutes.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_time, instance_store
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.tags import PARTITIONS
 
@@ -35,14 +35,14 @@ class PartitionsDefinitions:
     def of(cls, instance: DagsterInstance, location: str, graph: Graph) -> "PartitionsDefinitions":
         """Load the kept definitions. A changed definition starts now; a new asset has had its definition always."""
         key = PARTITIONS + location
-        kept: dict[str, tuple[str, float, bool]] = json.loads(adapter.saved(instance, key) or "{}")
+        kept: dict[str, tuple[str, float, bool]] = json.loads(instance_store.saved(instance, key) or "{}")
         marks = {name: f"{zlib.crc32(of.cut.encode()):08x}" for name, of in graph.nodes.items() if not of.refused}
         same = {asset for asset, mark in marks.items() if asset in kept and kept[asset][0] == mark}
-        changed = dict.fromkeys((asset for asset in marks if asset in kept), adapter.now())
+        changed = dict.fromkeys((asset for asset in marks if asset in kept), event_time.now())
         since = dict.fromkeys(marks, 0.0) | changed | {asset: kept[asset][1] for asset in same}
         return cls(key, since, {asset for asset in same if kept[asset][2]}, marks)
 
     def keep(self, instance: DagsterInstance) -> None:
         """Keep these as the definitions of the deployed code."""
         said = {asset: (mark, self.since[asset], asset in self.reported) for asset, mark in self._marks.items()}
-        adapter.save(instance, self.key, json.dumps(said))
+        instance_store.save(instance, self.key, json.dumps(said))

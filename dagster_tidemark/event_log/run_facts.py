@@ -1,6 +1,5 @@
 """Facts from the records of runs: end, outcome and duration.
 
-Parts of Dagster used here are not annotated as public: `test_adapter.py` and `test_outcomes.py` test them.
 Belongs here: the distinction between runs that ended by themselves and runs ended by a person or the platform. Does not
 belong here: the consequences for the run's targets (`planner.history`).
 """
@@ -13,16 +12,11 @@ from dagster import (
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
-    EventLogEntry,
     RunRecord,
     RunsFilter,
 )
-from dagster._core.events import JobFailureData, RunFailureReason
-from dagster._core.execution.plan.objects import StepFailureData
-from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
-from dagster_shared.error import SerializableErrorInfo
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_time, run_storage
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
@@ -32,14 +26,6 @@ _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which is not 
 _RECENTLY = 86_400.0  # the reason for an older failure makes no difference
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
-_OF_THE_PLATFORM = {
-    reason.value
-    for reason in (
-        RunFailureReason.START_TIMEOUT,
-        RunFailureReason.RUN_WORKER_RESTART,
-        RunFailureReason.UNEXPECTED_TERMINATION,
-    )
-}
 _ENGINE_GONE = {SparkUnreachable.__name__, SparkLost.__name__}
 _OF_ENDS = (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELING)
 
@@ -72,7 +58,7 @@ def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, 
     for start in range(0, len(asked), _PAGE):
         some = asked[start : start + _PAGE]
         records = instance.get_run_records(RunsFilter(run_ids=some))
-        found |= {run_id: RunFacts(adapter.now()) for run_id in some}
+        found |= {run_id: RunFacts(event_time.now()) for run_id in some}
         found |= {record.dagster_run.run_id: _facts(instance, record) for record in records}
     return found
 
@@ -81,7 +67,7 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     run, ended_at, seconds, outcome = record.dagster_run, None, None, Outcome.LOST
     if run.status in _ENDED:
         ended_at = record.end_time or record.update_timestamp.timestamp()
-        outcome = _outcome(instance, run, is_recent=ended_at > adapter.now() - _RECENTLY)
+        outcome = _outcome(instance, run, is_recent=ended_at > event_time.now() - _RECENTLY)
     # A run that publishes a preview computes nothing, so its duration is not typical.
     if run.status is DagsterRunStatus.SUCCESS and PUBLISHED not in run.tags and record.start_time and ended_at:
         queued = max(0.0, record.start_time - record.create_timestamp.timestamp())
@@ -92,10 +78,10 @@ def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
 
 def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> Outcome:
     """Return the outcome of a run. If the platform ended it, that is no evidence about the run's targets."""
-    reason = run.tags.get(RUN_FAILURE_REASON_TAG)
+    reason = run_storage.failure_reason(run)
     if run.status is DagsterRunStatus.SUCCESS:
         return Outcome.SUCCEEDED
-    if reason in _OF_THE_PLATFORM:
+    if reason in run_storage.ENDED_BY_THE_PLATFORM:
         return Outcome.LOST
     if run.status is DagsterRunStatus.CANCELED:
         return Outcome.CANCELED
@@ -105,20 +91,7 @@ def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> 
     events = instance.all_logs(run.run_id, of_type=set(_OF_ENDS))
     if any(event.dagster_event_type is DagsterEventType.RUN_CANCELING for event in events):
         return Outcome.FAILED
-    errors = [error for event in events if (error := _error(event)) is not None]
+    errors = [error for event in events if (error := run_storage.errors_of(event)) is not None]
     if errors:
-        return Outcome.LOST if all(_is_engines(error) for error in errors) else Outcome.FAILED
+        return Outcome.LOST if all(_ENGINE_GONE & set(error) for error in errors) else Outcome.FAILED
     return Outcome.FAILED if reason else Outcome.LOST
-
-
-def _error(event: EventLogEntry) -> SerializableErrorInfo | None:
-    told = event.dagster_event.event_specific_data if event.dagster_event else None
-    return told.error if isinstance(told, StepFailureData | JobFailureData) else None
-
-
-def _is_engines(error: SerializableErrorInfo | None) -> bool:
-    while error is not None:
-        if error.cls_name in _ENGINE_GONE:
-            return True
-        error = error.cause or error.context
-    return False

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from dagster import DagsterInstance, DagsterRun
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.event_log.run_process import Fate, Place, this_place
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
@@ -32,7 +32,7 @@ def note_code_server(instance: DagsterInstance) -> None:
     if mine:
         kept = {at: value for at, value in servers.items() if now - _time_of(value) < _KEPT_SECONDS}
         noted = kept | {at: [str(this_place()), now] for at in mine}
-        adapter.save(instance, CODE_SERVERS, json.dumps(noted))
+        instance_store.save(instance, CODE_SERVERS, json.dumps(noted))
 
 
 def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
@@ -41,7 +41,7 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
     Unknown if the run was started by another launcher, by a server with a port or at another place, or has not logged
     its pid.
     """
-    socket = adapter.launching_socket(run)
+    socket = run_storage.launching_socket(run)
     if PROCESS in run.tags or socket is None:
         return Fate.UNKNOWN
     noted = _servers(instance).get(socket)
@@ -50,7 +50,7 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
         return Fate.UNKNOWN
     if not this_place().is_same(place):
         return Fate.GONE if this_place().replaced(place) else Fate.UNKNOWN
-    pid = adapter.started_process(instance, run.run_id)
+    pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
         return Fate.UNKNOWN
     # Times are not compared: after a clock change, a living process would look like a later one with the same pid.
@@ -66,7 +66,7 @@ def _exists(pid: int) -> bool:
 
 def _servers(instance: DagsterInstance) -> dict[str, Any]:
     try:
-        found = json.loads(adapter.saved(instance, CODE_SERVERS) or "{}")
+        found = json.loads(instance_store.saved(instance, CODE_SERVERS) or "{}")
     except ValueError:  # written by a different release
         return {}
     return found if isinstance(found, dict) else {}

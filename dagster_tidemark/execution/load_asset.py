@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import EventLog, holds_files
 from dagster_tidemark.execution.load_check import landed_results, told_columns
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
@@ -133,7 +133,7 @@ def load_partitions(
     declared = {check.name for check in context.assets_def.check_keys}
 
     def before(check: str) -> Mapping[str, object]:
-        return adapter.latest_check_metadata(instance, dg.AssetCheckKey(context.asset_key, check)) or {}
+        return event_storage.latest_check_metadata(instance, dg.AssetCheckKey(context.asset_key, check)) or {}
 
     results = landed_results(load.feed, context.asset_key, loaded, before, datetime.now(UTC))
     checks = [r for r in results if r.check_name in declared]

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster_tidemark.asset_graph.edges import Edge
 from dagster_tidemark.asset_graph.partition_keys import KeysOf
 from dagster_tidemark.asset_graph.planner_graph import dynamic_names, edge_between
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.feed import Partition
 
@@ -36,7 +36,7 @@ class InputArrivals:
 
     def about_to_read(self, context: dg.InputContext) -> None:
         partitions = set(context.asset_partition_keys) if context.has_asset_partitions else None
-        said = adapter.latest_metadata(context.instance, context.asset_key, THROUGH, partitions)
+        said = event_storage.latest_metadata(context.instance, context.asset_key, THROUGH, partitions)
         arrivals = {partition: at for partition, at in said.items() if isinstance(at, float)}
         self._read[context.step_context.step.key][context.asset_key] = arrivals
 
@@ -53,6 +53,6 @@ class InputArrivals:
             graph = context.step_context.job_def.asset_layer.asset_graph
             instance = context.step_context.instance
             dynamic = {name: instance.get_dynamic_partitions(name) for name in dynamic_names(graph)}
-            keys_of = KeysOf(Moment(adapter.now(), dynamic))
+            keys_of = KeysOf(Moment(event_time.now(), dynamic))
             self._edges[context.asset_key, read] = edge_between(graph, context.asset_key, read, keys_of)
         return self._edges[context.asset_key, read]

@@ -1,9 +1,9 @@
 """Small commits without Spark: rows appended through pyiceberg, on a table head that the writer has seen.
 
 A commit names the snapshot that its writer looked at. If the table has another head by then, nothing is written
-(`HeadMoved`): the writer looks and decides again. So concurrent writers, even a writer that was thought dead, neither
-lose nor duplicate a row. Method: optimistic concurrency on the head of a table, as in Iceberg's REST specification
-(`assert-ref-snapshot-id`).
+(`CommitConflict`): the writer looks and decides again. So concurrent writers, even a writer that was thought dead,
+neither lose nor duplicate a row. Method: optimistic concurrency on the head of a table, as in Iceberg's REST
+specification (`assert-ref-snapshot-id`).
 
 Does not belong here: the choice and meaning of rows.
 """
@@ -25,9 +25,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.table.update import AssertRefSnapshotId
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -44,12 +42,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from sqlalchemy.exc import SQLAlchemyError
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
 
 from dagster_tidemark.catalog_options import for_pyiceberg, is_location
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse import snapshot_expiry
+from dagster_tidemark.lakehouse.commits import CommitConflict, again_after_a_race
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+from dagster_tidemark.lakehouse.pyiceberg_internals import commit_without_retries, require_head, share_copies
 from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
 from dagster_tidemark.lakehouse.table_properties import created_with, generation_of, location_of
@@ -68,11 +67,6 @@ _TYPES: Mapping[str, PrimitiveType] = {
 }
 EXPIRED_AT_ONCE = 25
 """Number of snapshots that a run expires together."""
-_RETRIES = "commit.retry.num-retries"
-
-
-class HeadMoved(Transient):
-    """Another writer has committed to the table since this writer looked. Nothing was written; a second look helps."""
 
 
 def open_lake(settings: Settings, **more: str) -> Catalog:
@@ -222,15 +216,12 @@ class Appendable:
         """Change the table, if its head is still the one that this writer has seen. Return the new head.
 
         Raises:
-            HeadMoved: the head has changed, or the catalog was changed in the same moment.
+            CommitConflict: the head has changed, or the catalog was changed in the same moment.
         """
 
         def _change(transaction: Transaction) -> None:
             properties = dict(change.properties or {})
-            # pyiceberg checks the head only if there are rows. A commit of marks alone would succeed on any head, and
-            # this writer would then take a head of other writers for a head that it has seen.
-            is_seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": self.head})
-            transaction._apply((), (is_seen,))
+            require_head(transaction, self.head)
             if change.instead_of is not None:
                 transaction.delete(change.instead_of, snapshot_properties=properties)
             if change.rows is not None:
@@ -250,7 +241,7 @@ class Appendable:
             batch: Smallest number to expire: an expiry reads the manifest list of each snapshot.
 
         Raises:
-            HeadMoved: another writer has committed since. Nothing has expired.
+            CommitConflict: another writer has committed since. Nothing has expired.
             OSError: the snapshots have expired, and some of their files could not be deleted; the message names one.
         """
         seen = [snapshot.snapshot_id for snapshot in self._ancestors()]
@@ -262,7 +253,7 @@ class Appendable:
         try:
             expired = snapshot_expiry.expire(now, seen[max(keep, max(needed_from, default=-1) + 1) :])
         except CommitFailedException as error:
-            raise HeadMoved(f"{self.table.name}: another writer has committed: {error}") from error
+            raise CommitConflict(f"{self.table.name}: another writer has committed: {error}") from error
         finally:
             # Load no commits of other writers here: this writer must notice them first.
             if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
@@ -278,48 +269,28 @@ def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -
     """Commit a change to a table, if its head is still the one that was loaded.
 
     Raises:
-        HeadMoved: another writer has committed. Nothing was written.
+        CommitConflict: another writer has committed. Nothing was written.
         CatalogUnavailable: the catalog fails. The commit may have been made.
     """
-    # No retries: pyiceberg would apply the change on top of commits of other writers. Set in memory only, as Spark's
-    # writers may retry: they check their partitions again.
-    found.metadata.properties[_RETRIES] = "0"
-    members = vars(found.metadata)
-    members |= {name: _Uncopied(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}
+    commit_without_retries(found)
+    share_copies(found)
     name = ".".join(found.name())
     try:
         with found.transaction() as transaction:
             change(transaction)
     except CommitFailedException as error:
-        raise HeadMoved(f"{name}: another writer has committed: {error}") from error
+        raise CommitConflict(f"{name}: another writer has committed: {error}") from error
     except (SQLAlchemyError, RESTError) as error:
         # A second look shows if the change was committed, as after a process that was killed here.
         raise CatalogUnavailable(f"{name}: the catalog failed: {type(error).__name__}") from error
-
-
-class _Uncopied(list[Any]):
-    """List in a table's metadata whose members never change: a deep copy shares them.
-
-    pyiceberg copies all metadata about twenty times in a commit, which takes 2 ms per snapshot.
-    """
-
-    def __deepcopy__(self, memo: object) -> _Uncopied:
-        return _Uncopied(self)
-
-    def __add__(self, more: list[Any]) -> _Uncopied:
-        return _Uncopied([*self, *more])
 
 
 class CatalogUnavailable(Transient):
     """The catalog does not answer, or refuses. A retry helps when it is back."""
 
 
-@retry(  # not a catalog that fails: `_made` has waited for it
-    retry=retry_if_exception_type(CommitFailedException),
-    wait=wait_random(0.1, 0.5),
-    stop=stop_after_attempt(10),
-    reraise=True,
-)
+# Not for a catalog that fails: `_made` has waited for it.
+@again_after_a_race(lambda error: isinstance(error, CommitFailedException))
 def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     """Return the table with all declared columns. If two writers add a column at once, the loser finds it."""
     made = _made(lake, table)
@@ -340,12 +311,7 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     return made
 
 
-@retry(
-    retry=retry_if_exception_type((TableAlreadyExistsError, CommitFailedException, SQLAlchemyError)),
-    wait=wait_random(0.1, 0.5),
-    stop=stop_after_attempt(10),
-    reraise=True,
-)
+@again_after_a_race(lambda error: isinstance(error, TableAlreadyExistsError | CommitFailedException | SQLAlchemyError))
 def _made(lake: Catalog, table: Table) -> IcebergTable:
     """Return the table, created if it is missing. If two writers create it at once, the loser finds it."""
     try:

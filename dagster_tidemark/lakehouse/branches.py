@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, metadata_reads
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import with_declared_columns
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import Change, Kind, require_possible
-from dagster_tidemark.lakehouse.write import RUN_ID, CommitConflict, current_snapshot
+from dagster_tidemark.lakehouse.write import RUN_ID, current_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
@@ -47,7 +48,7 @@ def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
     return changes
 
 
-@catalog.again_after_a_race
+@catalog.again_after_a_spark_race
 def add_declared_columns(spark: SparkSession, table: Table) -> None:
     """Add and widen columns of an existing table as declared. A branch has its table's columns.
 

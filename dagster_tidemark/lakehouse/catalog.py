@@ -8,10 +8,10 @@ from dataclasses import replace
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
-from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from dagster_tidemark.catalog_options import is_location
 from dagster_tidemark.lakehouse import metadata_reads
+from dagster_tidemark.lakehouse.commits import again_after_a_race
 from dagster_tidemark.lakehouse.session import without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import (
@@ -49,14 +49,11 @@ def _is_racing(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(name in str(error) for name in _RACES)
 
 
-# Runs that create the catalog's own tables, a namespace or a table at the same time, or alter a table, conflict. The
-# loser finds the work done when it looks again.
-again_after_a_race = retry(
-    retry=retry_if_exception(_is_racing), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(10), reraise=True
-)
+# Runs that create the catalog's own tables, a namespace or a table at the same time, or alter a table, conflict.
+again_after_a_spark_race = again_after_a_race(_is_racing)
 
 
-@again_after_a_race
+@again_after_a_spark_race
 def ensure(
     spark: SparkSession, table: Table, *, may_have_more: bool = False, may_alter: bool = True
 ) -> tuple[str, ...]:
@@ -78,7 +75,7 @@ def ensure(
     return _texts_beside(table, stored) if may_have_more and stored else ()
 
 
-@again_after_a_race
+@again_after_a_spark_race
 def ensure_readable(spark: SparkSession, table: Table) -> Stored | None:
     """Do the same as `ensure` for a reader of the table.
 
@@ -189,7 +186,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
 
 
 def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment: str) -> None:
-    """Add undeclared text columns. A run that alters the table at the same time is a race (`again_after_a_race`)."""
+    """Add undeclared text columns. Two runs at once are a race (`again_after_a_spark_race`)."""
     columns = ", ".join(f"{quoted(name)} string COMMENT '{_escaped(comment)}'" for name in names)
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 

@@ -32,6 +32,7 @@ from pyiceberg.typedef import Record
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import append, metadata_reads, write
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.data_file_tasks import Report, file_system
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type
 from dagster_tidemark.lakehouse.parsing.sources import Bucket
@@ -96,31 +97,33 @@ class Target:
         Raises:
             CommitConflict: another writer has changed one of the partitions since that snapshot. Nothing is committed.
         """
-        for _ in range(write.ATTEMPTS):
-            found = self.found.catalog.load_table(self.found.name())
-            if found.spec() != self.found.spec():
-                raise write.CommitConflict(f"{self.table.name}: another writer has changed its partitioning")
-            head = found.current_snapshot()
-            head_id = head.snapshot_id if head else None
-            there = self._files(found, head_id)
-            if head_id != self.snapshot_id and _paths(there) != _paths(self._files(found, self.snapshot_id)):
-                raise write.CommitConflict(f"{self.table.name}: another run has committed to the same partitions")
-            new = list(self._data_files(found, reports, footers))
+        if outdated := until_committed(lambda: self._replaced(reports, footers, run_id), self.table.name):
+            raise CommitConflict(f"{self.table.name}: {outdated}")
 
-            def change(transaction: Transaction, there: Any = there, new: Any = new) -> None:
-                with transaction.update_snapshot(snapshot_properties={write.RUN_ID: run_id}).overwrite() as update:
-                    for task in there:
-                        update.delete_data_file(task.file)
-                    for file in new:
-                        update.append_data_file(file)
+    def _replaced(self, reports: Sequence[Report], footers: Sequence[bytes], run_id: str) -> str:
+        """Commit the files. Return why their rows must be computed again; empty if they are committed."""
+        found = self.found.catalog.load_table(self.found.name())
+        if found.spec() != self.found.spec():
+            return "another writer has changed its partitioning"
+        head = found.current_snapshot()
+        head_id = head.snapshot_id if head else None
+        there = self._files(found, head_id)
+        if head_id != self.snapshot_id:
+            if self.snapshot_id is not None and found.snapshot_by_id(self.snapshot_id) is None:
+                return f"the snapshot {self.snapshot_id} has expired"
+            if _paths(there) != _paths(self._files(found, self.snapshot_id)):
+                return "another run has committed to the same partitions"
+        new = list(self._data_files(found, reports, footers))
 
-            try:
-                append.commit_on_head(found, change)
-            except append.HeadMoved as error:
-                logger.info("%s: retrying the commit: %s", self.table.name, error)
-                continue
-            return
-        raise write.WriteConflict(self.table)
+        def change(transaction: Transaction) -> None:
+            with transaction.update_snapshot(snapshot_properties={write.RUN_ID: run_id}).overwrite() as update:
+                for task in there:
+                    update.delete_data_file(task.file)
+                for file in new:
+                    update.append_data_file(file)
+
+        append.commit_on_head(found, change)
+        return ""
 
     def discard(self, prefix: str) -> None:
         """Delete the files in the partitions' folders whose names begin with a prefix. No table has such a file."""
@@ -149,7 +152,7 @@ class Target:
         if snapshot_id is None:
             return []
         if found.snapshot_by_id(snapshot_id) is None:
-            raise write.CommitConflict(f"{self.table.name}: the snapshot {snapshot_id} has expired")
+            raise CommitConflict(f"{self.table.name}: the snapshot {snapshot_id} has expired")
         wanted = {key.partition if key else Record() for key in self._keys()}
         has_few = bool(self.partitions) and len(self.partitions) <= _MOST_CONDITIONS
         where = metadata_reads.any_of(self.partitions) if has_few else AlwaysTrue()

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.catalog import ensure_readable
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored, is_narrower
-from dagster_tidemark.lakehouse.write import CommitConflict, current_snapshot
+from dagster_tidemark.lakehouse.write import current_snapshot
 
 
 class SnapshotExpired(CommitConflict):

@@ -235,7 +235,7 @@ def _keeping_the_token(remote: str) -> Iterator[None]:
     """Remove the token of the connection from errors, because the event log stores the error of a run."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # any error may quote the connection string
         found = _TOKEN.search(remote)
         token = found[0].removeprefix("token=") if found else ""
         if not token or not any(token in f"{cause} {cause!r}" for cause in _causes(error)):
@@ -264,7 +264,7 @@ def naming_the_server(session: SparkSession) -> Iterator[None]:
     with _keeping_the_token(remote):
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # of the client, gRPC or Python: the server's end shows in many
             if remote and _is_lost(session, remote):
                 raise SparkLost(remote) from error
             raise
@@ -278,7 +278,7 @@ def _is_lost(session: SparkSession, remote: str) -> bool:
         _ = session.version
     except SparkUnreachable:
         return True
-    except Exception:
+    except Exception:  # of the client: what matters is if it has closed the session
         return bool(getattr(session, "is_stopped", False))
     return False
 

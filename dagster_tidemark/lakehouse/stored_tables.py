@@ -61,7 +61,7 @@ def _opened(settings: Settings) -> Catalog | None:
         has_tables = inspect(engine).has_table("iceberg_tables")
         engine.dispose()
         return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
-    except Exception as error:
+    except Exception as error:  # of any driver or catalog
         raise CatalogUnreadable(
             "the declared columns cannot be compared with the tables. "
             f"The catalog {settings.catalog_shown} does not answer: {_said(error)}"

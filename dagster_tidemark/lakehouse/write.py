@@ -1,6 +1,5 @@
 """Commits: partitions replaced or rows merged, one commit per run. No commit silently overwrites another."""
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,12 +8,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse import catalog, expiry, metadata_reads
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.table import Table, quoted
 
 RUN_ID = "tidemark.run-id"
-ATTEMPTS = 5
 _CONFLICTS = (
     "CommitFailedException",
     # Only these messages of ValidationException: it is also raised if a table's partitioning differs from the declared.
@@ -30,8 +28,6 @@ _EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 Within = Callable[[str | None], str]
 """Function that returns a SQL condition on partition columns, for a table's alias or without one."""
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Commit:
@@ -46,17 +42,6 @@ class Commit:
     snapshot_id: int | None
     parent_id: int | None = None
     rows: int | None = None
-
-
-class CommitConflict(Transient):
-    """Another writer committed to the same partitions in the meantime. A retry helps: it starts from that commit."""
-
-
-class WriteConflict(Transient):
-    """Other writers kept committing to the same partitions. A retry helps when they have finished."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(f"{table.name}: {ATTEMPTS} commits in a row lost to other writers of the same partitions")
 
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
@@ -83,20 +68,19 @@ def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None
         run_id: Stored as a property of the snapshot.
 
     Raises:
-        WriteConflict: other writers won each of the attempts.
+        CommitConflict: other writers won each of the attempts.
     """
     return replace_where(frame, table, table.predicate(partitions), run_id=run_id)
 
 
 def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str) -> Commit:
     """Replace the rows that match a SQL predicate on partition columns; see `overwrite`."""
-    for attempt in range(1, ATTEMPTS + 1):
+
+    def _replaced() -> Commit:
         before = current_snapshot(frame.sparkSession, table)
-        try:
-            return replace_since(before, frame, table, predicate, run_id=run_id)
-        except CommitConflict:
-            logger.warning("%s: another run committed to the same partitions (attempt %d)", table.name, attempt)
-    raise WriteConflict(table)
+        return replace_since(before, frame, table, predicate, run_id=run_id)
+
+    return until_committed(_replaced, table.name)
 
 
 def replace_since(
@@ -144,7 +128,7 @@ def _overwrite_since(
     try:
         writer.overwrite(F.expr(predicate))
     except PySparkException as error:
-        raise _named(error, table) from error
+        raise as_conflict(error, table) from error
     return commit_of(frame.sparkSession, table, run_id)
 
 
@@ -185,7 +169,7 @@ def merge(
     except PySparkException as error:
         if error.getCondition() == _EVALUATED_TWICE:
             return _merge_by_overwriting(rows, table, within, on=on, wins=wins, goes=goes or "false", run_id=run_id)
-        raise _named(error, table) from error
+        raise as_conflict(error, table) from error
     finally:
         spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{RUN_ID}")
         spark.catalog.dropTempView(view)
@@ -256,12 +240,8 @@ def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot
     return [_Snapshot(*row) for row in found]
 
 
-def is_conflict(error: PySparkException) -> bool:
-    """Return True if a statement failed because another writer has committed to the same partitions."""
-    return any(name in str(error) for name in _CONFLICTS)
-
-
-def _named(error: PySparkException, table: Table) -> Exception:
-    if is_conflict(error):
+def as_conflict(error: PySparkException, table: Table) -> Exception:
+    """Return a CommitConflict if a statement failed because of another writer's commit; otherwise the error."""
+    if any(name in str(error) for name in _CONFLICTS):
         return CommitConflict(f"{table.name}: {error}")
     return error

@@ -14,6 +14,7 @@ from typing import Any
 
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 _BETWEEN_LOOKS = 60.0
@@ -144,10 +145,9 @@ class Candidates:
         return any(node.place(one)[1] >= first for one in past)
 
     def _others(self, node: Node) -> Collection[Partition]:
-        try:
-            listed = node.keys() if node.partitioned else (None,)
-        except Exception as error:  # a partitions definition can be user code
-            self.failed[node.key] = f"its partitions cannot be listed: {error!r}"
+        listed = called(node.keys) if node.partitioned else (None,)
+        if isinstance(listed, Raised):
+            self.failed[node.key] = f"its partitions cannot be listed: {listed.error!r}"
             return ()
         self.failed.pop(node.key, None)
         if node.dynamic:
@@ -188,7 +188,5 @@ class Candidates:
 
 
 def _asked(stamp: Callable[[], object]) -> object:
-    try:
-        return stamp()
-    except Exception:  # a user's partitions definition may raise: its readers are then computed at each look
-        return object()
+    found = called(stamp)
+    return object() if isinstance(found, Raised) else found  # its readers are then computed at each look

@@ -13,6 +13,7 @@ from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import A_LOOP
 from dagster_tidemark.planner.silence import Silence
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.withheld import withheld
 from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.sources.feed import Partition
@@ -108,10 +109,9 @@ def _standing(
 ) -> Standing:
     judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
     judged += [held[node.key]] if node.key in held else []
-    try:
-        judged += _unbuilt(node, history, plan, missing, silence)
-    except Exception as error:  # a partitions definition can be user code
-        judged.append(_not_judged(node.key, f"its windows cannot be computed: {type(error).__name__}: {error}"))
+    raised = called(lambda: judged.extend(_unbuilt(node, history, plan, missing, silence)))
+    if isinstance(raised, Raised):
+        judged.append(_not_judged(node.key, f"its windows cannot be computed: {raised}"))
     return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
 
 

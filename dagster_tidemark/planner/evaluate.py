@@ -21,6 +21,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
 from dagster_tidemark.planner.requests import Requests
 from dagster_tidemark.planner.staleness import Backlog, Pending
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.waiting import Waiting, waiting
 from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.sources.feed import Partition
@@ -246,10 +247,9 @@ class Tick:
     def _isolated(self, target: Target, act: Callable[[], None]) -> None:
         if target in self.aside:
             return
-        try:
-            act()
-        except Exception as error:  # a user's mapping or partitions definition may have raised
-            self.aside[target] = f"{type(error).__name__}: {error}"
+        raised = called(act)
+        if isinstance(raised, Raised):
+            self.aside[target] = str(raised)
             self._wake_at(self.now + 60.0)
 
     def _set_aside(self) -> dict[Target, str]:

@@ -1,6 +1,6 @@
 """Asset graph for planning: plain names, inputs, and the mapping between partitions.
 
-Belongs here: the types that the planner works with. Does not belong here: Dagster (`event_log.adapter` makes a
+Belongs here: the types that the planner works with. Does not belong here: Dagster (`asset_graph.planner_graph` makes a
 graph from an asset graph; tests write a graph by hand).
 """
 

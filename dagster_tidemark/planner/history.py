@@ -30,6 +30,7 @@ from dagster_tidemark.planner.event_records import (
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
 from dagster_tidemark.planner.run_durations import RunDurations
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
 
@@ -400,10 +401,10 @@ class History:
         """Return True if any input of a partition has changed since a storage id."""
         node = self.graph.nodes.get(target[0])
         reads = node.inputs if node else ()
-        try:
-            return any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
-        except Exception:  # a mapping raises: the planner names the asset when it computes the partition
-            return False
+        changed = called(
+            lambda: any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
+        )
+        return changed is True  # if a mapping raises, the planner names the asset when it computes the partition
 
     def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
         """Record a change that none of our runs made; `at` is the time of its event (Unix seconds)."""
@@ -459,23 +460,20 @@ class History:
         """
         if read.downstream is not None:
             broken = (node.key, (read.key, partition))
-            try:
-                found = read.downstream(partition)
-            except Exception as error:
-                self.broken[broken] = f"the partitions that read {name(broken[1])} are unknown: {error!r}"
-            else:
+            found = called(read.downstream, partition)
+            if not isinstance(found, Raised):
                 if self.broken:
                     self.broken.pop(broken, None)
                 return found
+            self.broken[broken] = f"the partitions that read {name(broken[1])} are unknown: {found.error!r}"
         return list(self.known.get(node.key, ())) if node.partitioned else (None,)
 
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
             before = self.built.get(m.target)
-            try:
-                arrival = self._consumed(m, before)
-            except Exception:  # a mapping raises: the planner names the asset when it computes the partition
-                arrival = m.at
+            consumed = called(self._consumed, m, before)
+            # If a mapping raises, the planner names the asset when it computes the partition.
+            arrival = m.at if isinstance(consumed, Raised) else consumed
             if before is None or m.id > before.id:
                 self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
             self.failures.pop(m.target, None)
@@ -550,7 +548,5 @@ class History:
     def problem(self, target: Target) -> str | None:
         """Return why a partition does not, or no longer, belong to its asset, or None if it does."""
         node = self.graph.nodes.get(target[0])
-        try:
-            return node.problem(target[1]) if node else None
-        except Exception as error:  # a partitions definition can be user code
-            return f"{target[1]!r}: {error}"
+        found = called(node.problem, target[1]) if node else None
+        return f"{target[1]!r}: {found.error}" if isinstance(found, Raised) else found

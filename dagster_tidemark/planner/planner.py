@@ -85,8 +85,8 @@ class Planner:
             for decided in self._steps:
                 if stop():
                     return Plan(now, catching_up=f"deciding on each partition, {decided} decided so far")
-        except BaseException:
-            self._tick = None  # the next call starts again
+        except BaseException:  # also if it is interrupted: the next call starts again
+            self._tick = None
             raise
         self._tick = None
         assert tick.plan is not None

@@ -13,6 +13,7 @@ from typing import Any
 from dagster_tidemark.planner.decisions import Asked, Decision, Request, State
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 SINGLES = 8
@@ -60,10 +61,9 @@ class Requests:
 
     def _isolated(self, found: "_Found", key: str) -> None:
         before = len(found.requests)
-        try:
-            found.arrivals(key)
-        except Exception as error:  # a user's partitions definition may have raised
-            self.aside[(key, None)] = f"{type(error).__name__}: {error}"
+        raised = called(found.arrivals, key)
+        if isinstance(raised, Raised):
+            self.aside[(key, None)] = str(raised)
             del found.requests[before:]
             for partition in found.arrived.get(key, ()):
                 found.throttle((key, partition), "set aside")

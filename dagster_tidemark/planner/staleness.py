@@ -18,6 +18,7 @@ from dagster_tidemark.planner.candidates import Candidates
 from dagster_tidemark.planner.event_records import Built
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
 
@@ -135,11 +136,9 @@ class Backlog:
         found = self._ordered.get(node.key)
         if found is None:
             entries = self.of.get(node.key, {})
-            try:
-                found = sorted(entries, key=node.order, reverse=not node.reads_itself)
-            except Exception:  # a user's partitions definition may raise: the decision on each partition names it
-                found = list(entries)
-            self._ordered[node.key] = found
+            ordered = called(lambda: sorted(entries, key=node.order, reverse=not node.reads_itself))
+            # If the partitions definition raises, the decision on each partition names it.
+            found = self._ordered[node.key] = list(entries) if isinstance(ordered, Raised) else ordered
         return found
 
     def get(self, target: Target) -> Pending | None:
@@ -178,8 +177,8 @@ class Backlog:
                 self._mark(target)
                 self._mark_readers(target)
                 self._wake_with(target, now)
-            except BaseException:
-                self.history.dirty.add(target)  # interrupted half-way: the rest is still to do
+            except BaseException:  # interrupted half-way: the rest is still to do
+                self.history.dirty.add(target)
                 raise
         self.history.dirty.clear()  # an emptied set keeps its memory: 64 bytes for each of a million partitions
         while self._asleep and self._asleep[0][0] <= now:
@@ -213,12 +212,11 @@ class Backlog:
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
-        try:
-            after = self._pending(node, target) if self._exists(node, target, now) else None
-        except Exception as error:
-            after = None
-            self.aside[target] = f"{type(error).__name__}: {error}"
+        after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
+        if isinstance(after, Raised):
+            self.aside[target] = str(after)
             self._sleep(target, now + _LOOK_AGAIN)
+            after = None
         if target in self.history.built or (after is not None and not _others(node, after.missing_inputs)):
             self.candidates.note(node, partition)
         if after is not None:

@@ -14,6 +14,7 @@ from dagster_tidemark.planner.decisions import Decision, Plan, Standing, State
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.silence import Silence, reaches_back
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.sources.feed import Partition
 
@@ -42,9 +43,8 @@ def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> di
     """Return the worst standing of each asset with a contract that lacks withheld data, its own or an input's."""
     found: dict[str, Standing] = {}
     for decision in plan.decisions.values():
-        try:
-            standings = _standings(graph, history, plan, silence, decision)
-        except Exception:  # a user's mapping or partitions definition raises: the planner names its asset
+        standings = called(_standings, graph, history, plan, silence, decision)
+        if isinstance(standings, Raised):  # the planner names the asset
             continue
         for standing in standings:
             known = found.get(standing.asset)

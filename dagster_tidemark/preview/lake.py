@@ -12,8 +12,8 @@ import dagster as dg
 from dagster import DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.execution.io_manager import NoSuchTable
 from dagster_tidemark.execution.load_asset import load_partitions
 from dagster_tidemark.execution.metadata import partition_metadata
@@ -148,7 +148,7 @@ class PreviewLake:
         for result in (result for result in results if not result.passed):
             assert self._instance and result.asset_key and result.check_name
             key = dg.AssetCheckKey(result.asset_key, result.check_name)
-            last = adapter.latest_check_metadata(self._instance, key) or {}
+            last = event_storage.latest_check_metadata(self._instance, key) or {}
             if not is_worse(last, {name: value.value for name, value in result.metadata.items()}, feed):
                 found.append(result.check_name)
         return found

@@ -12,11 +12,9 @@ from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
-from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
-from dagster._serdes import deserialize_value, serialize_value
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.dagster_internals.partitions import range_tags
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.execution.io_manager import NoSuchTable
 from dagster_tidemark.failpoints import reached
@@ -118,7 +116,7 @@ def build(
         with DagsterInstance.ephemeral() as instance:
             for name, keys in graph.moment.dynamic.items():
                 instance.add_dynamic_partitions(name, list(keys))
-            with partition_loading_context(dynamic_partitions_store=instance):
+            with dg.partition_loading_context(dynamic_partitions_store=instance):
                 for group in targets.groups:
                     for part in runs_of(graph, group.assets, group.partitions):
                         tell(f"building {', '.join(group.assets)}{told(part)}")
@@ -140,7 +138,7 @@ def told(partitions: Sequence[Partition]) -> str:
 
 def events(texts: Sequence[str]) -> list[Any]:
     """Return a run's events from their stored text."""
-    return [deserialize_value(text) for text in texts]
+    return [dg.deserialize_value(text) for text in texts]
 
 
 def read_digest(history: History, node: Node, partition: Partition, inside: Collection[Target]) -> str:
@@ -206,7 +204,10 @@ def _run(
         raise PreviewFailed(f"{', '.join(assets)}{told(partitions)} failed: {_why(done)}")
     written = [event.step_materialization_data.materialization for event in done.get_asset_materialization_events()]
     return RunPreview(
-        list(assets), list(partitions), [serialize_value(m) for m in written], [serialize_value(e) for e in evaluations]
+        list(assets),
+        list(partitions),
+        [dg.serialize_value(m) for m in written],
+        [dg.serialize_value(e) for e in evaluations],
     )
 
 
@@ -217,7 +218,7 @@ def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
         return {}
     if len(partitions) == 1:
         return {"partition_key": first}
-    return {"tags": {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}}
+    return {"tags": range_tags(first, last)}
 
 
 def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> list[dg.AssetCheckKey]:

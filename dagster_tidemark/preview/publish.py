@@ -16,12 +16,11 @@ from typing import Any
 import dagster as dg
 import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
-from dagster._core.definitions.partitions.context import partition_loading_context
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.event_log.observations import QUARANTINE as QUARANTINE_CHECK
 from dagster_tidemark.event_log.observations import source_key
@@ -31,6 +30,7 @@ from dagster_tidemark.execution.metadata import table_state
 from dagster_tidemark.execution.watermark import THROUGH
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import branches, catalog, write
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
@@ -38,7 +38,6 @@ from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_s
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
-from dagster_tidemark.lakehouse.write import ATTEMPTS, CommitConflict, WriteConflict
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
@@ -129,13 +128,13 @@ class Publisher:
         """Make the branches the tables, and report this to the instance.
 
         Raises:
-            WriteConflict: other writers kept committing to the same tables.
+            CommitConflict: other writers kept committing to the same tables.
             ChangedMeanwhile: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
         self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
         self._end_runs_that_were_killed()
-        with naming_the_server(self.spark), partition_loading_context(dynamic_partitions_store=self.instance):
+        with naming_the_server(self.spark), dg.partition_loading_context(dynamic_partitions_store=self.instance):
             for assets in dict.fromkeys(tuple(run.assets) for run in self.manifest.runs):
                 owns = [self.manifest.of(asset) for asset in assets]
                 self._commit(owns)
@@ -153,7 +152,8 @@ class Publisher:
 
     def _commit(self, owns: Sequence[TablePreview]) -> None:
         """Commit the branches of one operation's tables, except partitions that other writers have changed."""
-        for _ in range(ATTEMPTS):
+
+        def _committed() -> None:
             pending = [own for own in owns if not self._is_committed(own)]
             if not pending:
                 return
@@ -164,17 +164,14 @@ class Publisher:
                 own.decided = [p for p in own.partitions if p in allowed]
             self.store.write(self.manifest)
             reached("preview_decided")
-            try:
-                for own in pending:
-                    if own.decided:
-                        # In the order of a load: the quarantine gets the entries before their rows leave the table.
-                        self._publish_entries(own, entries, with_files_without_rows=False)
-                        reached("preview_quarantined")
-                        self._commit_one(own, now[own.asset])
-                return
-            except CommitConflict:
-                logger.info("%s: another writer has committed in the meantime, trying again", owns[0].asset)
-        raise WriteConflict(self._table(owns[0]))
+            for own in pending:
+                if own.decided:
+                    # In the order of a load: the quarantine gets the entries before their rows leave the table.
+                    self._publish_entries(own, entries, with_files_without_rows=False)
+                    reached("preview_quarantined")
+                    self._commit_one(own, now[own.asset])
+
+        until_committed(_committed, self._table(owns[0]).name)
 
     def _commit_one(self, own: TablePreview, now: int | None) -> None:
         table, decided = self._table(own), own.decided or []
@@ -369,7 +366,7 @@ class Publisher:
 
     def _read_log(self) -> None:
         graph = self._graph
-        graph.moment.moves_to(adapter.now(), adapter.dynamic_partitions(self.instance, graph.dynamic))
+        graph.moment.moves_to(event_time.now(), event_storage.dynamic_partitions(self.instance, graph.dynamic))
         while self._follower.read(self.instance, lambda: False):
             pass
 

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.execution.watermark import THROUGH, through
 from dagster_tidemark.planner.graph import Node
 from dagster_tidemark.preview.manifest import RunPreview
@@ -22,7 +22,7 @@ from dagster_tidemark.sources.feed import Partition
 def arrivals(instance: DagsterInstance, node: Node, partitions: Sequence[Partition]) -> dict[Partition, dict[str, Any]]:
     """Return for each partition the newest arrival that its inputs report as incorporated, as metadata."""
     of = {
-        read.key: adapter.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
+        read.key: event_storage.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
         for read in node.inputs
     }
     found: dict[Partition, dict[str, Any]] = {}

@@ -33,8 +33,7 @@ class SparkResource(LazyPySparkResource):
             session, self._spark_session = self._spark_session, None
             try:
                 session.stop()
-            except Exception as error:
-                # The server is gone, and the run's result is already settled.
+            except Exception as error:  # the server is gone, and the run's result is already settled
                 if context.log:
                     context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
 

@@ -88,7 +88,7 @@ def require_loads(text: str, path: str) -> tuple[Feed, Table]:
         exec(compile(text, path, "exec"), vars(module))
         require_readable(module.FEED)
         require_loadable(module.FEED, module.TABLE)
-    except Exception as error:
+    except Exception as error:  # the written module runs, and may raise anything
         raise NoModule(f"{path} would not load: {in_words(error)}") from error
     return module.FEED, module.TABLE
 

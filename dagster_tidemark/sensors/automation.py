@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.partitions.context import partition_loading_context
-from dagster_shared.record import replace
 
 from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
+from dagster_tidemark.dagster_internals import code_loading, event_time
+from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.engine.engine import Engine, engine_of
 from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_priority
 from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
@@ -45,7 +44,7 @@ def automation_sensors(
     """
     definitions = list(definitions)
     # Each run loads the location without needing the graph, which takes a large part of the loading time.
-    graph = Graph({}) if adapter.is_loaded_for_a_run() else planned(definitions, others)
+    graph = Graph({}) if code_loading.is_loaded_for_a_run() else planned(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
     shares: dict[str, _Share] = {FIRST: _Share()}
@@ -122,12 +121,12 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
-        with partition_loading_context(dynamic_partitions_store=context.instance):
+        with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             asked = [with_priority(run, engine.graph) for run in as_ranges(planned, engine.graph)]
         asked = most_urgent_first(asked, engine.latest)
         for run in asked:
             context.log.info(line_of_run(run, engine.latest))
-        return replace(found, run_requests=asked)
+        return changed(found, run_requests=asked)
 
     def with_attributes(self, *, jobs: Any = None, metadata: Mapping[str, Any] | None = None) -> "_Automation":
         return _Automation(*self._of, metadata, settings=self._settings)
@@ -140,7 +139,7 @@ def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg
         targets = [(key.to_user_string(), run.partition_key) for key in assets]
         what = [name(target) for target in targets] or [check.to_user_string() for check in run.asset_check_keys or ()]
         context.log.warning(f"set aside: {', '.join(what[:_NAMED])}: {why}")
-        engine.reject(targets, why, adapter.now())
+        engine.reject(targets, why, event_time.now())
     return not why
 
 

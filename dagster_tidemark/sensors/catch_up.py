@@ -6,12 +6,12 @@ Does not belong here: the choice of work (`planner.requests`), and its translati
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.engine.tick_log import line
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
@@ -54,7 +54,7 @@ def _ask(
 ) -> tuple[list[dg.RunRequest], Plan]:
     assets = _assets(context)
     engine = engine_of(context, assets, settings)
-    requests, plan = engine.request(context.instance, adapter.now(), ranges=ranges)
+    requests, plan = engine.request(context.instance, event_time.now(), ranges=ranges)
     log_new(context, engine, plan, context.instance)
     if not ranges:
         requests = [request for request in requests if not request.conditional]  # their own conditions ask for these

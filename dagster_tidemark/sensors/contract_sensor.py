@@ -20,12 +20,12 @@ from zlib import crc32
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph, loaded
+from dagster_tidemark.dagster_internals import freshness
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of_definitions
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, standing_rows
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
@@ -35,7 +35,7 @@ from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.settings import Settings
 
-_IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, adapter.Freshness] = {
+_IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
     FreshnessStatus.MET: "PASS",
     FreshnessStatus.AT_RISK: "WARN",
     FreshnessStatus.BREACHED: "FAIL",
@@ -72,7 +72,7 @@ def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> 
     """
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
-    graph = cache(lambda: loaded(every))
+    graph = cache(lambda: graph_of_definitions(every))
     return [_check(spec.key, graph, settings) for spec in specs if spec.freshness_policy is not None]
 
 
@@ -117,7 +117,7 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
             return dg.SkipReason(_summary(list(standings.values())))
         events = [*(_evaluation(standing, plan.now) for standing in changed), *of_streams]
         shown = {standing.asset: _IN_DAGSTERS_PANEL[standing.verdict] for standing in changed}
-        adapter.report_freshness(context.instance, shown, plan.now)
+        freshness.report_freshness(context.instance, shown, plan.now)
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states))
 
     return contracts

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import run_storage
 from dagster_tidemark.event_log.run_process import Fate, fate_of
 from dagster_tidemark.event_log.starting_runs import fate_while_starting, note_code_server
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
@@ -58,7 +58,9 @@ def end_dead_runs(instance: DagsterInstance, scope: Scope = WHOLE_LOCATION) -> l
         if run is None or run.is_finished:
             continue
         pid = run.tags.get(PROCESS, "").partition("@")[0] or "as logged at its start"
-        adapter.end_lost_run(instance, run, f"The process of this run (pid {pid}) ended without reporting a result.")
+        run_storage.end_lost_run(
+            instance, run, f"The process of this run (pid {pid}) ended without reporting a result."
+        )
         ended.append(run)
     return ended
 

@@ -15,7 +15,7 @@ from datetime import date, datetime
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
@@ -146,7 +146,7 @@ def landing_sensor(
         try:
             with holding(queue) as hold:
                 tick = take(hold, zone, bucket, ledger)
-        except Exception as fault:
+        except Exception as fault:  # from any client; noted for `tidemark status`, and raised again
             said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise

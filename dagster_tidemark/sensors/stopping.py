@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import code_loading, instance_store
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.shift_lease import STOPPING
@@ -30,7 +30,7 @@ class CodeServer:
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._ticked: tuple[Any, str] | None = None
-        if threading.current_thread() is threading.main_thread() and adapter.is_loaded_by_a_code_server():
+        if threading.current_thread() is threading.main_thread() and code_loading.is_loaded_by_a_code_server():
             self._listen()
 
     def is_stopping(self, instance: DagsterInstance, settings: Settings) -> bool:
@@ -59,4 +59,4 @@ class CodeServer:
         if self._ticked is not None:
             reference, key = self._ticked
             with DagsterInstance.from_ref(reference) as instance:
-                adapter.save(instance, key, STOPPING + identity_of(psutil.Process()))
+                instance_store.save(instance, key, STOPPING + identity_of(psutil.Process()))

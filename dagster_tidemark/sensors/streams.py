@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
-from dagster._core.launcher.base import WorkerStatus
 
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import Fate, fate_of
@@ -26,7 +25,6 @@ from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
-_GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
 _LOOKED_AT = 6
 _LONGEST_WAIT = 20.0  # including the start of a run, a stream recovers from any fault within half a minute
 _RECENT = 900.0
@@ -82,8 +80,8 @@ def streams_sensor(
 
 def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
     key, code = CODE_OF_STREAMS + settings.code_location, code_of(settings)
-    if adapter.saved(instance, key) != code:
-        adapter.save(instance, key, code)
+    if instance_store.saved(instance, key) != code:
+        instance_store.save(instance, key, code)
 
 
 @dataclass
@@ -138,8 +136,8 @@ def _wanted(
 
 def _room(instance: DagsterInstance) -> int | None:
     """Return the number of shifts that leave one slot of the run queue to tables; None if there is no limit."""
-    limit = adapter.queue_limit(instance)
-    return None if limit is None or adapter.shifts_take_no_slot(instance) else max(0, limit - 1)
+    limit = run_storage.queue_limit(instance)
+    return None if limit is None or run_storage.shifts_take_no_slot(instance) else max(0, limit - 1)
 
 
 def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:
@@ -151,9 +149,9 @@ def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -
 
 def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: float) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting."""
-    records = adapter.unfinished_shifts(instance)
+    records = run_storage.unfinished_shifts(instance)
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
-    saved = adapter.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
+    saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:
         run, post = record.dagster_run, posts[record.dagster_run.run_id]
         if run.status is not DagsterRunStatus.STARTED:
@@ -174,10 +172,8 @@ def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return True if a started run's process is gone. The sensor `dead_runs` or run monitoring reports that run."""
     if (fate := fate_of(run)) is not Fate.UNKNOWN:
         return fate is Fate.GONE
-    if not instance.run_launcher.supports_check_run_worker_health:
-        return False
     try:
-        return instance.run_launcher.check_run_worker_health(run).status in _GONE
+        return run_storage.is_reported_gone(instance, run)
     except Exception:  # the launcher cannot be queried from here; run monitoring covers its runs
         return False
 

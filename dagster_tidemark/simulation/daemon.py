@@ -27,7 +27,7 @@ from dagster._core.events import RunFailureReason
 from dagster._core.remote_origin import RemoteInstigatorOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
-from dagster_tidemark.asset_graph.run_plans import plan_run
+from dagster_tidemark.dagster_internals.asset_graph import plan_run
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
 from dagster_tidemark.sensors.scope import Scope
 from dagster_tidemark.settings import Settings
@@ -99,7 +99,7 @@ class Daemon:
             for request in requests:
                 for key in request.asset_selection or []:
                     self.log.existing.refuse_key(key.to_user_string(), request.partition_key)
-        except Exception as error:
+        except Exception as error:  # as Dagster's daemon: a tick fails, and the next one comes
             self._failed(_LANDING, error)
         else:
             self._submit(_LANDING, requests)
@@ -127,7 +127,7 @@ class Daemon:
             keys = partition_loading_context(dynamic_partitions_store=self.instance)
             with self._context(sensor.name) as context, keys:
                 result = sensor.evaluate_tick(context)
-        except Exception as error:
+        except Exception as error:  # as Dagster's daemon: a tick fails, and the next one comes
             self._failed(sensor.name, error)
         else:
             self._cursors[sensor.name] = result.cursor
@@ -151,7 +151,7 @@ class Daemon:
             try:
                 self._plan(request)
                 self.create(assets, {**request.tags, **own}, request.asset_check_keys)
-            except Exception as error:
+            except Exception as error:  # as Dagster's daemon: a tick fails, and the next one comes
                 self._failed(sensor, error)
                 if not again:
                     there_is_no_run = isinstance(error, DagsterInvalidSubsetError)

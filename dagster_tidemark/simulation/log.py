@@ -29,7 +29,7 @@ from dagster._core.events import (
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.simulation.partitions import Existing
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT

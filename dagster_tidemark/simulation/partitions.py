@@ -17,7 +17,7 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.sources.feed import Partition
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 Reads = Callable[[Target], Iterable[Target]]
@@ -101,9 +102,8 @@ class Tables:
     def _by_graph(self, target: Target) -> Iterator[Target]:
         node = self.graph.nodes.get(target[0])
         for read in node.inputs if node else ():
-            try:
-                wanted = read.upstream(target[1]) if read.upstream else self._partitions(read.key)
-            except Exception:  # a user-defined mapping raises: tests look at the planner's response
+            wanted = called(read.upstream, target[1]) if read.upstream else self._partitions(read.key)
+            if isinstance(wanted, Raised):  # tests look at the planner's response
                 continue
             yield from ((read.key, partition) for partition in wanted)
 

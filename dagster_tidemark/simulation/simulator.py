@@ -19,7 +19,8 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 
 from dagster_tidemark.engine.overview import overview
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.event_log import event_rows
+from dagster_tidemark.event_log.event_rows import Kind
 from dagster_tidemark.planner.decisions import Standing
 from dagster_tidemark.simulation.daemon import FailedTick
 from dagster_tidemark.simulation.partitions import partition_tags
@@ -58,9 +59,9 @@ class Simulation(Platform):
 
     def observed(self, source: str) -> list[tuple[Partition, float]]:
         """Return every observation of a source so far: its partition, and the arrival of its data (Unix seconds)."""
-        events = adapter.events_after(self.instance.fetch_observations, source, 0)
-        tags = [(event, adapter.observation_tags(event)) for event in events]
-        return [(event.partition_key, float(of.get(ARRIVED_AT, event.timestamp))) for event, of in tags]
+        rows = event_rows.rows_of_assets(self.instance, [source], [Kind.OBSERVED], since=0.0)
+        events = [event for row in rows if (event := event_rows.event_of(row, row.id)) is not None]
+        return [(event.partitions[0], float(event.tags.get(ARRIVED_AT, event.at))) for event in events]
 
     def time(self, **since_start: float) -> float:
         """Return a moment after the start, in Unix seconds: `time(days=1, hours=9)`."""

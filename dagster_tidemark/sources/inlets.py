@@ -73,7 +73,7 @@ class QueueInlet:
                 in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
                 in_hand.held.add(found)
                 messages |= {each.message_id: each for each in found}
-        except BaseException:
+        except BaseException:  # also if the run is interrupted: the hold is a thread
             if self._back is None:
                 in_hand.hold.close()
             self._queue = None

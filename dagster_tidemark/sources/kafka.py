@@ -99,8 +99,8 @@ class KafkaTopic:
         deadline = time.monotonic() + wait_seconds
         try:
             return self._receive(resume, deadline)
-        except BaseException:
-            self._reading = False  # records taken and not returned are read again
+        except BaseException:  # records that were taken and not returned are read again
+            self._reading = False
             raise
 
     def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:

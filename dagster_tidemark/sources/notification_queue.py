@@ -140,7 +140,7 @@ class Hold:
                 self._held = [(at, m) if at > now else (now + self._every, m) for at, m in self._held]
             try:
                 self.queue.extend(due)
-            except Exception as error:
+            except Exception as error:  # of any client; the thread that holds the messages raises it
                 self.fault = error
                 return
 

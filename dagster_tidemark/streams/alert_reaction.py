@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression
 
-from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, HeadMoved, at_least, at_most, one_of
+from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, at_least, at_most, one_of
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.sources.received_messages import Record
 from dagster_tidemark.streams.alert_declaration import Alerting
@@ -32,7 +33,7 @@ from dagster_tidemark.streams.user_rules import (
     RULE_RAISES,
     RaisingRules,
     RuleFails,
-    blames_the_message,
+    judged,
     raised,
     to_leave_out,
 )
@@ -90,16 +91,11 @@ class Alerts:
 
     def react(self, rows: pa.Table, head: int | None) -> None:
         """Raise and retract alerts for all new rows of the stream's table, including these rows."""
-        for _ in range(_TRIES):
-            try:
-                self._follow()
-                return
-            except HeadMoved:
-                self._forget()
-            except BaseException:
-                self._forget()
-                raise
-        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
+        try:
+            until_committed(self._follow, self.declared.table.name, look_again=self._forget)
+        except BaseException:  # the state in memory may be half changed
+            self._forget()
+            raise
 
     def publish(self) -> int:
         """Send the committed changes that are not sent yet, in the order of their commits. Return their number."""
@@ -116,7 +112,7 @@ class Alerts:
             else:
                 try:
                     self._table.mark_published(waiting[-1]["sequence"])
-                except HeadMoved:
+                except CommitConflict:
                     self._table.refresh()
         return sent
 
@@ -124,7 +120,7 @@ class Alerts:
         self._queue = self._queue or self.connect()
         try:
             self._queue.send(bodies)
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._queue = None
             raise
 
@@ -222,13 +218,14 @@ class Alerts:
     def _episodes(self, said: Sequence[Said]) -> Episodes:
         if not said:
             return []  # the rule is not called, because it may require a first message
-        try:
-            found = list(self.declared.rule.episodes([each.fields for each in said]))
-            self._table.require_fit(found)
-        except Exception as error:
-            if not blames_the_message(error):
-                raise
-            raise RuleRaised(raised(error)) from error
+        found = judged(self._episodes_that_fit, said)
+        if isinstance(found, Exception):
+            raise RuleRaised(raised(found)) from found
+        return found
+
+    def _episodes_that_fit(self, said: Sequence[Said]) -> list[Episode]:
+        found = list(self.declared.rule.episodes([each.fields for each in said]))
+        self._table.require_fit(found)
         return found
 
     def _culprits(self, stretch: Stretch) -> list[Said]:
@@ -302,12 +299,9 @@ class Alerts:
             if row["message_id"] in self._left_out:
                 continue
             fields = {name: row[name] for name in stream.fields}
-            try:
-                self.declared.rule.closes(fields)
-            except Exception as error:
-                if not blames_the_message(error):
-                    raise
-                self._raised_by[row["message_id"]] = row[stream.time], raised(error)
+            closes = judged(self.declared.rule.closes, fields)
+            if isinstance(closes, Exception):
+                self._raised_by[row["message_id"]] = row[stream.time], raised(closes)
                 continue
             yield str(row[self.declared.key]), Said(row[stream.time], row["sent_at"], row["message_id"], fields)
 

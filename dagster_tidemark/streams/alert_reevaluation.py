@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dagster_tidemark.lakehouse.append import HeadMoved
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.streams.alert_identity import Changes, Episode, reconcile
 from dagster_tidemark.streams.alert_reaction import INCORPORATES, Alerts
-
-_TRIES = 50
 
 Episodes = Mapping[str, Sequence[Episode]]
 """Episodes that need an alert, by key and in time order."""
@@ -50,21 +48,20 @@ class Reevaluation(Alerts):
             episodes_of: Finds the episodes in the stream's table as of a snapshot; None means an empty table.
 
         Raises:
-            HeadMoved: another writer has committed before each try.
+            CommitConflict: another writer has committed before each try.
         """
         self._table.refresh()
         self._messages.refresh()
         self._through = self._known_to_alerts()
         before = episodes_of(self._through)
-        for _ in range(_TRIES):
-            after = self._with_news(before)
-            try:
-                return self._commit(before, after)
-            except HeadMoved:
-                self._table.refresh()
-                # The other writer has evaluated a state between `before` and `after`: it knew the episodes in both.
-                before = after
-        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
+
+        def _reevaluated() -> Reevaluated:
+            nonlocal before
+            # A writer that commits first has evaluated a state between the two: it knew the episodes in both.
+            earlier, before = before, self._with_news(before)
+            return self._commit(earlier, before)
+
+        return until_committed(_reevaluated, self.declared.table.name, look_again=self._table.refresh)
 
     def _known_to_alerts(self) -> int | None:
         """Return the snapshot that the alerts follow from; the head if it has expired, or there are no alerts yet."""

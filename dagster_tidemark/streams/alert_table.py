@@ -126,7 +126,7 @@ class AlertTable:
         """Write changes and marks in one commit. Return the written rows.
 
         Raises:
-            HeadMoved: another writer has changed the table.
+            CommitConflict: another writer has changed the table.
         """
         number = self.commits + 1
         rows, replaced = list[dict[str, Any]](), list[str]()
@@ -162,7 +162,7 @@ class AlertTable:
         """Record that all changes of commits up to this number were sent.
 
         Raises:
-            HeadMoved: another writer has changed the table, and may have recorded this.
+            CommitConflict: another writer has changed the table, and may have recorded this.
         """
         if int(self.table.mark(PUBLISHED) or 0) < number:
             self.table.commit(Change(marks={PUBLISHED: str(number)}))

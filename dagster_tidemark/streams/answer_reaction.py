@@ -18,16 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from dagster_tidemark.errors import TidemarkError, Transient
-from dagster_tidemark.lakehouse.append import Appendable, HeadMoved
+from dagster_tidemark.lakehouse.append import Appendable
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams.answer_declaration import ERROR, Answer, Answerer, Answering
 from dagster_tidemark.streams.answer_table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
 from dagster_tidemark.streams.stream_declaration import Fields, Workplace
-from dagster_tidemark.streams.user_rules import RuleFails, blames_the_message, raised
+from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
-_TRIES = 20
 _LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
@@ -79,16 +79,14 @@ class Answers:
         self._settle(requests, self._answers_to)
 
     def _made_answerer(self) -> Answerer:
-        try:
-            return self.declared.answer(self.place)
-        except Exception as error:
-            if not blames_the_message(error):
-                raise
+        made = judged(self.declared.answer, self.place)
+        if isinstance(made, Exception):
             stream = self.place.stream.name
             raise RuleFails(
-                f"stream {stream}: its answerer cannot be created: {raised(error)}. The requests stay in the queue; "
+                f"stream {stream}: its answerer cannot be created: {raised(made)}. The requests stay in the queue; "
                 "correct the code and reload the code location"
-            ) from error
+            ) from made
+        return made
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
         """Answer messages that are no rows with the reason, if a request id is readable. Return their message ids."""
@@ -106,7 +104,7 @@ class Answers:
         self._queue = self._queue or self.connect()
         try:
             self._queue.send(bodies)
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._queue = None
             raise
         self._unsent = {}
@@ -154,28 +152,28 @@ class Answers:
         if not short:
             return
         decided: dict[str, Answer] = {}
-        for _ in range(_TRIES):
+
+        def _added() -> dict[str, Row]:
             self._table.refresh()
             known = self._table.find(short)
             new = [key for key in short if key not in known]
             if undecided := [key for key in new if key not in decided]:
-                decided |= zip(undecided, decide([short[key] for key in undecided]), strict=True)
-            try:
-                added = self._table.add({key: decided[key] for key in new}) if new else {}
-            except HeadMoved:
-                continue  # another run may have answered some requests
+                decided.update(zip(undecided, decide([short[key] for key in undecided]), strict=True))
+            # If this fails, another run may have answered some requests.
+            added = self._table.add({key: decided[key] for key in new}) if new else {}
             self._unsent |= known | added
-            self._answered += len(added)
-            self._errors += sum(row[ERROR] is not None for row in added.values())
-            return
-        raise HeadMoved(f"{self.declared.table.name}: {_TRIES} commits in a row lost to other writers")
+            return added
+
+        added = until_committed(_added, self.declared.table.name)
+        self._answered += len(added)
+        self._errors += sum(row[ERROR] is not None for row in added.values())
 
     def _answers_to(self, requests: list[Fields]) -> Sequence[Answer]:
         try:
             return self._told(requests)
         except MemoryError:
             raise  # another process may have enough memory
-        except Exception as error:
+        except Exception as error:  # user code may raise anything, and about one request only
             if len(requests) > 1:
                 _log.warning("answering %d requests one by one, because the batch failed: %s", len(requests), error)
         found: list[Answer] = []
@@ -185,7 +183,7 @@ class Answers:
                 found += self._told([request])
             except MemoryError:
                 raise
-            except Exception as error:
+            except Exception as error:  # user code may raise anything; its sender gets it as the answer
                 failed += isinstance(error, OF_THE_WORLD)
                 found.append(_reason(error))
                 if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():

@@ -82,7 +82,7 @@ class AnswerTable:
         """Commit the answers to requests that `find` did not find. Return their rows, by key.
 
         Raises:
-            HeadMoved: another writer has committed since the last refresh. Nothing was written.
+            CommitConflict: another writer has committed since the last refresh. Nothing was written.
         """
         now = datetime.now(UTC)
         rows = self._fitting([self._row(key, answer, now) for key, answer in answers.items()])

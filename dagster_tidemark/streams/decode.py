@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from dagster_tidemark.sources.received_messages import Record
 from dagster_tidemark.streams.stream_declaration import Fields, Stream
-from dagster_tidemark.streams.user_rules import RaisingRules, blames_the_message, raised
+from dagster_tidemark.streams.user_rules import RaisingRules, judged, raised
 
 _LONGEST_SHOWN = 10_000
 
@@ -186,12 +186,9 @@ class Decoder:
             if at > now + self._stream.latest:
                 return "in_future", f"{self._stream.time} is more than {self._stream.latest} ahead of the clock"
         for reason, is_kept in self._stream.rules.items():
-            try:
-                kept = is_kept(fields)
-            except Exception as error:
-                if not blames_the_message(error):
-                    raise
-                return reason, f"rule {reason} cannot be evaluated: {type(error).__name__}: {error}", raised(error)
+            kept = judged(is_kept, fields)
+            if isinstance(kept, Exception):
+                return reason, f"rule {reason} cannot be evaluated: {type(kept).__name__}: {kept}", raised(kept)
             if not kept:
                 return reason, f"it breaks the rule {reason}"
         return None

@@ -99,7 +99,7 @@ class Delivering:
             self.in_hand.receive(_WAIT_SECONDS)
             self._faults, self.looked_at = 0, time.time()
             self.hindrance = next(iter(self._failing.values()), "")
-        except Exception as error:
+        except Exception as error:  # of any client; messages in hand are still handled
             self._faults, self.hindrance = self._faults + 1, told(error)
             if self._faults == 1:
                 self.log.warning("no messages can be received; retrying: %s", told(error))
@@ -121,7 +121,7 @@ class Delivering:
             held.failures += 1
             held.again_in(_growing(held.failures, LONGEST_BACKOFF))
             self.log.warning("message %s failed and is retried: %s", message_id, told(error))
-        except Exception:
+        except Exception:  # a bug that one message meets must not stop the others
             held.failures += 1
             held.again_in(held.failures)
             self.log.exception("message %s cannot be handled", message_id)
@@ -192,7 +192,7 @@ class Delivering:
         self._answers = self._answers or self.connect()
         try:
             self._answers.send([body])
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._answers = None
             raise
 

@@ -12,8 +12,8 @@ import boto3
 import dagster as dg
 from botocore.config import Config
 
+from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import QUARANTINE
@@ -217,7 +217,7 @@ class InstanceLog:
 
     def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
         """Report new rows in a partition of an asset. The oldest row arrived at `arrived_at` (Unix seconds)."""
-        tags = {DATA_VERSION: version, ARRIVED_AT: f"{arrived_at:.3f}", LISTED_AT: f"{adapter.now():.3f}"}
+        tags = {DATA_VERSION: version, ARRIVED_AT: f"{arrived_at:.3f}", LISTED_AT: f"{event_time.now():.3f}"}
         key = dg.AssetKey.from_user_string(asset)
         said: Mapping[str, Any] = self._state()
         observation = dg.AssetObservation(key, partition=partition, tags=tags, metadata=said)

@@ -63,7 +63,7 @@ class InHand:
         wait = min(wait_seconds, self._seconds_to_next())
         try:
             found = queue.receive(int(wait)) if len(self._held) < MOST else []
-        except BaseException:
+        except BaseException:  # a client in an unknown state is not used again
             self._close()
             raise
         hold.add(found)

@@ -14,12 +14,12 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, one_of, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, Change, equal, one_of, rows_of
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.streams.checks import LOST
 from dagster_tidemark.streams.decode import Fault
 
-_TRIES = 50
 _MANY = 200
 _SAME = ("source_file", "source_version", "row_number", "reason")
 
@@ -44,7 +44,8 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
     if not wanted:
         return 0
     table, now = Appendable(lake, QUARANTINE), datetime.now(UTC)
-    for _ in range(_TRIES):
+
+    def _entered() -> int:
         versions = sorted({str(entry["source_version"]) for entry in wanted})
         # With more than 200 ids all entries of the asset are read: a long expression is slower than the rows.
         of_asset = equal("asset", asset)
@@ -54,13 +55,10 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
         if not new:
             return 0
         rows = [{**entry, "asset": asset, "loaded_by": by, "quarantined_at": now} for entry in new]
-        try:
-            table.commit(Change(rows_of(table.schema, rows)))
-        except HeadMoved:
-            table.refresh()  # loads commit to this table as well
-            continue
+        table.commit(Change(rows_of(table.schema, rows)))
         return len(new)
-    raise HeadMoved(f"{QUARANTINE.name}: {_TRIES} commits in a row lost to other writers")
+
+    return until_committed(_entered, QUARANTINE.name, look_again=table.refresh)
 
 
 def counted(lake: Catalog, asset: str) -> dict[str, int]:
@@ -84,17 +82,15 @@ def message_ids(lake: Catalog, asset: str, reason: str) -> list[str]:
 def forget(lake: Catalog, asset: str, partition: str) -> int:
     """Delete the entries about a partition that is correct now. Return their number."""
     table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))
-    for _ in range(_TRIES):
+
+    def _forgotten() -> int:
         there: int = table.rows(about, ("asset",)).num_rows
         if not there:
             return 0
-        try:
-            table.commit(Change(instead_of=about))
-        except HeadMoved:
-            table.refresh()
-            continue
+        table.commit(Change(instead_of=about))
         return there
-    raise HeadMoved(f"{QUARANTINE.name}: {_TRIES} commits in a row lost to other writers")
+
+    return until_committed(_forgotten, QUARANTINE.name, look_again=table.refresh)
 
 
 def _of_fault(fault: Fault) -> Mapping[str, Any]:

@@ -16,7 +16,8 @@ from datetime import time as clock_time
 from typing import Any, Protocol
 
 from dagster_tidemark.failpoints import reached
-from dagster_tidemark.lakehouse.append import Change, HeadMoved, at_least
+from dagster_tidemark.lakehouse.append import Change, at_least
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.streams.stream_declaration import Reaction, Stream
 from dagster_tidemark.streams.stream_table import KeptMessages, oldest_by
 
@@ -147,7 +148,7 @@ class Reports:
     def _keep_mark(self, kept: KeptMessages) -> None:
         """Commit the mark by itself, so that the next shift does not repeat the report. No batch waits for this."""
         if marks := self.marks(kept):
-            with suppress(HeadMoved):  # the next commit includes the mark
+            with suppress(CommitConflict):  # the next commit includes the mark
                 kept.table.commit(Change(marks=marks))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
+from dagster_tidemark.lakehouse.commits import SourceAdvanced
 from dagster_tidemark.sources.notification_queue import DeleteRefused
 from dagster_tidemark.sources.received_messages import Batch, Inlet, IsHindered, Waiting
 from dagster_tidemark.streams import rejected_messages
@@ -27,7 +28,7 @@ from dagster_tidemark.streams.inlet_progress import Line
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
 from dagster_tidemark.streams.stream_declaration import LooksAfter, Reaction, TellsWhy, Workplace
-from dagster_tidemark.streams.stream_table import KeptMessages, Overtaken
+from dagster_tidemark.streams.stream_table import KeptMessages
 from dagster_tidemark.streams.topic_backlog import Backlog
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
@@ -161,7 +162,7 @@ class Shift:
                     continue
                 began = datetime.now(UTC)
                 batch = line.inlet.receive(resume, wait)
-            except Exception as error:
+            except Exception as error:  # one source that fails must not stop the others
                 self._put_off(line, error)
                 continue
             line.received(batch)
@@ -236,7 +237,7 @@ class Shift:
         def once() -> None:
             try:
                 work()
-            except Overtaken as overtaken:  # the other run does the work
+            except SourceAdvanced as overtaken:  # the other run does the work
                 self.log.warning("%s", overtaken)
 
         patiently(inlet.name, once, self.ends, self.log, self._note_outage)

@@ -21,7 +21,7 @@ from typing import Any, Self
 import psutil
 from dagster import DagsterInstance, DagsterRunStatus
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
@@ -68,7 +68,7 @@ class Post:
         self._code_key = CODE_OF_STREAMS + self.settings.code_location
         self._key = key_of(self.settings, self.stream, self.worker)
         self._began, self._began_at = self.clock(), time.time()
-        self._began_with = adapter.saved(self.instance, self._code_key)
+        self._began_with = instance_store.saved(self.instance, self._code_key)
         self._server = STOPPING + _parent()
         self._looked_at = self._passed_at = self.clock()
         self._beat_at = float("-inf")
@@ -108,11 +108,11 @@ class Post:
                     self._note_work()
                     if self.clock() - self._beat_at >= BEAT_SECONDS:
                         self._beat()
-            except Exception as error:
+            except Exception as error:  # a thread that ends would look like a run that hangs
                 logger.warning("the shift of %s could not report: %s", self.stream, error)
 
     def _why(self) -> str | None:
-        saved = adapter.saved_values(self.instance, [self._code_key, self._key])
+        saved = instance_store.saved_values(self.instance, [self._code_key, self._key])
         code = saved.get(self._code_key)
         if code == self._server:
             return "its code server is stopping"
@@ -135,7 +135,7 @@ class Post:
     def _beat(self) -> None:
         stuck = self.clock() - self._passed_at
         beat = Beat(self.run_id, self._began_at, time.time(), round(stuck, 1), dict(self.facts()))
-        adapter.save(self.instance, self._key, str(beat))
+        instance_store.save(self.instance, self._key, str(beat))
         self._beat_at = self.clock()
 
     def _note_work(self) -> None:

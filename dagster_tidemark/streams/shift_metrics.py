@@ -105,7 +105,7 @@ class Facts:
         }
         try:
             waiting = self._waiting(now, work)
-        except Exception as error:
+        except Exception as error:  # of any client; a missing figure must not stop the work
             said = f"waiting messages cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return found | {"hindrance": found["hindrance"] or said}
         self._waiting_since = (self._waiting_since or now) if waiting.count else None

@@ -60,7 +60,7 @@ class Chore:
             return False
         try:
             work()
-        except Exception as error:
+        except Exception as error:  # any kind is retried; the class decides for how long
             self._failed(error)
             if self.is_vital and self.failures >= TRIES_OF_A_BUG and not isinstance(error, OF_THE_WORLD):
                 raise
@@ -106,7 +106,7 @@ def patiently(
         except RuleFails:
             note("")
             raise
-        except Exception as error:
+        except Exception as error:  # any kind is retried; the class decides for how long
             failures += 1
             if not isinstance(error, OF_THE_WORLD) and failures >= TRIES_OF_A_BUG:
                 raise

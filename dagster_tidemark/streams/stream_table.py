@@ -17,7 +17,6 @@ from pyiceberg.expressions import And
 from dagster_tidemark.lakehouse.append import (
     Appendable,
     Change,
-    HeadMoved,
     at_least,
     at_most,
     begins_with,
@@ -26,9 +25,9 @@ from dagster_tidemark.lakehouse.append import (
     one_of,
     rows_of,
 )
+from dagster_tidemark.lakehouse.commits import SourceAdvanced, until_committed
 from dagster_tidemark.sources.received_messages import HasTopicId, Inlet
 
-_TRIES = 20
 _MOST_IDS = 200_000  # in memory: 50 MB
 _AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 
@@ -179,13 +178,16 @@ class KeptMessages:
             The number of added rows.
 
         Raises:
-            Overtaken: another run has read the source further in the meantime; nothing was written.
-            HeadMoved: another writer has committed before each try.
+            SourceAdvanced: another run has read the source further in the meantime; nothing was written.
+            CommitConflict: another writer has committed before each try.
         """
-        for _ in range(_TRIES):
+
+        def _added() -> int:
             now = {name: self.positions.of(name) for name in reached}
             if now not in (dict(resumed), dict(reached)):
-                raise Overtaken(f"{self.table.table.name}: another run has read the source further in the meantime")
+                raise SourceAdvanced(
+                    f"{self.table.table.name}: another run has read the source further in the meantime"
+                )
             if reached and now == reached:
                 return 0  # this run or another one has committed these rows
             # Offsets are exact: no record after the position is in the table.
@@ -193,16 +195,13 @@ class KeptMessages:
             if not new and not reached:
                 return 0
             made, properties = rows_of(self.table.schema, new), {**self.positions.carried(), **reached}
-            try:
-                self.table.commit(Change(made, properties=properties, marks=marks))
-            except HeadMoved:
-                self.look()
-                continue
+            self.table.commit(Change(made, properties=properties, marks=marks))
             if not reached:
                 self._ids.add(made)
             self._seen = self.table.head
             return len(new)
-        raise HeadMoved(f"{self.table.table.name}: {_TRIES} commits in a row lost to other writers")
+
+        return until_committed(_added, self.table.table.name, look_again=self.look)
 
     def _new(self, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         ids = {row["message_id"]: row["sent_at"] for row in rows}
@@ -212,10 +211,6 @@ class KeptMessages:
 
 def _each_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list({row["message_id"]: row for row in rows}.values())
-
-
-class Overtaken(HeadMoved):
-    """Another run has read the same source further, and handles those messages. Continue after its position."""
 
 
 def oldest_by(rows: pa.Table, column: str) -> dict[Any, datetime]:

@@ -78,8 +78,7 @@ class Backlog:
             return read_step(self._spark, self.place, read.first(min(self._size, self.at_once)), table)
         except (*_OF_THE_TOPIC, RangeGone):
             raise
-        except Exception as error:
-            # The stream continues without Spark, slower.
+        except Exception as error:  # of Spark or its server: the stream continues without it, slower
             said = str(error).strip().partition("\n")[0]
             self.log.warning(
                 "kafka:%s: reading the backlog in small batches, because Spark failed: %s", self.topic, said

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from dagster_tidemark.errors import Terminal, Transient
 
@@ -21,6 +21,8 @@ _MOST_JUDGED = 10_000
 _MOST_WORK = 2_000_000  # messages given to a rule in one search: a few seconds
 
 Item = TypeVar("Item")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class RuleFails(Terminal):
@@ -33,6 +35,20 @@ def blames_the_message(error: Exception) -> bool:
         return False
     # By name, because Spark's workers also run this, and may have neither library.
     return not any(base.__module__.partition(".")[0] in ("botocore", "sqlalchemy") for base in type(error).__mro__)
+
+
+def judged(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Exception:
+    """Return the result of a user's rule, or the exception that it raised, if that is about the message.
+
+    Raises:
+        Exception: a service, a disk or memory has failed. The message is judged another time.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # user code may raise anything
+        if not blames_the_message(error):
+            raise
+        return error
 
 
 def raised(error: Exception) -> str:

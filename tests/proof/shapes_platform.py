@@ -23,7 +23,7 @@ import dagster as dg
 import yaml
 
 from dagster_tidemark.cli.contract_rows import ContractRow, rows
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.local.dagster.home import end_unfinished_runs
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.platform import process_tree
@@ -270,7 +270,7 @@ class ToyPlatform:
     def contract(self, asset: str) -> dict[str, object]:
         """The latest result of the check `contract`."""
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), CHECK)
-        return adapter.latest_check_metadata(self.instance, key) or {}
+        return event_storage.latest_check_metadata(self.instance, key) or {}
 
     def runs(self, notes: Sequence[Note]) -> list[dg.DagsterRun]:
         """The runs of notes."""

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark import Table, build_definitions, table_asset
 from dagster_tidemark.lakehouse import catalog, metadata_reads, write
-from dagster_tidemark.lakehouse.append import Appendable, Change, HeadMoved, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.stored_tables import stored_tables
@@ -127,11 +128,11 @@ def _spark_and_pyiceberg_see_each_other(settings: Settings, spark: SparkSession)
 def _two_writers_of_one_table(settings: Settings, spark: SparkSession) -> None:
     one, other = (Appendable(open_lake(settings), PINGS) for _ in range(2))
     other.commit(of(other, "b"))
-    with pytest.raises(HeadMoved):
+    with pytest.raises(CommitConflict):
         one.commit(of(one, "c"))
     assert one.refresh()
     one.commit(of(one, "c"))
-    with pytest.raises(HeadMoved):
+    with pytest.raises(CommitConflict):
         other.commit(Change(marks={"sent": "1"}))
     assert sorted(row.id for row in read(spark, PINGS).collect()) == ["a", "b", "c"]
 

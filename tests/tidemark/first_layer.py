@@ -20,9 +20,10 @@ from dagster import DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.code_plan import CodePlan, follow, plan_of
-from dagster_tidemark.event_log import adapter, deployed
+from dagster_tidemark.event_log import deployed
 from dagster_tidemark.event_log.observations import EventLog
 from dagster_tidemark.execution.load_asset import load_partitions
 from dagster_tidemark.feed_factory import feed_assets
@@ -282,7 +283,7 @@ class Layer:
 
     def told_of_quarantine(self) -> int:
         """Return the number of rows in the latest result of the check on the quarantine."""
-        found = adapter.latest_check_metadata(
+        found = event_storage.latest_check_metadata(
             self.instance, dg.AssetCheckKey(dg.AssetKey([self.tag, "core"]), "quarantine")
         )
         assert found is not None

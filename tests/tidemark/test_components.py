@@ -41,9 +41,9 @@ from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.lock_file import Asset, Lock, differences
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.component_declarations import declared_by
+from dagster_tidemark.dagster_internals import components
 from dagster_tidemark.engine.code_plan import state_of
 from dagster_tidemark.engine.code_text import code_texts
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.tidemark.component_project import FEED, TABLE, AProject, examples, forget, opened_project
@@ -565,7 +565,7 @@ def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None
         if isinstance(asset, dg.AssetsDefinition)
         for spec in asset.specs
         if spec.key == dg.AssetKey(["core", "returns"])
-        for component in adapter.components_of(spec.metadata)
+        for component in components.components_of(spec.metadata)
     ]
     assert isinstance(found, FeedComponent)
 

@@ -1,10 +1,11 @@
 """Each name that the library imports from Dagster's private modules exists; a missing one is named in one line.
 
 `make check-range` runs this with the lowest and the newest Dagster that pyproject.toml allows. What the private names
-do is held by `automation/test_adapter.py` and the tests beside it.
+do is held by `tests/tidemark/dagster_internals`.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,22 +22,51 @@ from dagster_tidemark import dagster_range
 PACKAGE = Path(dagster_tidemark.__file__).parent
 
 
-def private_imports() -> Iterator[tuple[str, str]]:
-    """Yield module and name of each import from a module of Dagster that is not public."""
+def private_imports() -> Iterator[tuple[Path, str, str]]:
+    """Yield file, module and name of each import from a module of Dagster that is not public."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and dagster_range.is_private(node.module or ""):
-                yield from ((node.module or "", each.name) for each in node.names)
+                yield from ((path, node.module or "", each.name) for each in node.names)
             elif isinstance(node, ast.Import):
-                yield from ((each.name, "") for each in node.names if dagster_range.is_private(each.name))
+                yield from ((path, each.name, "") for each in node.names if dagster_range.is_private(each.name))
 
 
-IMPORTS = sorted(set(private_imports()))
+FOUND = list(private_imports())
+IMPORTS = sorted({(module, name) for _, module, name in FOUND})
 
 
 def test_the_list_of_private_names_is_complete() -> None:
     assert ("dagster._core.storage.event_log", "SqlEventLogStorage") in IMPORTS
     assert len(IMPORTS) > 50, "the finder finds no imports any more"
+
+
+def test_private_names_are_imported_in_one_package_and_in_the_simulator() -> None:
+    """Type-only imports count too, which import-linter leaves out."""
+    elsewhere = {path.parent.name for path, _, _ in FOUND} - {"dagster_internals", "simulation"}
+    assert not elsewhere
+
+
+def test_each_public_name_of_the_room_has_a_contract_test() -> None:
+    tests = Path(__file__).parent / "dagster_internals"
+    untested = []
+    for path in sorted((PACKAGE / "dagster_internals").glob("[!_]*.py")):
+        text = (tests / f"test_{path.name}").read_text()
+        untested += [f"{path.stem}.{name}" for name in public_names(path) if not re.search(rf"\b{name}\b", text)]
+    assert not untested
+
+
+def public_names(path: Path) -> Iterator[str]:
+    """Yield the names that a module defines without an underscore, and those that it imports for others."""
+    for node in ast.parse(path.read_text()).body:
+        names = []
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+        elif isinstance(node, ast.ImportFrom):
+            names = [each.asname for each in node.names if each.asname]
+        yield from (name for name in names if not name.startswith("_"))
 
 
 @pytest.mark.parametrize(("module", "name"), IMPORTS, ids=".".join)

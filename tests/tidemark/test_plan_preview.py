@@ -421,11 +421,7 @@ def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: 
             "\n  job aborted: sc://host:1/;token=abc\n at x",
             "SparkException: job aborted: sc://host:1/;token=***",
         ),
-        (
-            "WriteConflict",
-            "core.orders: 5 commits in a row lost",
-            "WriteConflict: core.orders: 5 commits in a row lost",
-        ),
+        ("CommitConflict", "core.orders: 20 commits lost", "CommitConflict: core.orders: 20 commits lost"),
         ("Failure", "", "Failure"),
     ],
 )

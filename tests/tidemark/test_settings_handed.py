@@ -9,8 +9,8 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Table, build_definitions, feed_assets
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine import engine
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.lakehouse.table import LINEAGE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Grain
@@ -64,5 +64,5 @@ def test_two_locations_in_one_process_have_their_own_settings(tmp_path: Path) ->
             node = engine.engine_for(instance, repository.asset_graph).graph.nodes[f"core/{name}"]
             assert node.contract is not None
             assert vars(node.contract)["fail"] == 36_000 * settings.contract_scale, name
-        codes = [adapter.saved(instance, f"{CODE_OF_STREAMS}{name}") for name in made]
+        codes = [instance_store.saved(instance, f"{CODE_OF_STREAMS}{name}") for name in made]
     assert all(codes)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
@@ -112,7 +113,7 @@ def run_load(
         misplaced: Files outside the feed's partitions, for the quarantine; None if not known.
 
     Raises:
-        WriteConflict: another run changed the same partitions during each attempt.
+        CommitConflict: another run changed the same partitions during each attempt.
         ObjectChanged: files changed before they were read, in each attempt.
         BucketUnavailable: the bucket does not answer. Its files do not count as vanished, and nothing is written.
     """
@@ -122,9 +123,10 @@ def run_load(
     done: Loaded | None = None
     changed: dict[str, ObjectChanged] = {}
     left_out: dict[str, str] = {}
-    attempts = 0
-    while attempts < write.ATTEMPTS:
-        attempts += 1
+
+    def _once() -> Loaded | None:
+        """Return None if the load begins again without some files, which is no lost attempt."""
+        nonlocal done
         wide: Load | None = None
         try:
             found = look(spark, landing, load, partitions, observed, misplaced)
@@ -153,31 +155,37 @@ def run_load(
                 additions=wider.additions,
                 accounts=list(accounts.values()),
             )
-        except write.CommitConflict as overtaken:
-            logger.warning("restarting the load: %s", str(overtaken).splitlines()[0])
-            continue
         except ObjectChanged as error:
-            if error.key in changed:  # a file that changes all the time would delay all others
-                left_out[error.key] = "it is overwritten while it is read"
-                attempts -= 1
+            is_first = error.key not in changed
             changed[error.key] = error
-            logger.info("listing the files again: %s", error)
-            continue
+            if is_first:
+                raise CommitConflict(str(error)) from error
+            left_out[error.key] = "it is overwritten while it is read"  # it would delay all others
+            return None
         except NotScanned as error:
-            left_out |= {file.key: why for file, why in error.files.items()}
-            attempts -= 1
+            left_out.update({file.key: why for file, why in error.files.items()})
             logger.warning("restarting the load without some files: %s", error)
-            continue
-        except PySparkException:
+            return None
+        except PySparkException as error:
             if wide is None or not new_columns.is_behind(spark, wide):
                 raise
-            logger.info("%s: another run has added a column; restarting the load", load.table.name)
-            continue
+            raise CommitConflict(f"{load.table.name}: another run has added a column") from error
         if parent == found.snapshot_id:
             return done
         # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
-        logger.info("%s: another run has committed; restarting the load", load.table.name)
-    raise next(iter(changed.values()), None) or write.WriteConflict(load.table)
+        raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
+
+    def _attempt() -> Loaded:
+        while (loaded := _once()) is None:
+            continue
+        return loaded
+
+    try:
+        return until_committed(_attempt, load.table.name)
+    except CommitConflict:
+        if changed:
+            raise next(iter(changed.values())) from None
+        raise
 
 
 def look_into_files(

@@ -60,7 +60,7 @@ class Wider:
     additions: Additions = Additions()
 
 
-@catalog.again_after_a_race
+@catalog.again_after_a_spark_race
 def widened(
     spark: SparkSession, load: Load, inspected: Inspected, before: Collection[str], *, may_alter: bool = True
 ) -> Wider:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.content import Hashes, contents_of, hash_of_row
 from dagster_tidemark.lakehouse.data_file_tasks import (
     CONTENT,
@@ -78,7 +79,7 @@ class Written:
         """
         try:
             self._target.replace(self._reports, self._footers, run_id=run_id)
-        except (write.CommitConflict, write.WriteConflict):
+        except CommitConflict:
             self.discard()  # not after other errors, which may come from a commit that was made
             raise
         return write.commit_of(self.reading.spark, self._target.table, run_id)
@@ -240,7 +241,7 @@ class _Attempt:
                 raise _Unfit("its rules are not deterministic")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
-        except BaseException:
+        except BaseException:  # also if the run is interrupted: Spark would keep the rows
             if kept is not None:
                 with contextlib.suppress(PySparkException):
                     kept.unpersist()

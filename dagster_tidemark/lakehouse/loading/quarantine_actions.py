@@ -4,7 +4,6 @@ Each action works on the entries of a selection. Does not belong here: the reque
 (`sensors.change_detection.ask_again`), and the commands (`dagster_tidemark.cli.quarantine_work`).
 """
 
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,14 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading import waivers
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, quoted
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
 from dagster_tidemark.sources.feed import Partition
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,22 +98,21 @@ def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Par
         The partitions to load.
 
     Raises:
-        WriteConflict: other writers won each of the attempts.
+        CommitConflict: other writers won each of the attempts.
     """
     condition = replace(selection, asset=load.asset).condition
     if load.table.partitioned_by:
         condition += " AND q.partition IS NOT NULL"
-    for attempt in range(1, write.ATTEMPTS + 1):
+
+    def _marked() -> list[Partition]:
         found = spark.table(QUARANTINE.identifier).alias("q").where(condition).select("partition").distinct().collect()
         try:
             spark.sql(f"UPDATE {QUARANTINE.identifier} q SET q.loaded_by = {quoted(AGAIN)} WHERE {condition}")
         except PySparkException as error:
-            if not write.is_conflict(error):
-                raise
-            logger.warning("a load wrote to the quarantine of %s (attempt %d)", load.asset, attempt)
-        else:
-            return sorted((row.partition for row in found), key=str)
-    raise write.WriteConflict(QUARANTINE)
+            raise write.as_conflict(error, QUARANTINE) from error
+        return sorted((row.partition for row in found), key=str)
+
+    return until_committed(_marked, QUARANTINE.name)
 
 
 def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: str) -> int:

@@ -4,7 +4,6 @@ An entry is about a row, or about a whole file if `row_number` is null. Does not
 rows and files (`validation`, `probe`).
 """
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
 from dagster_tidemark.lakehouse.readers.files import FileFault
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Partition
-
-logger = logging.getLogger(__name__)
 
 NO_ROWS = "no rows"
 """Reason of a file that left no row in the table. The file is known and has no fault."""
@@ -107,7 +105,7 @@ def replace(
         table: The quarantine, or its branch.
 
     Raises:
-        WriteConflict: other writers won each of the attempts.
+        CommitConflict: other writers won each of the attempts.
     """
     # A literal, so that each evaluation of the source gives the same time.
     entries = entries.withColumns({"quarantined_at": F.lit(datetime.now(UTC)), "_goes": F.lit(False)})
@@ -116,21 +114,18 @@ def replace(
         entries = _changes(entries, asset, seen, table)
         if entries.isEmpty():
             return
-    for attempt in range(1, write.ATTEMPTS + 1):
-        try:
-            write.merge(
-                entries,
-                table,
-                within=partial(within, asset, list(gone)),
-                on=_same(QUARANTINE.row_key),
-                wins=f"NOT ({_same(_SAID)})",
-                goes="s._goes",
-                run_id=run_id,
-            )
-            return
-        except write.CommitConflict:
-            logger.warning("another run wrote to the quarantine of %s (attempt %d)", asset, attempt)
-    raise write.WriteConflict(table)
+    until_committed(
+        lambda: write.merge(
+            entries,
+            table,
+            within=partial(within, asset, list(gone)),
+            on=_same(QUARANTINE.row_key),
+            wins=f"NOT ({_same(_SAID)})",
+            goes="s._goes",
+            run_id=run_id,
+        ),
+        table.name,
+    )
 
 
 def _changes(

@@ -4,16 +4,14 @@ A waiver is about a version of a file and a reason. It stays valid if that versi
 not cover the next version. Does not belong here: rejected rows and files (`quarantine_table`).
 """
 
-import logging
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.table import Table
-
-logger = logging.getLogger(__name__)
 
 WAIVERS = Table(
     name="ops.waivers",
@@ -43,7 +41,7 @@ def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
         because: The reason.
 
     Raises:
-        WriteConflict: other writers won each of the attempts.
+        CommitConflict: other writers won each of the attempts.
     """
     spark = entries.sparkSession
     catalog.ensure(spark, WAIVERS)
@@ -51,10 +49,6 @@ def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
     # A literal, so that each evaluation of the source gives the same time.
     rows = rows.withColumns({"because": F.lit(because), "waived_at": F.lit(datetime.now(UTC))})
     on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
-    for attempt in range(1, write.ATTEMPTS + 1):
-        try:
-            write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id)
-            return
-        except write.CommitConflict:
-            logger.warning("another writer changed the waivers (attempt %d)", attempt)
-    raise write.WriteConflict(WAIVERS)
+    until_committed(
+        lambda: write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id), WAIVERS.name
+    )

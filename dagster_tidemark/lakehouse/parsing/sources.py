@@ -122,7 +122,7 @@ class WatchedSource:
         """Return `length` bytes from `begin`; fewer at the end of the file."""
         try:
             return self._source.read(begin, length)
-        except Exception as error:
+        except Exception as error:  # of any store; libraries that read through this hide it
             self._error = error
             raise
 
@@ -131,7 +131,7 @@ class WatchedSource:
         """Raise the error of the store at the end, also if a library reports another error or none."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # of any library that reads a file
             if self._error is not None and error is not self._error:
                 raise self._error from error
             raise

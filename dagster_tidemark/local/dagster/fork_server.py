@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import psutil
-from dagster._cli.api import execute_run_command
 
+from dagster_tidemark.dagster_internals.run_execution import LOADED_BY_RUNS, execute_run
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.local.dagster.run_launcher import GO, SECONDS_TO_FORK, server_socket
 from dagster_tidemark.settings import load_settings
@@ -27,12 +27,7 @@ from dagster_tidemark.settings import load_settings
 _LIBRARIES = (
     "boto3.s3.transfer",
     "cronsim",
-    "dagster._core.execution.plan.active",
-    "dagster._core.executor.in_process",
-    "dagster._core.instance.factory",
-    "dagster._core.storage.event_log.sqlite.sqlite_event_log",
-    "dagster._core.storage.schedules.sqlite",
-    "dagster._core.workspace.autodiscovery",
+    *LOADED_BY_RUNS,
     "dagster_aws.s3",
     "dagster_pyspark",
     "grpc._channel",
@@ -86,9 +81,9 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
             # Bytecode must stay out of the checkout. Without bytecode each run would compile the code location again.
             sys.pycache_prefix, sys.dont_write_bytecode = str(bytecode), False
         if wanted:
-            execute_run_command.main([arguments], standalone_mode=False)
+            execute_run(arguments)
         code = 0
-    except BaseException:
+    except BaseException:  # whatever ends a run, this process must not return into the server's loop
         traceback.print_exc()
     finally:
         sys.stdout.flush()

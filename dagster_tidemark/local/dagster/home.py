@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.events import RunFailureReason
-from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 
+from dagster_tidemark.dagster_internals.run_storage import mark_as_lost
 from dagster_tidemark.event_log.run_process import process_of
 from dagster_tidemark.settings import Settings
 
@@ -48,7 +47,7 @@ def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
     for run in dead:
         if run.status is not dg.DagsterRunStatus.CANCELING:
             # Distinguishes it from a run that a person canceled: its partitions should still be built.
-            instance.add_run_tags(run.run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
+            mark_as_lost(instance, run.run_id)
         instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
     return len(dead)
 

@@ -13,16 +13,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
-from dagster import DagsterRun, Field
-from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._grpc.types import ExecuteRunArgs
-from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
+from dagster import DagsterRun
 
+from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher
 from dagster_tidemark.event_log.run_process import identity_of, process_of
 from dagster_tidemark.local.platform.sockets import socket_path
 from dagster_tidemark.tags import PROCESS
@@ -31,80 +28,56 @@ GO = b"go\n"
 SECONDS_TO_FORK = 5.0
 
 
-class WarmRunLauncher(RunLauncher, ConfigurableClass):
+class WarmRunLauncher(ProcessLauncher):
     """Launcher of runs on this host, warm if the fork server runs. Configured in dagster.yaml."""
 
-    def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
-        self._inst_data = inst_data
+    def __init__(self, *config: Any) -> None:
+        super().__init__(*config)
         self._cold: list[subprocess.Popen[bytes]] = []
-        super().__init__()  # type: ignore[no-untyped-call]
 
-    @property
-    def inst_data(self) -> ConfigurableClassData | None:
-        return self._inst_data
-
-    @classmethod
-    def config_type(cls) -> Mapping[str, Field]:
-        return {}
-
-    @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
-        return cls(inst_data)
-
-    def launch_run(self, context: LaunchRunContext) -> None:
-        run = context.dagster_run
-        origin = context.job_code_origin
-        if origin is None:
-            raise ValueError(f"run {run.run_id} names no code location; launch it from a code location")
-        arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref())
+    def start(self, run: DagsterRun, arguments: str) -> None:
         try:
             self._launch_warm(run, arguments)
         except OSError:
             self._launch_cold(run, arguments)
 
-    def _launch_warm(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
-        with _connected(server_socket(Path(self._instance.root_directory))) as server, server.makefile("rwb") as stream:
-            stream.write(serialize_value(arguments).encode() + b"\n")
+    def _launch_warm(self, run: DagsterRun, arguments: str) -> None:
+        with _connected(server_socket(Path(self.instance.root_directory))) as server, server.makefile("rwb") as stream:
+            stream.write(arguments.encode() + b"\n")
             stream.flush()
             identity = stream.readline().decode().strip()
             if not identity:
                 raise ConnectionResetError("the fork server ended before it started the run")
             # Before the run writes its own state: Dagster reads and writes a run's row as a whole.
-            self._instance.add_run_tags(run.run_id, {PROCESS: identity})
+            self.instance.add_run_tags(run.run_id, {PROCESS: identity})
             stream.write(GO)
 
-    def _launch_cold(self, run: DagsterRun, arguments: ExecuteRunArgs) -> None:
+    def _launch_cold(self, run: DagsterRun, arguments: str) -> None:
         self._cold = [process for process in self._cold if process.poll() is None]
         # This Python, independent of the PATH. The new session keeps the run alive if the daemon dies.
-        command = [sys.executable, "-m", "dagster", "api", "execute_run", serialize_value(arguments)]
+        command = [sys.executable, "-m", "dagster", "api", "execute_run", arguments]
         process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
         self._cold.append(process)
-        self._instance.add_run_tags(run.run_id, {PROCESS: identity_of(psutil.Process(process.pid))})
+        self.instance.add_run_tags(run.run_id, {PROCESS: identity_of(psutil.Process(process.pid))})
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, from any process of this host. A run whose process is gone is canceled at once."""
-        run = self._instance.get_run_by_id(run_id)
+        run = self.instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
-        self._instance.report_run_canceling(run)
+        self.instance.report_run_canceling(run)
         process = process_of(run)
         if process is None:
-            self._instance.report_run_canceled(run, "The process of this run had already ended.")
+            self.instance.report_run_canceled(run, "The process of this run had already ended.")
             return True
         process.send_signal(signal.SIGINT)
         return True
 
-    @property
-    def supports_check_run_worker_health(self) -> bool:
-        return True
-
-    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+    def lost_process(self, run: DagsterRun) -> str:
         if process_of(run) is not None:
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
+            return ""
         name = run.tags.get(PROCESS, "unknown").partition("@")[0]
-        return CheckRunHealthResult(
-            WorkerStatus.NOT_FOUND, f"the run's process (pid {name}) exited without reporting a status"
-        )
+        return f"the run's process (pid {name}) exited without reporting a status"
 
 
 def server_socket(home: Path) -> Path:

@@ -5,9 +5,9 @@ only, and with 0 the daemon never pauses. Does not belong here: the limits of co
 """
 
 from dagster import QueuedRunCoordinator
-from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 
-from dagster_tidemark.event_log.adapter import unfinished_shifts
+from dagster_tidemark.dagster_internals.run_launcher import RunQueueConfig
+from dagster_tidemark.dagster_internals.run_storage import unfinished_shifts
 
 _SECONDS = 0.5  # shortest sleep of Dagster's daemon
 

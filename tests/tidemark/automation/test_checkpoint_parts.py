@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.event_log import adapter, checkpoint, checkpoint_parts
+from dagster_tidemark.dagster_internals import event_time, instance_store
+from dagster_tidemark.event_log import checkpoint, checkpoint_parts
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
@@ -56,7 +57,7 @@ def known(simulation: Simulation, follower: Follower) -> dict[str, Any]:
         while follower.read(simulation.instance, never):
             pass
         history = follower.history
-        plan = Planner(history.graph, history).plan(adapter.now())
+        plan = Planner(history.graph, history).plan(event_time.now())
         return {
             "decisions": {t: (d.state, d.oldest_arrival, d.stale, d.attempts) for t, d in plan.decisions.items()},
             "built": history.built,
@@ -109,8 +110,10 @@ def test_only_changed_assets_are_written_again(simulation: Simulation, monkeypat
     follower = follower_of(simulation)
     follower.save(simulation.instance)
     written: list[str] = []
-    save = adapter.save
-    monkeypatch.setattr(adapter, "save", lambda instance, key, text: (written.append(key), save(instance, key, text)))
+    save = instance_store.save
+    monkeypatch.setattr(
+        instance_store, "save", lambda instance, key, text: (written.append(key), save(instance, key, text))
+    )
     follower._changed = {"marts/hourly"}
     follower.save(simulation.instance)
     assert {"/marts/hourly/" in key for key in written if key.startswith(HISTORY_PARTS)} == {True}
@@ -121,7 +124,7 @@ def test_a_checkpoint_of_the_earlier_form_is_loaded(simulation: Simulation) -> N
     follower = follower_of(simulation)
     rest = {"catalog": follower.catalog, "unread": [], "touched": []}
     text = checkpoint.dump(follower.history, follower.reader.state(), rest)
-    adapter.save(simulation.instance, follower.key, text)
+    instance_store.save(simulation.instance, follower.key, text)
     restarted = warm(simulation)
     assert restarted.cursor == follower.cursor
     assert restarted._loading is None, "a small one is loaded at once"
@@ -142,7 +145,7 @@ def test_a_lost_part_makes_the_log_be_read_from_its_beginning(
     simulation: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
     follower_of(simulation).save(simulation.instance)
-    key = next(iter(adapter.saved_under(simulation.instance, HISTORY_PARTS)))
-    adapter.save(simulation.instance, key, "")
+    key = next(iter(instance_store.saved_under(simulation.instance, HISTORY_PARTS)))
+    instance_store.save(simulation.instance, key, "")
     assert known(simulation, warm(simulation))["built"] == known(simulation, cold(simulation))["built"] != {}
     assert "the checkpoint cannot be loaded" in caplog.text

@@ -13,9 +13,10 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInst
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import derived
-from dagster_tidemark.event_log import adapter, checkpoint, consumer
+from dagster_tidemark.event_log import checkpoint, consumer
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.planner.planner import Planner
 from dagster_tidemark.sensors.catch_up import due_now
@@ -52,7 +53,7 @@ def test_a_restart_goes_on_from_the_checkpoint_with_the_same_plan(instance: dg.D
     before.save(instance)
     after = Follower.started(instance, graph_of(GRAPH))
     assert after.cursor == before.cursor > 0
-    now = adapter.now()
+    now = event_time.now()
     plans = [Planner(f.history.graph, f.history).plan(now) for f in (before, after)]
     assert plans[0].decisions == plans[1].decisions != {}
     assert plans[0].set_aside == plans[1].set_aside and ("raw/orders", "junk") in plans[0].set_aside
@@ -70,10 +71,10 @@ def test_nothing_is_requested_until_the_log_has_been_read(
     monkeypatch.setattr(engine, "_after", lambda _: lambda: True)
     observe(instance, H7, H8)
     planner = engine.engine_for(instance, GRAPH)
-    requests, plan = planner.request(instance, adapter.now(), ranges=False)
+    requests, plan = planner.request(instance, event_time.now(), ranges=False)
     assert requests == [] and "read the event log up to" in plan.catching_up
     monkeypatch.setattr(engine, "_after", lambda _: lambda: False)
-    _, plan = planner.request(instance, adapter.now(), ranges=True)
+    _, plan = planner.request(instance, event_time.now(), ranges=True)
     assert plan.catching_up == "" and plan.requests
 
 
@@ -81,10 +82,10 @@ def test_a_wiped_asset_is_built_again(instance: dg.DagsterInstance) -> None:
     observe(instance, H7)
     planner = engine.engine_for(instance, GRAPH)
     instance.report_runless_asset_event(dg.AssetMaterialization(CORE, partition=H7))
-    planner.look(adapter.now(), instance)
+    planner.look(event_time.now(), instance)
     assert H7 in planner.follower.history.known["core/orders"]
     instance.wipe_assets([CORE])
-    planner.look(adapter.now(), instance)
+    planner.look(event_time.now(), instance)
     assert H7 not in planner.follower.history.known["core/orders"]
 
 
@@ -117,7 +118,7 @@ def test_why_something_runs_or_does_not_is_in_the_evaluation_and_stays_as_it_is(
     waiting = dg.Definitions(
         [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(hours=9))]
     )
-    hour = f"{datetime.fromtimestamp(adapter.now(), UTC):%Y-%m-%d-%H:00}"
+    hour = f"{datetime.fromtimestamp(event_time.now(), UTC):%Y-%m-%d-%H:00}"
     observe(instance, hour)
     labels = []
     for _ in range(2):
@@ -151,7 +152,7 @@ def test_a_sensor_that_another_code_location_stopped_is_not_ours() -> None:
                 code_location_origin=origin,
             ) as context:
                 found = engine.engine_of(context, repository.asset_graph)
-                found.look(adapter.now(), instance)
+                found.look(event_time.now(), instance)
                 assert found.off == off
 
 
@@ -179,7 +180,7 @@ def test_of_many_sensors_one_reads_the_log_and_none_waits_for_all_the_others(
 
     def _tick(_: int) -> tuple[float, str]:
         begun = time.monotonic()
-        said = found.look(adapter.now(), instance).catching_up
+        said = found.look(event_time.now(), instance).catching_up
         return time.monotonic() - begun, said
 
     with ThreadPoolExecutor(12) as sensors:

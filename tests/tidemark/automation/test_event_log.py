@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 from dagster import AssetRecordsFilter
 
-from dagster_tidemark.event_log import adapter, event_rows
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
+from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.event_rows import Event, Kind, events_after
 from dagster_tidemark.tags import CONTENT, DATA_VERSION
 
@@ -40,7 +41,9 @@ def test_a_run_is_read_as_dagster_tells_it(instance: dg.DagsterInstance) -> None
     written = [e for e in events if e.kind is Kind.MATERIALIZED]
     told = instance.fetch_materializations(AssetRecordsFilter(table.key), limit=9, ascending=True).records
     assert [(e.id, e.at) for e in written] == [(r.storage_id, r.timestamp) for r in told]
-    assert [e.content for e in written] == [adapter.content_version(r) for r in told]
+    assert [e.content for e in written] == [
+        r.asset_materialization.metadata[CONTENT].value for r in told if r.asset_materialization
+    ]
     assert [dict(e.tags) for e in written] == [
         dict(r.asset_materialization.tags or {}) for r in told if r.asset_materialization
     ]
@@ -74,9 +77,9 @@ def test_events_are_read_in_pages_from_after_an_id_on(
 
 def test_the_catalog_says_when_an_asset_was_wiped(instance: dg.DagsterInstance) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"], partition=FIRST))
-    assert adapter.catalog(instance) == {"core/table": float("-inf")}
+    assert event_storage.catalog(instance) == {"core/table": float("-inf")}
     instance.wipe_assets([table.key])
-    assert abs(adapter.catalog(instance)["core/table"] - adapter.now()) < 60
+    assert abs(event_storage.catalog(instance)["core/table"] - event_time.now()) < 60
 
 
 def evaluate(instance: dg.DagsterInstance, name: str, **told: object) -> None:
@@ -113,10 +116,10 @@ def test_a_failure_is_about_the_run_that_wrote_last_and_a_pass_by_itself_about_a
 
 
 def test_the_last_id_and_a_saved_text_are_the_instances_own(instance: dg.DagsterInstance) -> None:
-    assert adapter.last_event_id(instance) == 0
+    assert event_storage.last_event_id(instance) == 0
     instance.report_runless_asset_event(dg.AssetMaterialization("whole"))
-    assert adapter.last_event_id(instance) >= 1
-    assert adapter.saved(instance, "tidemark/x") is None
-    adapter.save(instance, "tidemark/x", "kept")
-    assert adapter.saved(instance, "tidemark/x") == "kept"
-    assert adapter.commits_in_order(instance)
+    assert event_storage.last_event_id(instance) >= 1
+    assert instance_store.saved(instance, "tidemark/x") is None
+    instance_store.save(instance, "tidemark/x", "kept")
+    assert instance_store.saved(instance, "tidemark/x") == "kept"
+    assert event_storage.commits_in_order(instance)

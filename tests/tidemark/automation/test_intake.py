@@ -11,7 +11,8 @@ import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.event_log import adapter, intake
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.event_log import intake
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.event_log.event_rows import Event, Kind
 from dagster_tidemark.planner.graph import Graph
@@ -107,7 +108,7 @@ def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
 ) -> None:
     observe(instance, H7, version="1", arrived_at=arrived_at, listed_at="99999999999")
     look(follower, instance)
-    now = adapter.now()
+    now = event_time.now()
     assert now - 4000 * 86_400 < follower.history.first_arrival[(RAW, H7)] <= now
     observe(instance, H7, version="2", arrived_at=f"{now}", listed_at=f"{now}")
     look(follower, instance)
@@ -117,7 +118,7 @@ def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
 def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
     instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = adapter.now()
+    now = event_time.now()
     with pytest.MonkeyPatch.context() as ahead:
         ahead.setattr("time.time", lambda: now + 86_400)
         observe(instance, H7, version="1", arrived_at=f"{now + 86_400}", listed_at=f"{now + 86_400}")
@@ -130,7 +131,7 @@ def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
 def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
     instance: dg.DagsterInstance, follower: Follower
 ) -> None:
-    now = adapter.now()
+    now = event_time.now()
     observe(instance, H7, version="1", listed_at=f"{now + 600}")
     observe(instance, H7, version="2")
     look(follower, instance)

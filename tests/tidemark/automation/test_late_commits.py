@@ -8,7 +8,8 @@ import sqlalchemy
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Table
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.event_log import adapter, reader
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.event_log import reader
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, small
@@ -93,7 +94,7 @@ def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock
     look(follower, instance)
     observe(instance, late)
     row = held_back(instance)
-    now = adapter.now()
+    now = event_time.now()
     with pytest.MonkeyPatch.context() as wrong:
         wrong.setattr("time.time", lambda: now + off)
         observe(instance, early)

@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.engine.engine import Engine, engine_for
 from dagster_tidemark.engine.run_requests import run_requests
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.planner.decisions import Request
 from dagster_tidemark.sensors.catch_up import due_now
 from tests.tidemark.automation.toy_graph import DAYS, HOURS, asset, source
@@ -46,16 +46,16 @@ class Asked:
         instance.add_dynamic_partitions("shops", ["one"])
         self.context = dg.build_sensor_context(instance, repository_def=repository)
         self.engine: Engine = engine_for(instance, repository.asset_graph)
-        self.engine.look(adapter.now(), instance)
+        self.engine.look(event_time.now(), instance)
 
     def of(self, *requests: Request) -> list[dg.RunRequest]:
         repository = self.context.repository_def
         assert repository is not None
-        return run_requests(requests, repository.asset_graph, self.engine, self.context, adapter.now())
+        return run_requests(requests, repository.asset_graph, self.engine, self.context, event_time.now())
 
     @property
     def set_aside(self) -> dict[tuple[str, str | None], str]:
-        return self.engine.look(adapter.now()).set_aside
+        return self.engine.look(event_time.now()).set_aside
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_what_no_run_can_be_made_of_is_set_aside_and_the_others_are_asked_for(
 
 def test_of_a_range_only_the_partition_that_is_gone_is_set_aside(asked: Asked) -> None:
     request = Request(("shops",), ("one", "two"), as_range=True)
-    asked.engine.take(request.targets, adapter.now())
+    asked.engine.take(request.targets, event_time.now())
     assert asked.of(request) == []
     assert set(asked.set_aside) == {("shops", "two")}
     assert ("shops", "one") not in asked.engine.reserved, "it is free for the next plan"
@@ -110,13 +110,13 @@ def test_a_range_of_one_is_a_partition_to_the_body_of_the_asset(asked: Asked) ->
 
 def test_another_sensor_does_not_get_what_is_taken(asked: Asked) -> None:
     target = ("orders", FIRST[0])
-    now = adapter.now()
+    now = event_time.now()
     assert asked.engine.take([target], now) == [target]
     assert asked.engine.take([target, ("hourly", FIRST[0])], now) == [("hourly", FIRST[0])]
 
 
 def test_what_the_landing_sensor_asks_for_is_looked_at_too(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = Request(("shops",), ("two",)), Request(("orders",), (FIRST[0],))
-    plan = asked.engine.look(adapter.now())
+    plan = asked.engine.look(event_time.now())
     monkeypatch.setattr(Engine, "request", lambda *_, ranges: ([bad, good], plan))
     assert [request.partition_key for request in due_now(asked.context)] == [FIRST[0]]

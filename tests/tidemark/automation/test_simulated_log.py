@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.log import Clock, Log
 from dagster_tidemark.simulation.partitions import partition_tags
@@ -55,16 +55,27 @@ def simulate(instance: dg.DagsterInstance, partitions: list[str], clock: Clock |
     return "r"
 
 
+def planned_partitions(event: dg.DagsterEvent) -> list[str | None]:
+    planned = event.asset_materialization_planned_data
+    return list(planned.partitions_subset.get_partition_keys()) if planned.partitions_subset else [planned.partition]
+
+
+def content_of(record: dg.EventLogRecord) -> object:
+    assert record.asset_materialization is not None
+    value = record.asset_materialization.metadata.get(CONTENT)
+    return None if value is None else value.value
+
+
 def asset_events(instance: dg.DagsterInstance, run_id: str) -> list[tuple[object, ...]]:
     """What a planner may read of a run, in order."""
     told = []
     for record in instance.get_records_for_run(run_id).records:
         event = record.event_log_entry.get_dagster_event()
         if event.event_type == DagsterEventType.ASSET_MATERIALIZATION_PLANNED:
-            told.append(("planned", event.asset_key, *adapter.planned_partitions(record), event.step_key))
+            told.append(("planned", event.asset_key, *planned_partitions(event), event.step_key))
         if event.event_type == DagsterEventType.ASSET_MATERIALIZATION:
             code = record.asset_materialization.tags.get("dagster/code_version")  # type: ignore[union-attr]
-            told.append(("written", event.asset_key, event.partition, adapter.content_version(record), code))
+            told.append(("written", event.asset_key, event.partition, content_of(record), code))
     return told
 
 
@@ -99,13 +110,13 @@ def test_the_clock_is_the_one_of_events_and_partitions(instance: dg.DagsterInsta
         assert HOURS.get_last_partition_key() == "2026-10-01-07:00"
         Log(instance, clock, GRAPH).reported("table", BOTH[0], "by hand")
     (record,) = instance.fetch_materializations(dg.AssetKey("table"), limit=9).records
-    assert (record.timestamp, record.run_id, adapter.content_version(record)) == (NOW, "", "by hand")
+    assert (record.timestamp, record.run_id, content_of(record)) == (NOW, "", "by hand")
 
 
 def test_an_observation_is_one_of_the_landing_sensor(instance: dg.DagsterInstance) -> None:
     clock = Clock(NOW)
     with clock.frozen():
         Log(instance, clock, GRAPH).observed("source", BOTH[0], "v1", listed_at=NOW, arrived_at=NOW - 3)
-    tags = adapter.latest_observations(instance, dg.AssetKey("source"))[BOTH[0]]
+    tags = event_storage.latest_observations(instance, dg.AssetKey("source"))[BOTH[0]]
     assert tags[DATA_VERSION] == "v1"
     assert (float(tags[LISTED_AT]), float(tags[ARRIVED_AT])) == (NOW, NOW - 3)

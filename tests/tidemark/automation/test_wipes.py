@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.condition import with_automation
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.consumer import Follower
 from dagster_tidemark.planner.event_records import Built, Failure
 from dagster_tidemark.simulation.instance import simulated_instance
@@ -97,7 +97,7 @@ def test_dagsters_own_storages_cannot_wipe_single_partitions(instance: dg.Dagste
     report(instance, "core/table", H7)
     with pytest.raises(NotImplementedError):
         instance.wipe_asset_partitions(dg.AssetKey(["core", "table"]), [H7])
-    assert adapter.catalog(instance)["core/table"] == float("-inf")
+    assert event_storage.catalog(instance)["core/table"] == float("-inf")
 
 
 def test_what_runs_only_failed_on_or_found_nothing_for_is_forgotten_with_the_rest(instance: dg.DagsterInstance) -> None:

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_graph import planner_graph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import overview as overview_module
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.sensors.contract_sensor import CHECK, STATE, contract_checks, contract_sensor
@@ -158,7 +159,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None
     """The planner has no answer for an asset."""
     real = planner_graph.graph_of
 
-    def _graph_of(assets: planner_graph.AnyGraph, **more: float) -> Graph:
+    def _graph_of(assets: AnyGraph, **more: float) -> Graph:
         nodes = real(assets, **more).nodes
         return Graph({key: replace(n, refused=reason if key == asset_key else "") for key, n in nodes.items()})
 

@@ -23,7 +23,8 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
-from dagster_tidemark.event_log import adapter, run_process, starting_runs
+from dagster_tidemark.dagster_internals import instance_store, run_storage
+from dagster_tidemark.event_log import run_process, starting_runs
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
 from dagster_tidemark.event_log.starting_runs import fate_while_starting
@@ -231,7 +232,7 @@ def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code
             while not (tmp_path / "importing").exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            pid = adapter.started_process(instance, run.run_id)
+            pid = run_storage.started_process(instance, run.run_id)
             assert pid is not None
             pids.append(pid)
             os.kill(server.pid, signal.SIGKILL)
@@ -270,7 +271,7 @@ def test_a_starting_run_is_ended_only_if_its_process_was_here(
         there = replace(INSIDE, namespace="pid:[402]")
         monkeypatch.setattr(starting_runs, "this_place", lambda: replace(INSIDE, namespace="pid:[403]"))
     socket = "/tmp/x/2" if case == "another server" else "/tmp/x/1"
-    adapter.save(instance, CODE_SERVERS, json.dumps({socket: [str(there), time.time()]}))
+    instance_store.save(instance, CODE_SERVERS, json.dumps({socket: [str(there), time.time()]}))
     if case != "no pid":
         gone = int(ended_process().partition("@")[0])
         message = f"Started process for run (pid: {gone})."

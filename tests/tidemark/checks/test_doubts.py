@@ -41,6 +41,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.contract_rows import ContractRow, causes, kept_rows, not_looked_yet, unknown
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.doubts import (
     CONTRACTS,
@@ -54,7 +55,6 @@ from dagster_tidemark.engine.doubts import (
     note_look,
 )
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
@@ -88,7 +88,7 @@ def healthy(instance: DagsterInstance) -> None:
 
 
 def beat(instance: DagsterInstance, at: float, **facts: Any) -> None:
-    adapter.save(instance, "post", str(Beat("a run", at, at, 0.0, facts)))
+    instance_store.save(instance, "post", str(Beat("a run", at, at, 0.0, facts)))
 
 
 def ticked(instance: DagsterInstance, sensor: str, at: float, status: Any = InstigatorStatus.RUNNING) -> None:
@@ -227,7 +227,7 @@ def test_a_shift_that_is_dead_or_hindered_or_never_started_is_named(instance: Da
     assert told(instance) == {}, "it may work on a large batch"
     beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="sqs:readings: QueueDoesNotExist")
     assert "for 15 s: sqs:readings" in told(instance)["core/readings"], "a reason is told before half a minute is over"
-    adapter.save(instance, "post", "")
+    instance_store.save(instance, "post", "")
     note_look(instance, "grocer", "streams", Looked(NOW, parts={"readings": "4 shifts, 3 slots"}))
     assert told(instance) == {"core/readings": "no shift of raw/readings has reported yet: 4 shifts, 3 slots"}
 
@@ -286,7 +286,7 @@ def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstan
     assert found.causes[0].said == "sensor contracts last ran 1 min 43 s ago"
     assert found.reason.startswith("unknown since ") and ": sensor contracts, sensors automation" in found.reason
     saved_overview.keep(instance, "grocer", Kept(NOW, "code", WATCHED, (row("breached"),)))
-    adapter.save(instance, "tidemark/overview/grocer", '{"version": 0}')
+    instance_store.save(instance, "tidemark/overview/grocer", '{"version": 0}')
     assert saved_overview.kept(instance, "grocer") is None
 
 

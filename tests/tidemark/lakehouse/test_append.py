@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from dagster_tidemark.lakehouse import snapshot_expiry
-from dagster_tidemark.lakehouse.append import Appendable, Change, HeadMoved, equal, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from tests.conftest import make_settings
 from tests.sampling import sample
@@ -39,9 +40,9 @@ def test_rows_and_marks_go_in_only_while_the_head_is_the_one_that_was_seen(write
         other.refresh()
     other.commit(row(other, "a", number="1"))
     seen = one.head
-    with pytest.raises(HeadMoved):
+    with pytest.raises(CommitConflict):
         one.commit(row(one, "b"))
-    with pytest.raises(HeadMoved):
+    with pytest.raises(CommitConflict):
         one.commit(Change(marks={"sent": "0"}))
     assert one.head == seen, "it has to look again, or it would not know what others have done"
     assert one.refresh()
@@ -60,7 +61,7 @@ def test_old_snapshots_expire_and_a_writer_still_notices_what_others_have_commit
     seen = one.head
     assert one.expire(keep=3) == 9
     assert one.head == seen
-    with pytest.raises(HeadMoved):
+    with pytest.raises(CommitConflict):
         one.commit(row(one, "c"))
     assert one.refresh()
     added = one.appended_since(seen)

@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import branches, catalog, write
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import as_declared, read
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.lakehouse.write import CommitConflict, current_snapshot
+from dagster_tidemark.lakehouse.write import current_snapshot
 
 DAYS = ["2026-10-01", "2026-10-02"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.lakehouse import catalog, expiry, write
+from dagster_tidemark.lakehouse import catalog, commits, expiry, write
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading import load as load_module
 from dagster_tidemark.lakehouse.loading.load import Load, run_load
@@ -123,7 +123,7 @@ def test_who_holds_a_snapshot_that_has_expired_is_told(spark: SparkSession) -> N
     with pytest.raises(SnapshotExpired, match=table.name):
         content_of(spark, table, [DAY], first.snapshot_id)
     for held in (first.snapshot_id, None):  # None: the table was empty
-        with pytest.raises(write.CommitConflict, match="Cannot determine history"):
+        with pytest.raises(commits.CommitConflict, match="Cannot determine history"):
             write.replace_since(held, rows(spark, 9), table, table.predicate([DAY]), run_id="late")
     assert snapshots(spark, table) == [last.snapshot_id], "nothing was written"
 
@@ -171,6 +171,7 @@ def test_a_load_whose_first_snapshot_expires_begins_again(
     monkeypatch.setattr(write, "current_snapshot", after_the_snapshot)
     monkeypatch.setattr(load_module, "look", after_the_look)
     delete(key(orders, "a.csv"))  # what goes is only what was seen
+    caplog.set_level(logging.INFO)
     loaded = run_load(spark, landing, orders, [HOUR], run_id="late")
     began_again = [r.getMessage() for r in caplog.records if "restarting the load" in r.getMessage()]
     assert ["Cannot find snapshot" in m for m in began_again] == [True, False]

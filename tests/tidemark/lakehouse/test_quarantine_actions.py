@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from dagster_tidemark.cli import quarantine_work
 from dagster_tidemark.cli.quarantine_work import CannotHandle, Target
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
 from dagster_tidemark.event_log.observations import EventLog, misplaced_check
 from dagster_tidemark.lakehouse.loading import quarantine_actions
@@ -181,7 +181,9 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
     target = quarantine_work.patch(place, key(orders, "a.csv"), corrected, "the till was broken")
     assert target == key(orders, "a.patch1.csv")
     assert quarantine_work.patch(place, key(orders, "a.csv"), corrected, "again") == target, "a command may be repeated"
-    said = adapter.latest_check_metadata(place.instance, dg.AssetCheckKey(dg.AssetKey(orders.asset.split("/")), CHECK))
+    said = event_storage.latest_check_metadata(
+        place.instance, dg.AssetCheckKey(dg.AssetKey(orders.asset.split("/")), CHECK)
+    )
     assert said is not None
     assert (said["rows"], said["waived"]) == (0, 1), "its check says so at once"
     loading(orders, HOUR)

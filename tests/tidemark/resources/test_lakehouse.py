@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 from dagster_aws.s3 import S3Resource
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.load_check import ACCOUNTING, landed_checks
 from dagster_tidemark.lakehouse.loading.load import Load
@@ -50,5 +50,5 @@ def test_what_a_load_found_is_said_though_it_fails_for_a_file_that_is_not_given(
             raise_on_error=False,
         )
         assert not ran.success
-        said = adapter.latest_check_metadata(instance, dg.AssetCheckKey(dg.AssetKey(CORE), ACCOUNTING))
+        said = event_storage.latest_check_metadata(instance, dg.AssetCheckKey(dg.AssetKey(CORE), ACCOUNTING))
         assert said and said["rows unaccounted for"] == 1, "a row of the file that was given is missing"

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg import expressions as e
 
-from dagster_tidemark.lakehouse.append import Change, HeadMoved
+from dagster_tidemark.lakehouse.append import Change
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.table import Table
 
 Row = Mapping[str, Any]
@@ -106,7 +107,7 @@ class MemoryTable:
     def commit(self, change: Change) -> int | None:
         truth = self._truth
         if truth.now.head != self.head:
-            raise HeadMoved(self.table.name)
+            raise CommitConflict(self.table.name)
         kept = [r for r in truth.now.rows if change.instead_of is None or not _is_true(change.instead_of, r)]
         added = Rows(change.rows.to_pylist()) if change.rows is not None else Rows()
         head = truth.now.head

@@ -5,7 +5,7 @@ import threading
 import dagster as dg
 import pytest
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, load_settings
@@ -36,7 +36,7 @@ def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
             try:
                 eventually(is_answered, seconds=90)
             finally:
-                adapter.save(instance, f"{CODE_OF_STREAMS}tests.toys", "other code")
+                instance_store.save(instance, f"{CODE_OF_STREAMS}tests.toys", "other code")
 
         deployer = threading.Thread(target=waits_and_deploys)
         deployer.start()

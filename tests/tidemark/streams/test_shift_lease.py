@@ -16,7 +16,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 from sqlalchemy.exc import OperationalError
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.sensors import streams as sensor
@@ -98,41 +98,41 @@ def test_a_storage_that_does_not_answer_ends_no_shift(
         raise OperationalError("select", {}, Exception("the server closed the connection"))
 
     with monkeypatch.context() as away:
-        away.setattr(adapter, "saved_values", refuses)
+        away.setattr(instance_store, "saved_values", refuses)
         assert shift.ends() is None
     assert shift.ends() is None
-    adapter.save(instance, CODE, "the next")
+    instance_store.save(instance, CODE, "the next")
     assert shift.ends() == "new code was loaded"
 
 
 def test_only_the_children_of_a_code_server_that_stops_leave(instance: DagsterInstance) -> None:
-    adapter.save(instance, CODE, "code")
+    instance_store.save(instance, CODE, "code")
     shift = Shift(instance)
-    adapter.save(instance, CODE, STOPPING + "another process")
+    instance_store.save(instance, CODE, STOPPING + "another process")
     assert shift.ends() is None
-    adapter.save(instance, CODE, STOPPING + identity_of(psutil.Process(os.getppid())))
+    instance_store.save(instance, CODE, STOPPING + identity_of(psutil.Process(os.getppid())))
     assert shift.ends() == "its code server is stopping"
 
 
 SERVER = """
 import os, signal, time
 import dagster as dg
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import code_loading, instance_store
 from dagster_tidemark.sensors import stopping
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CODE_OF_STREAMS
 
 key = CODE_OF_STREAMS + Settings().code_location
-adapter.is_loaded_by_a_code_server = lambda: True
+code_loading.is_loaded_by_a_code_server = lambda: True
 server = stopping.CodeServer()
 signal.signal(signal.SIGTERM, lambda *_: None)  # as Dagster does, after the definitions are loaded
 with dg.DagsterInstance.get() as instance:
     assert not server.is_stopping(instance, Settings())
     os.kill(os.getpid(), signal.SIGTERM)
     deadline = time.monotonic() + 20
-    while adapter.saved(instance, key) is None and time.monotonic() < deadline:
+    while instance_store.saved(instance, key) is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    print(server.is_stopping(instance, Settings()), adapter.saved(instance, key), os.getpid())
+    print(server.is_stopping(instance, Settings()), instance_store.saved(instance, key), os.getpid())
 """
 
 
@@ -156,7 +156,7 @@ def test_a_shift_that_reports_no_more_is_replaced_whatever_its_clock_says(
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     run = started(instance)
     for at in (5.0, 9e9, 7.0):  # a clock that is wrong, but a beat that changes
-        adapter.save(instance, KEY, str(Beat(run.run_id, 0.0, at)))
+        instance_store.save(instance, KEY, str(Beat(run.run_id, 0.0, at)))
         assert wanted(instance, beats) == 0
         clock[0] += 30
     assert wanted(instance, beats) == 0
@@ -169,9 +169,9 @@ def test_a_shift_whose_loop_hangs_is_replaced_and_one_that_never_reported_too(in
     run, beats = started(instance), sensor.Beats()
     assert wanted(instance, beats) == 0
     assert wanted(instance, beats, time.time() + 100) == 1
-    adapter.save(instance, KEY, str(Beat(run.run_id, 0.0, time.time(), STUCK_SECONDS - 1)))
+    instance_store.save(instance, KEY, str(Beat(run.run_id, 0.0, time.time(), STUCK_SECONDS - 1)))
     assert wanted(instance, beats, time.time() + 100) == 0
-    adapter.save(instance, KEY, str(Beat(run.run_id, 0.0, time.time(), STUCK_SECONDS + 1)))
+    instance_store.save(instance, KEY, str(Beat(run.run_id, 0.0, time.time(), STUCK_SECONDS + 1)))
     assert wanted(instance, beats, time.time() + 100) == 1
 
 

@@ -10,9 +10,9 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.cli.contract_rows import ContractRow, behind
 from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Cause, Doubts, PostOf, Watched
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
-from dagster_tidemark.event_log import adapter
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.sources.notification_queue import QueueUnavailable
@@ -108,7 +108,7 @@ def test_what_waits_is_in_the_queue_in_the_topic_behind_the_position_and_in_hand
 
 def told(instance: DagsterInstance, *facts: dict[str, Any], doubts: Doubts | None = None) -> StreamRow:
     for number, each in enumerate(facts):
-        adapter.save(instance, f"post {number}", str(Beat("run", NOW, NOW, 0.0, each)))
+        instance_store.save(instance, f"post {number}", str(Beat("run", NOW, NOW, 0.0, each)))
     (row,) = stream_rows(instance, WATCHED, doubts or Doubts(), NOW)
     return row
 

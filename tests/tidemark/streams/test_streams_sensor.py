@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_tidemark.event_log import adapter
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
@@ -107,11 +107,11 @@ def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: Da
 
 
 def test_its_runs_take_no_slot_of_the_tables(instance: DagsterInstance) -> None:
-    assert adapter.unfinished_shifts(instance) == []
+    assert run_storage.unfinished_shifts(instance) == []
     run(instance, "0")
     run(instance, "1", DagsterRunStatus.STARTING)
     create_run_for_test(instance, job_name="tables", status=DagsterRunStatus.STARTED)
-    assert len(adapter.unfinished_shifts(instance)) == 2
+    assert len(run_storage.unfinished_shifts(instance)) == 2
 
 
 def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_files(
@@ -119,11 +119,11 @@ def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_f
 ) -> None:
     settings, clock = Settings(), [0.0]
     key = CODE_OF_STREAMS + settings.code_location
-    adapter.save(instance, key, "what the sensor has loaded")
+    instance_store.save(instance, key, "what the sensor has loaded")
     post = Post(instance, settings, "pings", "0", run(instance, "0").run_id, clock=lambda: clock[0])
     clock[0] = 11.0
     assert post.ends() is None
-    adapter.save(instance, key, "the next")
+    instance_store.save(instance, key, "the next")
     clock[0] = 22.0
     assert post.ends() == "new code was loaded"
 
@@ -131,7 +131,7 @@ def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_f
 def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> None:
     settings = Settings()
     sensor._tell_code(instance, settings)
-    assert adapter.saved(instance, CODE_OF_STREAMS + settings.code_location) == code_of(settings)
+    assert instance_store.saved(instance, CODE_OF_STREAMS + settings.code_location) == code_of(settings)
     assert len(code_of(settings)) == 16
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
-from dagster_tidemark.lakehouse.write import CommitConflict
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka import KafkaTopic
 from dagster_tidemark.streams import topic_backlog_step

@@ -5,7 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.event_log import adapter, deployed
+from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.event_log import deployed
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import built, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, source
@@ -115,7 +116,7 @@ def test_a_check_that_this_location_has_removed_is_no_check_of_another(
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
     simulation.run(hours=1)
     (run, *_) = simulation.runs
-    (location,) = adapter.locations_of_runs(simulation.instance, [run.id]).values()
+    (location,) = run_storage.locations_of_runs(simulation.instance, [run.id]).values()
     homes = frozenset({location if removed_here else "ours"})
     monkeypatch.setattr(deployed, "locations", lambda *_: homes)
     simulation.deploy(tables(), at=simulation.clock.now + 60)

@@ -1,0 +1,66 @@
+"""Automation conditions: types of their evaluation, and results and definitions that Dagster cannot change publicly."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView as AssetGraphView
+from dagster._core.asset_graph_view.entity_subset import EntitySubset as EntitySubset
+from dagster._core.asset_graph_view.serializable_entity_subset import SerializableEntitySubset
+from dagster._core.definitions.declarative_automation.serialized_objects import AutomationConditionCursor
+from dagster._core.definitions.declarative_automation.serialized_objects import (
+    AutomationConditionNodeSnapshot as AutomationConditionNodeSnapshot,
+)
+from dagster._core.definitions.declarative_automation.serialized_objects import (
+    AutomationConditionSnapshot as AutomationConditionSnapshot,
+)
+from dagster._core.definitions.partitions.subset import DefaultPartitionsSubset
+
+from dagster_tidemark.dagster_internals.record_copies import changed
+
+Condition = dg.AutomationCondition[Any]
+
+
+class ResultWithoutProgress(AutomationResult[Any]):
+    """Result of a condition that raised: the next evaluation continues from the last good one."""
+
+    def get_new_cursor(self) -> AutomationConditionCursor[Any]:
+        new, before = super().get_new_cursor(), self._context._cursor
+        if before is not None:
+            return dataclasses.replace(before, result_value_hash=new.result_value_hash)
+        # The next evaluation must count as the first, also for Dagster's `initial_evaluation`. It looks for an earlier
+        # request with the asset's present kind of partitions, so this one gets the other kind.
+        partitioned = new.previous_requested_subset.is_partitioned
+        other: Any = False if partitioned else DefaultPartitionsSubset(set())
+        return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
+
+
+def limit_to_candidates(result: AutomationResult[Any], context: AutomationContext[Any]) -> None:
+    """Remove partitions that no longer exist from a result.
+
+    `AutomationCondition.since` remembers removed dynamic partitions, and would request runs of them.
+    """
+    if not result.true_subset.compute_difference(context.candidate_subset).is_empty:
+        result._true_subset = result.true_subset.compute_intersection(context.candidate_subset)
+
+
+def with_check_conditions(
+    definition: dg.AssetsDefinition, changed_condition: Callable[[Condition], Condition]
+) -> dg.AssetsDefinition:
+    """Return a definition with changed conditions of its checks; the same one if no check has a condition.
+
+    Args:
+        changed_condition: Returns the new condition for a check's condition.
+    """
+    specs = definition.get_attributes_dict()["check_specs_by_output_name"]
+    own = {
+        output: changed(spec, automation_condition=changed_condition(spec.automation_condition))
+        for output, spec in specs.items()
+        if spec.automation_condition is not None
+    }
+    if not own:
+        return definition
+    attributes: dict[str, Any] = definition.get_attributes_dict() | {"check_specs_by_output_name": {**specs, **own}}
+    return type(definition).dagster_internal_init(**attributes)

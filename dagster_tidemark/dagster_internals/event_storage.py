@@ -1,0 +1,145 @@
+"""The event log: Dagster's own records of assets and checks, and the log's table.
+
+Does not belong here: the log's table as plain rows (`event_log.event_rows`).
+"""
+
+import json
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+
+import dagster as dg
+import sqlalchemy
+from dagster import (
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    EventLogEntry,
+    EventLogRecord,
+)
+from dagster._core.assets import AssetDetails
+from dagster._core.definitions.data_version import CODE_VERSION_TAG
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
+from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
+from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageTable
+
+from dagster_tidemark.sources.layout import Partition
+
+CODE_VERSION = CODE_VERSION_TAG
+"""Tag of a materialization that has the asset's code version, or the run's id if the asset declares none."""
+LOG_COLUMNS = SqlEventLogStorageTable.c
+"""Columns of the log's table: id, dagster_event_type, asset_key, partition, run_id, timestamp, event."""
+_PAGE = 1000
+_AT_ONCE = 20  # simultaneous runs of one asset; the last to evaluate a check need not be the last that began
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+def log_connection(instance: DagsterInstance) -> AbstractContextManager[sqlalchemy.Connection]:
+    """Return a connection to the log's table; see `LOG_COLUMNS`."""
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    return storage.index_connection()
+
+
+def stored_key(asset: str) -> str:
+    """Return an asset's key as in the column `asset_key` of the log's table."""
+    return dg.AssetKey(asset.split("/")).to_string()
+
+
+def partitions_of_text(event: str) -> tuple[Partition, ...]:
+    """Return the partitions of a planned event, from the text of the log's column `event`. (None,) if it has none."""
+    planned = dg.deserialize_value(event, EventLogEntry).get_dagster_event().asset_materialization_planned_data
+    return tuple(planned.partitions_subset.get_partition_keys()) if planned.partitions_subset else (None,)
+
+
+def latest_observations(
+    instance: DagsterInstance, key: dg.AssetKey, partitions: set[str] | None = None
+) -> dict[Partition, dict[str, str]]:
+    """Return the tags of each partition's latest observation (all partitions, or these), in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
+    return {p: dict(r.asset_observation.tags) for p, r in found.items() if r.asset_observation}
+
+
+def latest_metadata(
+    instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
+) -> dict[Partition, object]:
+    """Return a metadata value of each partition's latest materialization if it has one, in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_MATERIALIZATION, key, partitions)
+    said = {p: r.asset_materialization.metadata.get(name) for p, r in found.items() if r.asset_materialization}
+    return {partition: value.value for partition, value in said.items() if value is not None}
+
+
+def _latest_records(
+    instance: DagsterInstance, kind: DagsterEventType, key: dg.AssetKey, partitions: set[str] | None
+) -> dict[Partition, EventLogRecord]:
+    fetch = {
+        DagsterEventType.ASSET_OBSERVATION: instance.fetch_observations,
+        DagsterEventType.ASSET_MATERIALIZATION: instance.fetch_materializations,
+    }[kind]
+    ids = list(instance.event_log_storage.get_latest_storage_id_by_partition(key, kind, partitions).values())
+    found: dict[Partition, EventLogRecord] = {}
+    for start in range(0, len(ids), _PAGE):
+        some = ids[start : start + _PAGE]
+        records = fetch(AssetRecordsFilter(key, storage_ids=some), limit=len(some)).records
+        found |= {r.partition_key: r for r in records}
+    if not ids and partitions is None:
+        found |= {r.partition_key: r for r in fetch(AssetRecordsFilter(key), limit=1).records}
+    return found
+
+
+def last_event_id(instance: DagsterInstance) -> int:
+    """Return the storage id of the latest event of any kind."""
+    return instance.event_log_storage.get_maximum_record_id() or 0
+
+
+def commits_in_order(instance: DagsterInstance) -> bool:
+    """Return True if events appear in the order of their ids, because the storage has one writer at a time."""
+    return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
+
+
+def catalog(instance: DagsterInstance) -> dict[str, float]:
+    """Return the time of the last wipe of each asset of an instance (Unix seconds), minus infinity if never wiped."""
+    query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
+    with log_connection(instance) as connection:
+        rows = connection.execute(query).fetchall()
+    return {"/".join(json.loads(key)): _wiped_at(details) for key, details in rows}
+
+
+def _wiped_at(details: str | None) -> float:
+    found = dg.deserialize_value(details, AssetDetails).last_wipe_timestamp if details else None
+    return float("-inf") if found is None else found
+
+
+def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:
+    """Return the existing keys of each dynamic partitions definition, in Dagster's order: the oldest first."""
+    return {name: list(instance.get_dynamic_partitions(name)) for name in names}
+
+
+def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
+    """Return the results of an asset check since a time, and some earlier ones: Unix seconds, False if it failed."""
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
+    found: list[tuple[float, bool]] = []  # newest first
+    cursor = None
+    while not found or found[-1][0] >= since:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, _PAGE, cursor)
+        for record in records:
+            event = record.event.dagster_event if record.event else None
+            result = event.event_specific_data if event else None
+            if isinstance(result, dg.AssetCheckEvaluation):
+                warned = result.severity is dg.AssetCheckSeverity.WARN
+                found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+        if len(records) < _PAGE:
+            break
+        cursor = records[-1].id
+    return found
+
+
+def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
+    """Return the metadata of a check's latest evaluation; None if it has none."""
+    # While a run will still evaluate the check, Dagster's own latest record is a plan without metadata.
+    records = instance.event_log_storage.get_asset_check_execution_history(key, _AT_ONCE, status=_EVALUATED)
+    events = [record.event for record in records if record.event and record.event.dagster_event]
+    latest = max(events, key=lambda event: event.timestamp, default=None)
+    if latest is None or latest.dagster_event is None:
+        return None
+    return {name: of.value for name, of in latest.dagster_event.asset_check_evaluation_data.metadata.items()}

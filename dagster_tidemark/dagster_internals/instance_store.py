@@ -1,0 +1,50 @@
+"""The instance's own storage: its identity, and texts saved under keys."""
+
+import weakref
+from collections.abc import Collection, Mapping
+
+import sqlalchemy
+from dagster import DagsterInstance
+from dagster._core.storage.runs import SqlRunStorage
+from dagster._core.storage.runs.schema import KeyValueStoreTable
+
+
+def identity_of(instance: DagsterInstance) -> str:
+    """Return the id of an instance's storage. It is unique and never changes."""
+    storage = instance.run_storage
+    assert isinstance(storage, SqlRunStorage)
+    if storage not in _identities:  # it never changes, and every tick needs it
+        _identities[storage] = storage.get_run_storage_id()
+    return _identities[storage]
+
+
+_identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDictionary()
+
+
+def saved(instance: DagsterInstance, key: str) -> str | None:
+    """Return the value saved under a key in the instance's own storage."""
+    storage = instance.daemon_cursor_storage
+    return storage.get_cursor_values({key}).get(key) if storage else None
+
+
+def saved_values(instance: DagsterInstance, keys: Collection[str]) -> Mapping[str, str]:
+    """Return the values saved under some keys in the instance's own storage, in one query."""
+    storage = instance.daemon_cursor_storage
+    return storage.get_cursor_values(set(keys)) if storage else {}
+
+
+def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
+    """Return all values saved under keys with a prefix."""
+    storage = instance.run_storage
+    if not isinstance(storage, SqlRunStorage):
+        return {}
+    table = KeyValueStoreTable.c
+    query = sqlalchemy.select(table.key, table.value).where(table.key.startswith(prefix, autoescape=True))
+    with storage.connect() as connection:
+        return {str(key): str(value) for key, value in connection.execute(query)}
+
+
+def save(instance: DagsterInstance, key: str, value: str) -> None:
+    """Save something under a key in the instance's own storage."""
+    if instance.daemon_cursor_storage:
+        instance.daemon_cursor_storage.set_cursor_values({key: value})

@@ -1,0 +1,79 @@
+"""Partitions: subsets, names of time windows, tags of runs, and a context for evaluations as of a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import dagster as dg
+from dagster._core.definitions.partitions.subset import PartitionsSubset as PartitionsSubset
+from dagster._core.definitions.partitions.utils import generate_partition_key_based_definition_id
+from dagster._core.instance.types import DynamicPartitionsStore
+from dagster._core.storage.tags import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    PARTITION_NAME_TAG,
+)
+from dagster._time import dst_safe_strftime
+
+KeysOf = Callable[[str], Sequence[str]]
+"""Returns the existing keys of a dynamic partitions definition by its name."""
+
+
+def window_name(window: dg.TimeWindow, definition: dg.TimeWindowPartitionsDefinition) -> str:
+    """Return the partition key that Dagster gives to a window of a definition."""
+    return dst_safe_strftime(window.start, definition.timezone, definition.fmt, definition.cron_schedule)
+
+
+@contextmanager
+def evaluated_as_of(at: datetime, keys_of: KeysOf) -> Iterator[None]:
+    """Let Dagster evaluate partitions as of a time within the block, independent of the clock and of any instance.
+
+    Args:
+        at: The time, with a zone.
+        keys_of: Returns the keys of dynamic partitions.
+    """
+    _forget()
+    try:
+        with dg.partition_loading_context(at, _Store(keys_of)):
+            yield
+    finally:
+        _forget()
+
+
+def _forget() -> None:
+    # Dagster caches these answers by key, regardless of the time and the dynamic partitions. A partition that was
+    # requested before it exists would stay invisible, and a removed one visible.
+    dg.TimeWindowPartitionsDefinition.time_windows_for_partition_keys.cache_clear()
+    dg.MultiPartitionsDefinition._get_partition_keys.cache_clear()
+
+
+class _Store(DynamicPartitionsStore):
+    """Store of dynamic partitions that a function returns."""
+
+    def __init__(self, keys_of: KeysOf) -> None:
+        self._keys_of = keys_of
+
+    def get_dynamic_partitions(self, partitions_def_name: str) -> Sequence[str]:
+        return list(self._keys_of(partitions_def_name))
+
+    def get_paginated_dynamic_partitions(
+        self, partitions_def_name: str, limit: int, ascending: bool, cursor: str | None = None
+    ) -> dg.PaginatedResults[str]:
+        keys = self.get_dynamic_partitions(partitions_def_name)
+        return dg.PaginatedResults.create_from_sequence(keys, limit=limit, ascending=ascending, cursor=cursor)
+
+    def has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
+        return partition_key in self._keys_of(partitions_def_name)
+
+    def get_dynamic_partitions_definition_id(self, partitions_def_name: str) -> str:
+        return generate_partition_key_based_definition_id(self.get_dynamic_partitions(partitions_def_name))
+
+
+def range_tags(first: str, last: str) -> dict[str, str]:
+    """Return the tags of a run over the range of partitions from the first to the last key."""
+    return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+
+
+def is_partition_tag(tag: str) -> bool:
+    """Return True for tags that name the one partition of a run, or its key in a dimension."""
+    return tag.startswith(PARTITION_NAME_TAG)

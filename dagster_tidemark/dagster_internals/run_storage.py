@@ -1,0 +1,158 @@
+"""Runs of an instance: which have not ended, their processes, their ends, and the queue's limit."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterInstance, RunsFilter
+from dagster._core.events import JobFailureData, RunFailureReason
+from dagster._core.execution.plan.objects import StepFailureData
+from dagster._core.launcher.base import WorkerStatus
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
+from dagster._core.storage.tags import GRPC_INFO_TAG, RUN_FAILURE_REASON_TAG
+
+from dagster_tidemark.tags import STREAM
+
+_GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
+
+ENDED_BY_THE_PLATFORM = frozenset(
+    reason.value
+    for reason in (
+        RunFailureReason.START_TIMEOUT,
+        RunFailureReason.RUN_WORKER_RESTART,
+        RunFailureReason.UNEXPECTED_TERMINATION,
+    )
+)
+"""Reasons of failures (see `failure_reason`) that are no evidence about the run's code or data."""
+
+
+def failure_reason(run: dg.DagsterRun) -> str | None:
+    """Return Dagster's reason for a run's failure, such as STEP_FAILURE; None if it gave none."""
+    return run.tags.get(RUN_FAILURE_REASON_TAG)
+
+
+def mark_as_lost(instance: DagsterInstance, run_id: str) -> None:
+    """Give a run the failure reason of a process that ended unexpectedly."""
+    instance.add_run_tags(run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
+
+
+def errors_of(event: dg.EventLogEntry) -> list[str] | None:
+    """Return the class names of a failure's error and of its causes, the error first; None if there is no error."""
+    failure = event.dagster_event.event_specific_data if event.dagster_event else None
+    error = failure.error if isinstance(failure, StepFailureData | JobFailureData) else None
+    if error is None:
+        return None
+    names = []
+    while error is not None:
+        names.append(error.cls_name or "")
+        error = error.cause or error.context
+    return names
+
+
+def run_slots(instance: DagsterInstance) -> int | None:
+    """Return how many runs of tables the instance's queue lets run at once; None without a queue or a limit."""
+    queue = instance.get_concurrency_config().run_queue_config
+    if queue is None or queue.max_concurrent_runs <= 0:
+        return None
+    return max(1, queue.max_concurrent_runs - len(unfinished_shifts(instance)))
+
+
+def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
+    """Return the runs of streams that have not ended according to the instance."""
+    live = RunsFilter(statuses=NOT_FINISHED_STATUSES)
+    return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
+
+
+def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) -> None:
+    """Report a run as failed because its process ended without a result; as canceled if it was being canceled."""
+    if run.status is dg.DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(run, message)
+    else:
+        reason = JobFailureData(error=None, failure_reason=RunFailureReason.UNEXPECTED_TERMINATION)
+        instance.report_run_failed(run, message, reason)
+
+
+def launching_socket(run: dg.DagsterRun) -> str | None:
+    """Return the socket of the code server that started a run by Dagster's own launcher; None in any other case."""
+    try:
+        found = json.loads(run.tags.get(GRPC_INFO_TAG, ""))
+    except ValueError:
+        return None
+    socket = found.get("socket") if isinstance(found, dict) else None
+    return socket if isinstance(socket, str) else None
+
+
+def started_process(instance: DagsterInstance, run_id: str) -> int | None:
+    """Return the pid that a run's newest process logged as it began; None if it did not."""
+    for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+        event = entry.dagster_event
+        if event is None or not (event.message or "").startswith("Started process for run"):
+            continue
+        pid = event.engine_event_data.metadata.get("pid")
+        if pid is not None and str(pid.value).isdigit():
+            return int(str(pid.value))
+    return None
+
+
+def has_unfinished_run(instance: DagsterInstance, tags: Mapping[str, str]) -> bool:
+    """Return True if the instance has a run with these tags that has not ended."""
+    return bool(instance.get_run_records(RunsFilter(statuses=NOT_FINISHED_STATUSES, tags=dict(tags)), limit=1))
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """A run that waits in the queue, its time of creation (Unix seconds), and the assets that it builds."""
+
+    since: float
+    assets: tuple[str, ...]
+
+
+def queued_runs(instance: DagsterInstance) -> list[QueuedRun]:
+    """Return the runs that wait in the queue."""
+    records = instance.get_run_records(RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
+    return [
+        QueuedRun(
+            record.create_timestamp.timestamp(),
+            tuple(key.to_user_string() for key in record.dagster_run.asset_selection or ()),
+        )
+        for record in records
+    ]
+
+
+def starts_of_running(instance: DagsterInstance) -> list[float]:
+    """Return the start (or else creation) time of each run that holds a slot of the queue (Unix seconds)."""
+    held = [status for status in NOT_FINISHED_STATUSES if status is not dg.DagsterRunStatus.QUEUED]
+    records = instance.get_run_records(RunsFilter(statuses=held))
+    return [record.start_time or record.create_timestamp.timestamp() for record in records]
+
+
+def queue_limit(instance: DagsterInstance) -> int | None:
+    """Return the limit of runs at once in the instance's queue, shifts included; None without a queue or a limit."""
+    queue = instance.get_concurrency_config().run_queue_config
+    return None if queue is None or queue.max_concurrent_runs < 0 else queue.max_concurrent_runs
+
+
+def shifts_take_no_slot(instance: DagsterInstance) -> bool:
+    """Return True if the instance's queue starts runs of streams outside of its limit, as `PromptRunQueue` does."""
+    return bool(getattr(instance.run_coordinator, "shifts_take_no_slot", False))
+
+
+def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the names of the code locations whose jobs these runs execute. Unknown ones are left out."""
+    runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids))) if run_ids else ()
+    return {
+        run.run_id: run.remote_job_origin.repository_origin.code_location_origin.location_name
+        for run in runs
+        if run.remote_job_origin is not None
+    }
+
+
+def is_reported_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Return True if the instance's launcher reports that a run's worker is gone; False if it cannot check workers.
+
+    Raises:
+        Exception: the launcher cannot be queried from this process.
+    """
+    launcher = instance.run_launcher
+    return launcher.supports_check_run_worker_health and launcher.check_run_worker_health(run).status in _GONE

@@ -1,0 +1,119 @@
+"""The stored states of sensors: switched off, and the end and error of their ticks."""
+
+import copy
+import re
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorType
+from dagster._core.errors import (
+    DagsterCodeLocationLoadError,
+    DagsterUserCodeUnreachableError,
+    SensorExecutionError,
+)
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+    TickStatus,
+)
+from dagster_shared.error import SerializableErrorInfo
+
+from dagster_tidemark.tags import PREFIX
+
+
+def stopped_sensors(
+    instance: dg.DagsterInstance, *, location: str | None = None, repository: str | None = None
+) -> frozenset[str]:
+    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are left out.
+
+    Args:
+        location: Only sensors of this code location; None: of any location.
+        repository: Only sensors of this repository; None: of any repository.
+    """
+    if instance.schedule_storage is None:
+        return frozenset()
+    states = instance.all_instigator_state(
+        instigator_type=InstigatorType.SENSOR, instigator_statuses={InstigatorStatus.STOPPED}
+    )
+    found = [(state.repository_selector, state.instigator_name) for state in states]
+    return frozenset(
+        name.removeprefix(PREFIX)
+        for owner, name in found
+        if location in (None, owner.location_name) and repository in (None, owner.repository_name)
+    )
+
+
+@dataclass(frozen=True)
+class SensorTick:
+    """A sensor, and the end of its last complete tick (Unix seconds).
+
+    Args:
+        is_off: True if it was switched off.
+        error: First line of its newest tick's error; empty if that tick did not fail.
+        unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
+            is then the reason why the location cannot be loaded, and empty if its server does not answer.
+    """
+
+    sensor: str
+    at: float
+    is_off: bool = False
+    error: str = ""
+    unreachable: bool = False
+
+
+def sensor_ticks(instance: dg.DagsterInstance) -> list[SensorTick]:
+    """Return the last complete tick of each sensor that has ticked."""
+    if instance.schedule_storage is None:
+        return []
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return [tick for state in states if (tick := _sensor_tick(instance, state)) is not None]
+
+
+def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> SensorTick | None:
+    data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
+    if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):
+        return None
+    if data.last_tick_success_timestamp is not None:
+        return SensorTick(name, data.last_tick_success_timestamp, is_off)
+    # A tick is under way, or the newest one failed.
+    origin, selector = state.instigator_origin_id, state.selector_id
+    complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
+    newest = instance.get_ticks(origin, selector, limit=1)
+    error = newest[0].error if newest and newest[0].status is TickStatus.FAILURE else None
+    at = max((tick.end_timestamp or tick.timestamp for tick in complete), default=0.0)
+    if error is not None and error.cls_name == DagsterUserCodeUnreachableError.__name__:
+        refused = error.cause if error.cause and error.cause.cls_name == DagsterCodeLocationLoadError.__name__ else None
+        why = _first_line(refused)
+        is_away = DagsterUserCodeUnreachableError.__name__ in why  # for half a minute, so Dagster calls it a load error
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
+    return SensorTick(name, at, is_off, _first_line(error))
+
+
+def _first_line(error: SerializableErrorInfo | None) -> str:
+    """Return the first line of an error without the modules of its classes; empty if there is none.
+
+    Dagster wraps an error of the sensor's code in an error that only names the sensor.
+    """
+    while error is not None and error.cls_name == SensorExecutionError.__name__ and error.cause is not None:
+        error = error.cause
+    lines = (error.message if error is not None else "").splitlines()
+    line = next((line.strip() for line in lines if line.strip()), "")
+    line = line.removeprefix(f"{DagsterCodeLocationLoadError.__module__}.{DagsterCodeLocationLoadError.__name__}: ")
+    return re.sub(r"(^|: )(?:\w+\.)+(?=[A-Z]\w+(?::|$))", r"\1", line)
+
+
+def evaluates_in_code_server(sensor: dg.AutomationConditionSensorDefinition) -> bool:
+    """Return True if the code server evaluates an automation sensor, and False if Dagster's daemon does."""
+    return sensor.sensor_type == SensorType.AUTOMATION
+
+
+def with_selection(sensor: dg.SensorDefinition, selection: dg.AssetSelection) -> dg.SensorDefinition:
+    """Return a copy of a sensor, of the same class, with another selection of assets.
+
+    Not for automation sensors: their copies would evaluate the former selection.
+    """
+    narrowed = copy.copy(sensor)
+    narrowed._asset_selection = selection
+    return narrowed

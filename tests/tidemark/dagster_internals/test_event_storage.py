@@ -1,0 +1,118 @@
+"""Contract of Dagster's event log."""
+
+import dagster as dg
+import pytest
+import sqlalchemy
+
+from dagster_tidemark.dagster_internals import event_storage
+from dagster_tidemark.dagster_internals.event_storage import CODE_VERSION, LOG_COLUMNS
+from dagster_tidemark.tags import DATA_VERSION
+
+FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
+
+
+def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetKey("source")
+    for partition, version in ((FIRST, "1"), (SECOND, "2"), (FIRST, "3")):
+        tags = {DATA_VERSION: version}
+        instance.report_runless_asset_event(dg.AssetObservation(key, partition=partition, tags=tags))
+    versions = {p: t[DATA_VERSION] for p, t in event_storage.latest_observations(instance, key).items()}
+    assert versions == {FIRST: "3", SECOND: "2"}
+    assert set(event_storage.latest_observations(instance, key, {SECOND})) == {SECOND}
+    assert event_storage.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
+
+
+def test_the_latest_observation_of_an_unpartitioned_source_is_found(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetKey("source")
+    for version in ("1", "2"):
+        instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION: version}))
+    assert event_storage.latest_observations(instance, key)[None][DATA_VERSION] == "2"
+
+
+def test_the_results_of_a_check_are_read_back_to_a_time_over_pages(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_storage, "_PAGE", 10)
+    for number in range(25):
+        evaluation = dg.AssetCheckEvaluation(dg.AssetKey("table"), "contract", passed=number != 3, metadata={})
+        instance.report_runless_asset_event(evaluation)
+    found = event_storage.check_results(instance, "table", "contract", since=0.0)
+    assert [passed for _, passed in found] == [number != 3 for number in reversed(range(25))]
+    assert len(event_storage.check_results(instance, "table", "contract", since=found[0][0] + 1)) == 10
+
+
+def test_the_keys_of_dynamic_partitions_are_as_dagster_orders_them(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("shops", ["west", "east"])
+    instance.add_dynamic_partitions("shops", ["north"])
+    assert event_storage.dynamic_partitions(instance, ["shops", "none"]) == {
+        "shops": ["west", "east", "north"],
+        "none": [],
+    }
+    instance.delete_dynamic_partition("shops", "west")
+    assert event_storage.dynamic_partitions(instance, ["shops"]) == {"shops": ["east", "north"]}
+
+
+def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: dg.DagsterInstance) -> None:
+    key = dg.AssetCheckKey(dg.AssetKey("counted"), "count")
+    said: list[dict[str, object] | None] = []
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec(key.name, asset=key.asset_key)])
+    def counted(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        said.append(event_storage.latest_check_metadata(context.instance, key))
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=True, metadata={"count": len(said)})])
+
+    for _ in range(2):
+        dg.materialize([counted], instance=instance)
+    assert said == [None, {"count": 1}]
+
+
+def test_the_log_table_has_a_row_of_each_event_with_its_columns(instance: dg.DagsterInstance) -> None:
+    @dg.asset(code_version="7", key_prefix="core")
+    def table() -> None: ...
+
+    run_id = dg.materialize([table], instance=instance).run_id
+    columns = (LOG_COLUMNS.id, LOG_COLUMNS.asset_key, LOG_COLUMNS.partition, LOG_COLUMNS.run_id, LOG_COLUMNS.event)
+    written = LOG_COLUMNS.dagster_event_type == "ASSET_MATERIALIZATION"
+    assert LOG_COLUMNS.timestamp is not None
+    with event_storage.log_connection(instance) as connection:
+        ((number, key, partition, run, text),) = connection.execute(sqlalchemy.select(*columns).where(written))
+    assert number <= event_storage.last_event_id(instance)
+    assert (key, partition, run) == (event_storage.stored_key("core/table"), None, run_id)
+    assert f'"{CODE_VERSION}": "7"' in text
+
+
+def test_a_planned_event_has_the_partitions_of_its_range(instance: dg.DagsterInstance) -> None:
+    hours = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
+
+    @dg.asset(partitions_def=hours, backfill_policy=dg.BackfillPolicy.single_run())
+    def table() -> None: ...
+
+    tags = {"dagster/asset_partition_range_start": FIRST, "dagster/asset_partition_range_end": SECOND}
+    dg.materialize([table], instance=instance, tags=tags)
+    planned = sqlalchemy.select(LOG_COLUMNS.event, LOG_COLUMNS.partition).where(
+        LOG_COLUMNS.dagster_event_type == "ASSET_MATERIALIZATION_PLANNED"
+    )
+    with event_storage.log_connection(instance) as connection:
+        rows = connection.execute(planned).fetchall()
+    found = [event_storage.partitions_of_text(text) if one is None else (one,) for text, one in rows]
+    assert [partition for each in found for partition in each] == [FIRST, SECOND]
+
+
+def test_metadata_is_of_the_latest_materialization(instance: dg.DagsterInstance) -> None:
+    for rows in (1, 2):
+        written = dg.AssetMaterialization("table", partition=FIRST, metadata={"rows": rows})
+        instance.report_runless_asset_event(written)
+    found = event_storage.latest_metadata(instance, dg.AssetKey("table"), "rows")
+    assert found == {FIRST: 2}
+    assert event_storage.latest_metadata(instance, dg.AssetKey("table"), "other") == {}
+
+
+def test_a_wiped_asset_has_the_time_of_its_wipe(instance: dg.DagsterInstance) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"]))
+    assert event_storage.catalog(instance) == {"core/table": float("-inf")}
+    instance.wipe_assets([dg.AssetKey(["core", "table"])])
+    assert event_storage.catalog(instance)["core/table"] > 0
+
+
+def test_a_storage_with_one_writer_commits_in_order(instance: dg.DagsterInstance) -> None:
+    assert event_storage.commits_in_order(instance)

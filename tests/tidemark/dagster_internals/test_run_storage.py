@@ -1,0 +1,110 @@
+"""Contract of Dagster's runs and its run queue."""
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType, DagsterRunStatus
+from dagster._core.events import EngineEventData
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+
+from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.tags import STREAM
+
+ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("theirs"), "__repository__"), "job")
+
+
+@dg.asset
+def table() -> None: ...
+
+
+def run(instance: dg.DagsterInstance, number: int, status: DagsterRunStatus, **tags: str) -> dg.DagsterRun:
+    made = dg.DagsterRun("job", run_id=f"{number:032x}", status=status, tags=tags, remote_job_origin=ORIGIN)
+    return instance.add_run(made)
+
+
+def test_a_queue_says_how_many_runs_it_lets_run_at_once(instance: dg.DagsterInstance) -> None:
+    assert run_storage.run_slots(instance) is None
+    assert run_storage.run_slots(simulated_instance(at_once=3)) == 3
+
+
+def test_a_queue_has_its_limit(instance: dg.DagsterInstance) -> None:
+    assert run_storage.queue_limit(instance) is None
+    simulated = simulated_instance(at_once=3)
+    assert run_storage.queue_limit(simulated) == 3
+    assert not run_storage.shifts_take_no_slot(simulated)
+
+
+def test_a_run_names_the_code_location_of_its_job(instance: dg.DagsterInstance) -> None:
+    without = dg.materialize([table], instance=instance).run_id
+    instance.add_run(dg.DagsterRun("job", run_id="f" * 32, remote_job_origin=ORIGIN))
+    assert run_storage.locations_of_runs(instance, [without, "f" * 32, "unknown"]) == {"f" * 32: "theirs"}
+
+
+def test_runs_that_have_not_ended_are_found_by_status_and_tags(instance: dg.DagsterInstance) -> None:
+    run(instance, 1, DagsterRunStatus.SUCCESS, kind="a")
+    started = run(instance, 2, DagsterRunStatus.STARTED, kind="a", **{STREAM: "readings"})
+    queued = run(instance, 3, DagsterRunStatus.QUEUED)
+    assert [record.dagster_run.run_id for record in run_storage.unfinished_shifts(instance)] == [started.run_id]
+    assert run_storage.has_unfinished_run(instance, {"kind": "a"}) and not run_storage.has_unfinished_run(
+        instance, {"kind": "b"}
+    )
+    assert len(run_storage.starts_of_running(instance)) == 1
+    (waiting,) = run_storage.queued_runs(instance)
+    (record,) = instance.get_run_records(dg.RunsFilter(run_ids=[queued.run_id]))
+    assert waiting == run_storage.QueuedRun(record.create_timestamp.timestamp(), ())
+
+
+def test_a_lost_run_has_failed_and_its_reason_is_the_platforms(instance: dg.DagsterInstance) -> None:
+    lost = run(instance, 1, DagsterRunStatus.STARTED)
+    run_storage.end_lost_run(instance, lost, "its process is gone")
+    canceling = run(instance, 2, DagsterRunStatus.CANCELING)
+    run_storage.end_lost_run(instance, canceling, "its process is gone")
+    run_storage.mark_as_lost(instance, canceling.run_id)
+    after = {each.run_id: each for each in instance.get_runs()}
+    assert after[lost.run_id].status is DagsterRunStatus.FAILURE
+    assert after[canceling.run_id].status is DagsterRunStatus.CANCELED
+    reasons = {run_storage.failure_reason(each) for each in after.values()}
+    assert len(reasons) == 1 and reasons <= run_storage.ENDED_BY_THE_PLATFORM
+
+
+def test_a_failed_step_has_the_classes_of_its_error_and_of_the_causes(instance: dg.DagsterInstance) -> None:
+    @dg.asset
+    def broken() -> None:
+        try:
+            raise KeyError("lost")
+        except KeyError as error:
+            raise ValueError("no value") from error
+
+    failed = dg.materialize([broken], instance=instance, raise_on_error=False)
+    (event,) = instance.all_logs(failed.run_id, of_type=DagsterEventType.STEP_FAILURE)
+    names = run_storage.errors_of(event)
+    assert names is not None and names[-2:] == ["ValueError", "KeyError"]
+    (started,) = instance.all_logs(failed.run_id, of_type=DagsterEventType.RUN_START)
+    assert run_storage.errors_of(started) is None
+    reason = run_storage.failure_reason(instance.get_runs()[0])
+    assert reason not in run_storage.ENDED_BY_THE_PLATFORM
+
+
+@pytest.mark.parametrize(
+    ("info", "socket"), [('{"host": "localhost", "socket": "/tmp/a"}', "/tmp/a"), ('{"port": 1}', None), ("", None)]
+)
+def test_a_run_names_the_socket_of_the_server_that_started_it(info: str, socket: str | None) -> None:
+    tags = {".dagster/grpc_info": info} if info else {}
+    assert run_storage.launching_socket(dg.DagsterRun("job", tags=tags)) == socket
+
+
+def test_the_process_of_a_run_is_the_newest_that_began(instance: dg.DagsterInstance) -> None:
+    started = run(instance, 1, DagsterRunStatus.STARTED)
+    assert run_storage.started_process(instance, started.run_id) is None
+    for pid in (11, 12):
+        data = EngineEventData({"pid": dg.MetadataValue.text(str(pid))})
+        instance.report_engine_event("Started process for run (pid: 1).", started, data)
+    assert run_storage.started_process(instance, started.run_id) == 12
+
+
+def test_a_launcher_that_cannot_check_reports_no_run_as_gone(instance: dg.DagsterInstance) -> None:
+    assert not run_storage.is_reported_gone(instance, run(instance, 1, DagsterRunStatus.STARTED))

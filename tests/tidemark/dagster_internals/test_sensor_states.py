@@ -1,0 +1,71 @@
+"""Contract of the stored states of sensors."""
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+)
+
+from dagster_tidemark.dagster_internals import sensor_states
+from dagster_tidemark.dagster_internals.sensor_states import SensorTick
+
+
+def stored(
+    instance: dg.DagsterInstance,
+    sensor: str,
+    status: InstigatorStatus,
+    location: str = "here",
+    data: SensorInstigatorData | None = None,
+) -> None:
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
+    origin, data = RemoteInstigatorOrigin(code, sensor), data or SensorInstigatorData()
+    instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
+
+
+def test_sensors_that_somebody_stopped_are_known_by_their_code_location() -> None:
+    with dg.instance_for_test() as instance:
+        assert sensor_states.stopped_sensors(instance) == frozenset()
+        stored(instance, "catch_up", InstigatorStatus.STOPPED)
+        stored(instance, "landing", InstigatorStatus.RUNNING)
+        stored(instance, "contracts", InstigatorStatus.DECLARED_IN_CODE)
+        stored(instance, "automation", InstigatorStatus.STOPPED, "there")
+        assert sensor_states.stopped_sensors(instance) == {"catch_up", "automation"}
+        assert sensor_states.stopped_sensors(instance, location="here", repository="__repository__") == {"catch_up"}
+        assert sensor_states.stopped_sensors(instance, location="nowhere") == frozenset()
+
+
+def test_an_instance_without_schedules_has_no_stopped_sensors(instance: dg.DagsterInstance) -> None:
+    assert instance.schedule_storage is None and sensor_states.stopped_sensors(instance) == frozenset()
+
+
+def test_a_sensor_has_the_end_of_its_last_complete_tick() -> None:
+    with dg.instance_for_test() as instance:
+        stored(instance, "never", InstigatorStatus.RUNNING)
+        data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0)
+        stored(instance, "landing", InstigatorStatus.STOPPED, data=data)
+        assert sensor_states.sensor_ticks(instance) == [SensorTick("landing", 8.0, is_off=True)]
+
+
+@pytest.mark.parametrize("in_code_server", [True, False])
+def test_an_automation_sensor_is_evaluated_by_the_daemon_or_the_code_server(in_code_server: bool) -> None:
+    every = dg.AssetSelection.all()
+    sensor = dg.AutomationConditionSensorDefinition("one", target=every, use_user_code_server=in_code_server)
+    assert sensor_states.evaluates_in_code_server(sensor) is in_code_server
+
+
+def test_a_copied_sensor_selects_other_assets() -> None:
+    @dg.sensor(asset_selection=dg.AssetSelection.all())
+    def looks() -> None: ...
+
+    one = dg.AssetSelection.assets("table")
+    copied = sensor_states.with_selection(looks, one)
+    assert (copied.asset_selection, copied.name) == (one, "looks")
+    assert looks.asset_selection == dg.AssetSelection.all()

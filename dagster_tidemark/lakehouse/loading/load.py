@@ -120,72 +120,95 @@ def run_load(
     on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
     catalog.ensure(spark, load.quarantine)
-    done: Loaded | None = None
-    changed: dict[str, ObjectChanged] = {}
-    left_out: dict[str, str] = {}
+    attempts = _Attempts(spark, landing, load, partitions, run_id, observed, misplaced, before)
+    try:
+        return until_committed(attempts.next, load.table.name)
+    except CommitConflict:
+        if attempts.changed:
+            raise next(iter(attempts.changed.values())) from None
+        raise
 
-    def _once() -> Loaded | None:
-        """Return None if the load begins again without some files, which is no lost attempt."""
-        nonlocal done
-        wide: Load | None = None
+
+@dataclass
+class _Attempts:
+    """A load that starts again as long as other writers interfere.
+
+    Args:
+        before: Undeclared text columns of the table before the first attempt.
+        done: Result of the last attempt that has committed. Another writer may have committed at the same time.
+        changed: The first change of each file that changed while it was read.
+        left_out: Keys of files that must not be read, with the reason.
+    """
+
+    spark: SparkSession
+    landing: Landing
+    load: Load
+    partitions: Sequence[Partition]
+    run_id: str
+    observed: Callable[[], Observed]
+    misplaced: Collection[Misplaced] | None
+    before: Collection[str]
+    done: Loaded | None = None
+    changed: dict[str, ObjectChanged] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def next(self) -> Loaded:
+        """Look, decide and do the work, without files that cannot be read.
+
+        Raises:
+            CommitConflict: another writer has changed the table, or a file has changed for the first time.
+        """
+        while True:
+            try:
+                return self._once()
+            except ObjectChanged as error:
+                is_first = error.key not in self.changed
+                self.changed[error.key] = error
+                if is_first:
+                    raise CommitConflict(str(error)) from error
+                self.left_out[error.key] = "it is overwritten while it is read"  # it would delay all others
+            except NotScanned as error:
+                self.left_out |= {file.key: why for file, why in error.files.items()}
+                logger.warning("restarting the load without some files: %s", error)
+
+    def _once(self) -> Loaded:
+        spark, load = self.spark, self.load
+        found = look(spark, self.landing, load, self.partitions, self.observed, self.misplaced)
+        rejected_rows.enter_misplaced(spark, load, found, self.run_id)
+        found, inspected = look_into_files(self.landing, load, found, self.left_out)
+        wider = new_columns.widened(spark, load, inspected, self.before)
         try:
-            found = look(spark, landing, load, partitions, observed, misplaced)
-            rejected_rows.enter_misplaced(spark, load, found, run_id)
-            found, inspected = look_into_files(landing, load, found, left_out)
-            wider = new_columns.widened(spark, load, inspected, before)
-            wide = wider.load
             if not found.steps:
-                return done or replace(_left_alone(spark, wide, found), additions=wider.additions)
-            reading = reading_of(
-                spark,
-                landing,
-                wide.feed,
-                wider.inspected,
-                code_version=load.code_version,
-                partition_values=wide.table.partition_values_sql("_partition"),
-                numbered=load.numbers_rows,
-            )
-            before_that = done.accounts if done else ()
-            done, parent = _bring_up(landing, wide, found, reading, run_id)
-            accounts = {(a.partition, a.key): a for a in (*before_that, *done.accounts)}
-            done = replace(
-                done,
-                new_columns=wider.not_taken,
-                missing_columns=inspected.missing_columns(load.feed),
-                additions=wider.additions,
-                accounts=list(accounts.values()),
-            )
-        except ObjectChanged as error:
-            is_first = error.key not in changed
-            changed[error.key] = error
-            if is_first:
-                raise CommitConflict(str(error)) from error
-            left_out[error.key] = "it is overwritten while it is read"  # it would delay all others
-            return None
-        except NotScanned as error:
-            left_out.update({file.key: why for file, why in error.files.items()})
-            logger.warning("restarting the load without some files: %s", error)
-            return None
+                return self.done or replace(_left_alone(spark, wider.load, found), additions=wider.additions)
+            done, parent = _bring_up(self.landing, wider.load, found, self._reading(wider), self.run_id)
         except PySparkException as error:
-            if wide is None or not new_columns.is_behind(spark, wide):
+            if not new_columns.is_behind(spark, wider.load):
                 raise
             raise CommitConflict(f"{load.table.name}: another run has added a column") from error
-        if parent == found.snapshot_id:
-            return done
-        # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
-        raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
+        earlier = self.done.accounts if self.done else ()
+        self.done = replace(
+            done,
+            new_columns=wider.not_taken,
+            missing_columns=inspected.missing_columns(load.feed),
+            additions=wider.additions,
+            accounts=list({(a.partition, a.key): a for a in (*earlier, *done.accounts)}.values()),
+        )
+        if parent != found.snapshot_id:
+            # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
+            raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
+        return self.done
 
-    def _attempt() -> Loaded:
-        while (loaded := _once()) is None:
-            continue
-        return loaded
-
-    try:
-        return until_committed(_attempt, load.table.name)
-    except CommitConflict:
-        if changed:
-            raise next(iter(changed.values())) from None
-        raise
+    def _reading(self, wider: new_columns.Wider) -> Batch:
+        load = wider.load
+        return reading_of(
+            self.spark,
+            self.landing,
+            load.feed,
+            wider.inspected,
+            code_version=load.code_version,
+            partition_values=load.table.partition_values_sql("_partition"),
+            numbered=load.numbers_rows,
+        )
 
 
 def look_into_files(

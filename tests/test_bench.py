@@ -39,6 +39,7 @@ def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
     assert ended.returncode == 0 and int(ended.stdout) > 0, ended.stderr[-2_000:]
 
 
+@pytest.mark.proof  # until it was seen green beside the others
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
 def test_the_project_and_the_scripts_make_the_same_tables_and_have_rates(
     cloud: Settings,

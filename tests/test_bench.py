@@ -39,6 +39,8 @@ def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
     assert ended.returncode == 0 and int(ended.stdout) > 0, ended.stderr[-2_000:]
 
 
+@pytest.mark.proof  # until it was seen green beside the others
+@pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
 def test_the_project_and_the_scripts_make_the_same_tables_and_have_rates(
     cloud: Settings,
     spark_server: Settings,
@@ -52,7 +54,7 @@ def test_the_project_and_the_scripts_make_the_same_tables_and_have_rates(
         monkeypatch.setenv(name, value)
     caplog.set_level(logging.WARNING, "dagster")
     try:
-        found = throughput.measure(settings, lines=240, rounds=1, warm_up=False)
+        found = throughput.measure(settings, lines=24_000, rounds=1, warm_up=False)
     finally:
         throughput._drop_tables(spark)
     assert found["tables"].keys() == {"core/orders", "marts/sales_daily"}

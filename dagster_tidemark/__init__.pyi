@@ -39,6 +39,8 @@ from .sources.feed import Feed as Feed
 from .sources.feed import Grain as Grain
 from .sources.feed import NewColumns as NewColumns
 from .sources.feed import OnRemoval as OnRemoval
+from .sources.text_formats import Csv as Csv
+from .sources.text_formats import Json as Json
 
 __all__ = [
     "DELIVERY",
@@ -49,9 +51,11 @@ __all__ = [
     "ByDimensions",
     "ByKey",
     "ByTime",
+    "Csv",
     "Feed",
     "FeedComponent",
     "Grain",
+    "Json",
     "LakehouseResource",
     "LandingResource",
     "NewColumns",

@@ -12,6 +12,9 @@ from dagster_tidemark import load_settings
 # decorators, which run at import.
 START = load_settings().start_date
 
+QUARTER_HOURS = dg.TimeWindowPartitionsDefinition(
+    cron_schedule="*/15 * * * *", fmt="%Y-%m-%d-%H:%M", start=START.strftime("%Y-%m-%d-00:00"), end_offset=1
+)
 HOURS = dg.HourlyPartitionsDefinition(start_date=START.strftime("%Y-%m-%d-00:00"), end_offset=1)
 DAYS = dg.DailyPartitionsDefinition(start_date=START.isoformat(), end_offset=1)
 MONTHS = dg.MonthlyPartitionsDefinition(start_date=START.replace(day=1).isoformat(), end_offset=1)

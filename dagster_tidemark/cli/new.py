@@ -19,7 +19,9 @@ commands = typer.Typer(help="Write the module of a new feed or table.", no_args_
 def feed(
     name: Annotated[str, typer.Argument(help="Name of the feed, its table core/NAME and its folder.")],
     sample: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Sample file, as the files will land.")],
-    by: Annotated[str, typer.Option(help="Partitions: hour, day, month, or none (one object).")] = "day",
+    by: Annotated[
+        str, typer.Option(help="Partitions: quarter-hour, hour, day, week, month, or none (one object).")
+    ] = "day",
     key: Annotated[
         str,
         typer.Option(help="Comma-separated columns that identify a row. Default: inferred from the sample."),
@@ -27,8 +29,20 @@ def feed(
     no_key: Annotated[
         bool, typer.Option("--no-key", help="Identify a row by its file and its position in the file, not by columns.")
     ] = False,
-    encoding: Annotated[str, typer.Option(help="Encoding of the files: utf-8, utf-16, latin-1, ...")] = "utf-8",
+    encoding: Annotated[
+        str, typer.Option(help="Encoding of the files: utf-8, utf-16, latin-1, ... Default: inferred from the sample.")
+    ] = "",
     multiline: Annotated[bool, typer.Option("--multiline", help="Records may span several lines.")] = False,
+    separator: Annotated[str, typer.Option(help="CSV: character between two values; `tab` for a tab.")] = "",
+    header: Annotated[str, typer.Option(help="CSV: text that the header line begins with, or `none`.")] = "",
+    names: Annotated[str, typer.Option(help="CSV without a header: comma-separated names of all columns.")] = "",
+    decimal: Annotated[str, typer.Option(help="CSV: decimal mark of numbers.")] = "",
+    thousands: Annotated[str, typer.Option(help="CSV: mark between groups of three digits.")] = "",
+    null: Annotated[list[str] | None, typer.Option(help="Text that means a missing value; may be repeated.")] = None,
+    time: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=PATTERN, such as booked_on=dd.MM.yy; may be repeated.")
+    ] = None,
+    rows: Annotated[str, typer.Option(help="JSON: place of the array whose elements are the rows.")] = "",
 ) -> None:
     """Write a feed's module from a sample file. Columns, types and key are inferred: review and correct them.
 
@@ -42,10 +56,11 @@ def feed(
     from dagster_tidemark.sources.times import FOLDERS, Grain
 
     settings = load_settings()
+    by = by.replace("-", "_")
     if by not in OFFERED:
+        offered = ", ".join(OFFERED).replace("_", "-")
         fail(
-            f"--by {by}: expected one of {', '.join(OFFERED)}; for other partitions, write the module by hand "
-            "(docs/feeds.md)",
+            f"--by {by}: expected one of {offered}; for other partitions, write the module by hand (docs/feeds.md)",
             code=2,
         )
     if key and no_key:
@@ -54,7 +69,18 @@ def feed(
     with location.without_broken_parts():
         location.feeds(settings)  # this also registers the user's file formats
     named = _columns(key)
-    seen = read_sample(sample, feed=name, key=named, encoding=encoding, multiline=multiline)
+    options: dict[str, object] = {
+        "separator": {"tab": "\t"}.get(separator, separator),
+        "header": False if header == "none" or names else header,
+        "fields": _columns(names),
+        "decimal": decimal,
+        "thousands": thousands,
+        "nulls": tuple(null or ()),
+        "times": dict(part.rpartition("=")[::2] for part in time or ()),
+        "rows": rows,
+    }
+    options = {key: value for key, value in options.items() if value or value is False}
+    seen = read_sample(sample, feed=name, key=named, encoding=encoding or None, multiline=multiline, options=options)
     if not named and not no_key and not seen.key:
         fail(
             f"{sample.name}: the row key cannot be inferred: {seen.evidence}; give --key COLUMN[,COLUMN] "
@@ -70,6 +96,8 @@ def feed(
             fail(f"{taken}: give the new feed another name", code=2)
     path = _write(settings.root, target, text)
     typer.echo(f"{path}: {len(seen.columns)} columns from {seen.rows} rows; review it, then reload the code location")
+    for line in seen.form:
+        typer.echo(f"found: {line}")
     for line in [*seen.left_out, *seen.notes]:
         typer.echo(f"{sample.name}: {line}")
     typer.echo(f"row key: {_about_key(seen, named)}")

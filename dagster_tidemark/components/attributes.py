@@ -12,6 +12,7 @@ from dagster_tidemark.discovery import in_words
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from dagster_tidemark.lakehouse.table import Retention
 from dagster_tidemark.settings import load_settings
+from dagster_tidemark.sources.text_formats import Csv, Json
 from dagster_tidemark.sources.times import FORMATS, Grain
 
 
@@ -101,6 +102,57 @@ class Input(dg.Model):
     key: str = Field(description="Key of the asset to read, as `namespace/table`.")
     partition_mapping: str | None = Field(None, description="Partition mapping in Python, as `package.module:NAME`.")
     metadata: dict[str, Any] = Field({}, description="Metadata of the input, such as `optional: true`.")
+
+
+class TextOptions(dg.Model):
+    """Options that all formats of text have."""
+
+    nulls: list[str] = Field([], description="Texts that mean a missing value.")
+    times: dict[str, str | list[str]] = Field(
+        {}, description="Column to the form of its dates or times.", examples=["dd.MM.yy"]
+    )
+    timezone: str = Field("UTC", description="The zone of times that are written without one.")
+
+
+class CsvOptions(TextOptions):
+    """How CSV files are written. `dagster_tidemark.Csv` documents the options."""
+
+    separator: str = Csv.separator
+    header: bool | str = Field(
+        Csv.header, description="True: the first line; a text that the header line begins with; false: none."
+    )
+    fields: list[str] = Field([], description="With header false: the names of all columns, in order.")
+    skip_lines: int = Csv.skip_lines
+    quote: str | None = Csv.quote
+    escape: str | None = Csv.escape
+    comment: str | None = Csv.comment
+    trailing_separator: bool = Csv.trailing_separator
+    decimal: str = Csv.decimal
+    thousands: str | None = Csv.thousands
+
+
+class JsonOptions(TextOptions):
+    """How JSON files are written. `dagster_tidemark.Json` documents the options."""
+
+    rows: str | None = Field(Json.rows, description="The place of the array whose elements are the rows.")
+
+
+class FileForm(dg.Model):
+    """The format of a feed's files with its options: `csv` or `json`."""
+
+    csv: CsvOptions | None = None
+    json_: JsonOptions | None = Field(None, alias="json")
+
+    @property
+    def format(self) -> Csv | Json:
+        """The same in Python.
+
+        Raises:
+            ValueError: it is none or both, or an option is invalid.
+        """
+        if (self.csv is None) is (self.json_ is None):
+            raise ValueError("format is the name of a registered format, or one of `csv` and `json` with its options")
+        return Csv(**self.csv.model_dump()) if self.csv else Json(**(self.json_ or JsonOptions()).model_dump())
 
 
 class KeptSnapshots(dg.Model):

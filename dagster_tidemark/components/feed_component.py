@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_tidemark.components.attributes import Duration, function_named, partitions_by, partitions_of
+from dagster_tidemark.components.attributes import Duration, FileForm, function_named, partitions_by, partitions_of
 from dagster_tidemark.components.base_component import BaseComponent
 from dagster_tidemark.components.scaffolding import FeedScaffolder
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning, partitioning_of
@@ -16,7 +16,7 @@ from dagster_tidemark.sources.times import TYPES
 
 _SAME_IN_FEED = (
     "name", "grain", "columns", "rules", "quarantine_share", "removals", "allow_empty", "encoding", "multiline",
-    "exact", "new_columns", "folders", "keys", "timezone", "time_name",
+    "exact", "new_columns", "folders", "keys", "timezone", "time_name", "names",
 )  # fmt: skip
 """Settings of a feed that are attributes of its component, value by value."""
 
@@ -36,6 +36,10 @@ class FeedComponent(BaseComponent):
         None, description="Folder of its files, ending in /; default `<name>/`. With grain `none`: key of its object."
     )
     suffixes: list[str] | None = None
+    format: FileForm | str | None = Field(
+        None, description="Format of all its files: `csv` or `json` with options, or the name of a registered format."
+    )
+    names: dict[str, list[str]] = Field({}, description="Other names of each column in files.")
     required: list[str] = Field([], description="More required columns; rows with null in one are rejected.")
     rules: dict[str, str] = Field({}, description="SQL condition that valid rows meet, by reason of rejection.")
     quarantine_share: float = Feed.quarantine_share
@@ -70,6 +74,7 @@ class FeedComponent(BaseComponent):
             prefix=self._prefix(),
             required=tuple(dict.fromkeys([*self.key, *self.required])),
             suffixes=None if self.suffixes is None else tuple(self.suffixes),
+            format=self.format.format if isinstance(self.format, FileForm) else self.format,
             follow_for=self.follow_for.length,
             **{name: getattr(self, name) for name in _SAME_IN_FEED},
         )

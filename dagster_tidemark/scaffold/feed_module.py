@@ -9,9 +9,16 @@ from dagster_tidemark.lakehouse.table import SOURCE_ROW, Table
 from dagster_tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
 from dagster_tidemark.scaffold.sample import Sample
 from dagster_tidemark.sources.feed import Feed, require_readable
+from dagster_tidemark.sources.text_formats import Csv, Json
 from dagster_tidemark.sources.times import TYPES, Grain
 
-_DEFINITION = {Grain.HOUR: "HOURS", Grain.DAY: "DAYS", Grain.MONTH: "MONTHS"}
+_DEFINITION = {
+    Grain.QUARTER_HOUR: "QUARTER_HOURS",
+    Grain.HOUR: "HOURS",
+    Grain.DAY: "DAYS",
+    Grain.WEEK: "WEEKS",
+    Grain.MONTH: "MONTHS",
+}
 OFFERED = (*_DEFINITION, Grain.NONE)
 """The grains of generated feeds; other grains are declared by hand."""
 
@@ -37,10 +44,12 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
     lands_at = f"{name}/latest{sample.suffix}" if by is None else f"{name}/"
     words = name.replace("_", " ")
     lies_at = f"the object {lands_at}" if by is None else f"the files below {lands_at}"
+    form = [type(sample.settings.format).__name__] if sample.settings.format else []
+    imported = sorted({"LINEAGE", "Feed", "Grain", "Table", "feed_assets", *own, *form}, key=_in_import)
     lines = [
         f'"""{words.capitalize()}: {lies_at}, and the table {"it becomes" if by is None else "they become"}."""',
         "",
-        f"from dagster_tidemark import {', '.join(['LINEAGE', *own, 'Feed', 'Grain', 'Table', 'feed_assets'])}",
+        f"from dagster_tidemark import {', '.join(imported)}",
         "",
         *([f"from {package}.partitions import {_DEFINITION[grain]}", ""] if by else []),
         "LANDING = {",
@@ -63,7 +72,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         "    columns=LANDING,",
         *(fitted("required=(", [literal(c) for c in columns_of_key], "),") if columns_of_key else []),
         "    exact=True,  # a value that its type would round or cut goes to quarantine",
-        *(f"    {setting}={value!r},".replace("'", '"') for setting, value in sample.settings.options.items()),
+        *_settings(sample),
         ")",
         "",
         "ASSETS = feed_assets(",
@@ -75,6 +84,35 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         "",
     ]
     return "\n".join(lines)
+
+
+def _settings(sample: Sample) -> list[str]:
+    """Return the lines of a feed's settings that the sample shows."""
+    lines = []
+    for setting, value in sample.settings.options.items():
+        if isinstance(value, Csv | Json):
+            shown = [f"{name}={_python(option)}" for name, option in value.options.items()]
+            lines += fitted(f"format={type(value).__name__}(", shown, "),", call=True)
+        else:
+            lines.append(f"    {setting}={_python(value)},")
+    return lines
+
+
+def _python(value: object) -> str:
+    """Return a value as `ruff format` writes it."""
+    match value:
+        case str():
+            return literal(value)
+        case tuple():
+            return f"({', '.join(map(_python, value))}{',' if len(value) == 1 else ''})"
+        case dict():
+            return f"{{{', '.join(f'{literal(name)}: {_python(each)}' for name, each in value.items())}}}"
+    return repr(value)
+
+
+def _in_import(name: str) -> tuple[bool, bool, str]:
+    """Return the place of a name in an import: constants, classes, functions."""
+    return not name.isupper(), name.islower(), name
 
 
 def require_loads(text: str, path: str) -> tuple[Feed, Table]:

@@ -31,10 +31,16 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4) -> list[str]:
-    """Return one line with items between brackets; if it is too long, one line per item, as `ruff format` does."""
+def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4, call: bool = False) -> list[str]:
+    """Return one line with items between brackets; if it is too long, one line per item, as `ruff format` does.
+
+    Args:
+        call: True if the brackets are those of a call. A single item of a tuple has a comma.
+    """
     margin = " " * indent
-    line = f"{margin}{begin}{', '.join(items)}{',' if begin.endswith('(') and len(items) == 1 else ''}{end}"
+    line = (
+        f"{margin}{begin}{', '.join(items)}{',' if begin.endswith('(') and len(items) == 1 and not call else ''}{end}"
+    )
     if len(line) <= _LINE:
         return [line]
     return [f"{margin}{begin}", *(f"{margin}    {item}," for item in items), f"{margin}{end}"]

@@ -10,31 +10,33 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+from dagster_tidemark.lakehouse.parsing.value_forms import Form, NumberForm
 from dagster_tidemark.lakehouse.readers.batch import declared_by
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat
+from dagster_tidemark.lakehouse.readers.declared_forms import time_form
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Written
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.format_registry import format_of
+from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
+from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
-from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending
+from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
+from dagster_tidemark.sources.text_formats import Csv, Json
 
 _ROWS, _BYTES = 300_000, 32 << 20
 """The largest sample. Types and key are inferred from every row, and a row takes about a kilobyte of memory."""
 
 _SHOWN = 5  # maximum number of rows or names listed in a message
-_FIRST_BYTES = 64 << 10  # beginning of a text that is searched for its separator
 _OTHERS = {
     b"PAR1": "Parquet",
     codecs.BOM_UTF32_LE: "text in UTF-32, which no feed reads",
@@ -50,7 +52,6 @@ _OTHERS = {
     b"\xd0\xcf\x11\xe0": "an old spreadsheet",
 }
 _MARKUP = re.compile(rb"\s*<(\?xml|!doctype|html|[a-z])", re.I)
-_DELIMITERS = {";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{4}-\d\d-\d\d.*")
 
 
@@ -73,6 +74,7 @@ class Sample:
         empty: By column, the number of rows without a value. Columns without such rows are left out.
         repeated: Number of rows with the key of an earlier row, if the user named the key.
         settings: Settings for reading the feed's files.
+        form: A line for each setting that was found, with its evidence.
     """
 
     suffix: str
@@ -85,14 +87,21 @@ class Sample:
     empty: Mapping[str, int] = field(default_factory=dict)
     repeated: int = 0
     settings: "Settings" = field(default_factory=lambda: Settings())
+    form: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings for reading a feed's text files, as in `Feed`."""
+    """Settings for reading a feed's files, as in `Feed`.
+
+    Args:
+        suffixes: The ending of the sample, if no format has it.
+    """
 
     encoding: str = "utf-8"
     multiline: bool = False
+    format: Csv | Json | None = None
+    suffixes: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -100,47 +109,73 @@ class Settings:
         return {name: value for name, value in vars(self).items() if value != vars(Settings())[name]}
 
     def feed(self, name: str, columns: Sequence[str]) -> Feed:
-        """Return a feed with these columns.
+        """Return a feed with these columns as texts.
 
         Raises:
             ValueError: a column's name cannot be declared, or the encoding cannot be read.
         """
-        return Feed(name, f"{name}/", Grain.DAY, dict.fromkeys(columns, "string"), **self.options)
+        as_texts: dict[str, Any] = {"times": {}, "timezone": "UTC"}
+        if isinstance(self.format, Csv):
+            as_texts |= {"decimal": ".", "thousands": None}
+        format = self.format and replace(self.format, **as_texts)
+        columns = format.fields if isinstance(format, Csv) and format.fields else columns
+        options = {"encoding": self.encoding, "multiline": self.multiline, "format": format}
+        return Feed(name, f"{name}/", Grain.DAY, dict.fromkeys(columns, "string"), **options)
 
 
 def read_sample(
-    path: Path, *, feed: str = "", key: Sequence[str] = (), encoding: str = "utf-8", multiline: bool = False
+    path: Path,
+    *,
+    feed: str = "",
+    key: Sequence[str] = (),
+    encoding: str | None = None,
+    multiline: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Sample:
-    """Read a sample file of any registered format: CSV with a header, JSON (lines, or one list), Parquet, others.
+    """Read a sample file of any registered format: CSV and similar text, JSON, Parquet, others.
 
     Args:
         feed: The feed's name; by default the file's name.
         key: The key, if the user named it.
-        encoding, multiline: Settings of the feed.
+        encoding, multiline: Settings of the feed. The encoding is found if it is not given.
+        options: Options of `Csv` or `Json` by hand. The others are found.
 
     Raises:
         NoSample: no feed can load it: it is empty, its ending is wrong, or it has columns that cannot be declared.
     """
     suffix = ending_of(path.name)
-    read_as = format_of(path.name) if suffix else None
-    if not suffix or not read_as or not read_as.sample:
+    own = "".join(path.suffixes[-2 if is_compressed(path.name) else -1 :]).lower()
+    read_as = format_of(path.name) if suffix else format_named(Format.CSV) if own and own != GZIP else None
+    if not read_as or not read_as.sample:
         raise NoSample(f"{path.name}: a sample ends in {', '.join(e for e in every_ending() if format_of(e).sample)}")
-    settings = Settings(encoding, multiline)
+    suffixes = () if suffix else (own,)
+    suffix = suffix or own
     try:
-        probing = settings.feed("sample", ["any"])
         body = path.read_bytes()
+        text = gzip.decompress(body) if is_compressed(suffix) else body
+        encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
+        settings = Settings(encoding or "utf-8", multiline, None, suffixes)
+        probing = settings.feed("sample", ["any"])
         _refuse_size(read_as, path.name, body, probing)
-        text = gzip.decompress(body) if suffix.endswith(GZIP) else body
         _refuse_disguise(read_as, suffix, text, probing.encoding)
-        if suffix.removesuffix(GZIP) == ".jsonl" and is_over_lines("", text, charset_of(encoding, text)):
+        if suffix.removesuffix(GZIP) == ".jsonl" and is_over_lines("", text, charset_of(probing.encoding, text)):
             raise ValueError("a line of a .jsonl file is a row; this one goes over several lines: call it .json")
+        settings, of_form = _with_form(read_as, text, settings, options or {})
+        evidence += of_form
+        probing = settings.feed("sample", ["any"])
         kinds = _columns_of(read_as, path.name, body, probing)
-        if read_as.name == Format.CSV:
-            _refuse_header(list(kinds), _first_lines(text, settings))
+        has_header = not isinstance(settings.format, Csv) or settings.format.header is not False
+        if read_as.name == Format.CSV and has_header:
+            _refuse_values(list(kinds))
         # An empty text is null in a table, for every format.
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
+        if read_as.name in (Format.CSV, Format.JSON):
+            settings, of_values = _with_values(read_as, settings, rows, names, options or {})
+            evidence += of_values
+            rows, of_times = _in_plain_form(settings.format, rows, names)
+            kinds |= of_times
     except (OSError, EOFError, zlib.error, ValueError, Unusable, pa.ArrowException) as error:
         raise NoSample(f"{path}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
     wrong = [(n, fault) for n, fault in enumerate(faults, 1) if fault]
@@ -148,7 +183,11 @@ def read_sample(
         why = f": row 1: {wrong[0][1].why}" if wrong else ""
         shown = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
         raise NoSample(f"{path}: it holds no row that can be taken{why} (its columns are {shown})")
-    columns = {name: type_of(name, [row.get(name) for row in rows], kinds.get(name, "")) for name in names}
+    times = settings.format.times if settings.format else {}
+    columns = {
+        name: kinds[name] if name in times else type_of(name, [row.get(name) for row in rows], kinds.get(name, ""))
+        for name in names
+    }
     guess = guessed(feed or path.name.removesuffix(suffix), columns, rows)
     return Sample(
         suffix,
@@ -161,7 +200,91 @@ def read_sample(
         {c: n for c in names if (n := sum(row.get(c) is None for row in rows))},
         repeated(key, columns, rows) if columns.keys() >= set(key) else 0,
         settings,
+        evidence,
     )
+
+
+def _with_form(
+    read_as: FileFormat[Any], text: bytes, settings: Settings, options: Mapping[str, Any]
+) -> tuple[Settings, list[str]]:
+    """Return the settings with the separators and the place of the rows that a text shows, and the evidence."""
+    if read_as.name == Format.CSV:
+        found, multiline, evidence = csv_found(text, settings.encoding)
+        shown = found.options
+        if "header" in options or "skip_lines" in options or "fields" in options:
+            shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
+        declared = Csv(**shown | _of_format(options, Csv))
+        evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]
+        is_plain = declared == Csv() and not settings.suffixes
+        return replace(
+            settings, format=None if is_plain else declared, multiline=settings.multiline or multiline
+        ), evidence
+    if read_as.name == Format.JSON:
+        given = Json(**_of_format(options, Json)) if options else json_found(text, settings.encoding)
+        if given is None:
+            return settings, []
+        evidence = [] if options else [f"rows {given.rows!r}: it is one object, and most of it is this array"]
+        return replace(settings, format=given), evidence
+    if options:
+        raise ValueError(f"format {read_as.name} takes no {', '.join(options)}")
+    return settings, []
+
+
+def _of_format(options: Mapping[str, Any], format: type[Csv] | type[Json]) -> dict[str, Any]:
+    known = {each.name for each in fields(format)}
+    if unknown := [name for name in options if name not in known]:
+        raise ValueError(f"format {format.name} takes no {', '.join(unknown)}")
+    return dict(options)
+
+
+def _with_values(
+    read_as: FileFormat[Any],
+    settings: Settings,
+    rows: list[dict[str, object]],
+    names: Sequence[str],
+    options: Mapping[str, Any],
+) -> tuple[Settings, list[str]]:
+    """Return the settings with the forms of values, and the evidence.
+
+    In `rows`, texts that mean a missing value become None.
+    """
+    empty: Csv | Json = Csv() if read_as.name == Format.CSV else Json()
+    found, evidence = values_found(settings.format or empty, rows, names)
+    times = {**found.pop("times", {}), **options.get("times", {})}
+    found = {name: value for name, value in found.items() if name not in options}
+    if not found and not times:
+        return settings, []
+    declared = replace(settings.format or empty, **found, times=times)
+    for row in rows:
+        row.update({name: None for name, value in row.items() if value in declared.nulls})
+    return replace(settings, format=declared), evidence
+
+
+def _in_plain_form(
+    format: Csv | Json | None, rows: list[dict[str, object]], names: Sequence[str]
+) -> tuple[list[dict[str, object]], dict[str, str]]:
+    """Return rows with the texts that casts read, and the types of the columns with a form of times."""
+    if format is None:
+        return rows, {}
+    kinds: dict[str, str] = {}
+    for name in names:
+        texts = pa.array([None if (v := row.get(name)) is None else str(v) for row in rows], pa.string())
+        form: Form
+        if name in format.times:
+            pattern = format.times[name]
+            is_day = not pattern.startswith("epoch") and not set("Hh").intersection(pattern)
+            kinds[name] = "date" if is_day else "timestamp"
+            form = time_form(pattern, kinds[name])
+        elif isinstance(format, Csv) and format.is_number_written:
+            form = NumberForm(format.decimal, format.thousands, has_places=True)
+        else:
+            continue
+        plain = form.plain(texts)
+        if plain.null_count == texts.null_count:
+            for row, value in zip(rows, plain.to_pylist(), strict=True):
+                if value is not None:
+                    row[name] = Written(value)
+    return rows, kinds
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:
@@ -177,7 +300,7 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
     if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
         raise ValueError(f"it ends in {suffix} and is {named}")
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not encoding.startswith("utf-16"):
-        raise ValueError("it begins with the mark of UTF-16: say --encoding utf-16")
+        raise ValueError("it begins with the mark of UTF-16: say --encoding utf-16, or leave --encoding out")
     if _MARKUP.match(text.removeprefix(codecs.BOM_UTF8)):
         raise ValueError(f"it ends in {suffix} and is HTML or XML")
     if read_as.name != Format.CSV:
@@ -235,36 +358,24 @@ def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) ->
     return dict(columns)
 
 
-def _refuse_header(names: Sequence[str], lines: Sequence[str]) -> None:
-    """Refuse a CSV file whose first line is no header, or has other separators than commas.
-
-    Args:
-        lines: The first lines of the file.
+def _refuse_values(names: Sequence[str]) -> None:
+    """Refuse a CSV file whose first line is no header.
 
     Raises:
-        ValueError: the header is missing, or the separators are no commas.
+        ValueError: the first line holds values.
     """
-    if lines[0].startswith("sep="):
-        raise ValueError(f"its first line is {lines[0]!r}, which only Excel reads: its files begin with the header")
-    for mark, word in _DELIMITERS.items():
-        # A decimal comma or a comma in a name splits a line with semicolons into several columns.
-        is_in_all = mark in lines[0] and len({line.count(mark) for line in lines}) == 1
-        if is_in_all or (len(names) == 1 and mark in names[0]):
-            raise ValueError(f"its columns are separated by {word}; a .csv file has commas")
     values = [name for name in names if _VALUE.fullmatch(name)]
     if len(values) == len(names) or any("." in value for value in values):
-        raise ValueError(f"its first line holds values, not names: {', '.join(names[:_SHOWN])}; put a header above it")
-
-
-def _first_lines(text: bytes, settings: "Settings") -> list[str]:
-    records = records_of(text[:_FIRST_BYTES], encoding=settings.encoding, multiline=settings.multiline, json=False)
-    lines = [record.text for record in records]
-    return lines[:-1] if len(text) > _FIRST_BYTES and len(lines) > 1 else lines
+        raise ValueError(
+            f"its first line holds values, not names: {', '.join(names[:_SHOWN])}; say --header none, or put a header "
+            "above it"
+        )
 
 
 def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "Settings") -> list[dict[str, object]]:
     assert read_as.sample is not None
-    if options := settings.options:
+    options = {name: value for name, value in settings.options.items() if name != "suffixes"}
+    if options:
         try:
             return read_as.sample(text, _ROWS, **options)
         except TypeError as error:

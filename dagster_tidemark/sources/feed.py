@@ -14,8 +14,9 @@ from numbers import Number
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.sources.columns import require_columns, require_names
-from dagster_tidemark.sources.file_endings import ending_of, every_ending
+from dagster_tidemark.sources.file_endings import ending_of, endings_of, every_ending, every_format, is_registered
 from dagster_tidemark.sources.layout import Classified, Layout, Partition
+from dagster_tidemark.sources.text_formats import Csv, Json, TextFormat
 from dagster_tidemark.sources.times import FOLDERS, Grain
 
 __all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
@@ -43,6 +44,7 @@ _KINDS: dict[str, type] = {
     "columns": Mapping,
     "rules": Mapping,
     "keys": Mapping,
+    "names": Mapping,
     "quarantine_share": Number,
     "follow_for": timedelta,
     "allow_empty": bool,
@@ -61,7 +63,12 @@ class Feed:
         prefix: The prefix of its objects, ending in "/"; for an unpartitioned feed the key of its one object.
         grain: The length of its time partitions; `none` if the feed is cut by `keys` alone or not at all.
         columns: Column name to SQL type, as promised by the feed.
-        suffixes: Endings of data files; by default (None) the endings of every registered format.
+        suffixes: Endings of data files, compared without case; by default (None) the endings of `format`, or of every
+            registered format.
+        format: The format of all its files, whatever their endings: `Csv(...)` or `Json(...)` with options, or the name
+            of a registered format. By default (None) the ending of a file names its format.
+        names: Column to its other names in files, such as `{"started_at": ["starttime", "Start Time"]}`. A file with
+            two names of one column is refused, a JSON object with values under two names is rejected.
         required: Columns that every row needs. A row with a null in one is rejected.
         rules: Reason code to a SQL condition that every good row meets.
         quarantine_share: The check on the core asset fails above this share of rejected rows, and warns below it.
@@ -101,6 +108,8 @@ class Feed:
     grain: Grain
     columns: dict[str, str]
     suffixes: tuple[str, ...] | None = None
+    format: Csv | Json | str | None = None
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     quarantine_share: float = 0.01
@@ -138,6 +147,54 @@ class Feed:
         if self.follow_for < timedelta(0):
             raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
         object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
+        self._require_format()
+        self._require_other_names()
+
+    def _require_format(self) -> None:
+        owner = f"feed {self.name}"
+        if isinstance(self.format, TextFormat):
+            self.format.require_fits(owner, self.columns, multiline=self.multiline)
+            if isinstance(self.format, Csv) and self.format.fields:
+                _require_known(owner, self.columns, self.format.fields, self.names)
+        elif self.format is not None and not isinstance(self.format, str):
+            raise ValueError(
+                f"{owner}: format is Csv(...), Json(...) or the name of a registered format, not {self.format!r}"
+            )
+
+    def _require_other_names(self) -> None:
+        owner = f"feed {self.name}"
+        taken: dict[str, str] = {column: column for column in self.columns}
+        for column, others in self.names.items():
+            if column not in self.columns:
+                raise ValueError(f"{owner}: names has {column!r}, which is not in columns; add it there")
+            require_names(owner, f"names of {column!r}", others)
+            for other in others:
+                if other in taken:
+                    raise ValueError(
+                        f"{owner}: {other!r} is a name of {column!r} and of {taken[other]!r}; remove one of the two"
+                    )
+                taken[other] = column
+
+    @property
+    def known_names(self) -> Mapping[str, str]:
+        """Each name of a column in files, with the declared column."""
+        others = {other: column for column, names in self.names.items() for other in names}
+        return {column: column for column in self.columns} | others
+
+    def is_new(self, name: str) -> bool:
+        """Return True if a column of a file is neither declared nor named by the fields of the format."""
+        fields = self.format.fields if isinstance(self.format, Csv) else ()
+        return name not in self.columns and name not in fields
+
+    @property
+    def text_format(self) -> Csv | Json | None:
+        """The declared options of its text files."""
+        return self.format if isinstance(self.format, Csv | Json) else None
+
+    @property
+    def format_name(self) -> str | None:
+        """The name of the declared format of its files; None if their endings decide."""
+        return self.format.name if isinstance(self.format, TextFormat) else self.format
 
     def _require_kinds(self) -> None:
         """Check the type of each setting: a wrong one would be found by the first load, or never."""
@@ -209,7 +266,9 @@ class Feed:
     @property
     def endings(self) -> tuple[str, ...]:
         """Endings of data files. Not cached: a format may be registered after a feed is declared."""
-        return every_ending() if self.suffixes is None else self.suffixes
+        if self.suffixes is not None:
+            return self.suffixes
+        return every_ending() if self.format_name is None else endings_of(self.format_name)
 
     def prefix_of(self, partition: Partition) -> str:
         """Return the prefix of a partition's objects."""
@@ -232,7 +291,8 @@ class Feed:
     def is_named_like_data(self, key: str) -> bool:
         """Return True if a key is named like data; markers of writers (`_SUCCESS`, `.tmp`) and folder keys are not."""
         name = key.rpartition("/")[2]
-        return bool(name) and name[0] not in "._" and name.endswith(self.endings)
+        endings = tuple(ending.lower() for ending in self.endings)
+        return bool(name) and name[0] not in "._" and name.lower().endswith(endings)
 
     def is_meant_as_data(self, key: str) -> bool:
         """Return True if a key was meant as data, with any ending: it is neither a marker nor an unfinished upload."""
@@ -248,6 +308,11 @@ def require_readable(feed: Feed) -> None:
     """
     if not feed.columns:
         raise ValueError(f"feed {feed.name}: it has no columns; declare those of its files that you need, at least one")
+    if feed.format_name is not None:
+        if not is_registered(feed.format_name):
+            known = ", ".join(every_format())
+            raise ValueError(f"feed {feed.name}: format {feed.format_name!r} is not registered; there are {known}")
+        return
     # A key without any ending is read as CSV, as in `latest`.
     own = [feed.prefix.rpartition("/")[2]] if feed.is_one_object else []
     named = [name for name in own if "." in name] if feed.suffixes is None else list(feed.suffixes)
@@ -258,6 +323,21 @@ def require_readable(feed: Feed) -> None:
         raise ValueError(
             f"feed {feed.name}: no format reads files that end in {ending!r}; {remedy}. "
             f"Known endings: {', '.join(every_ending())}"
+        )
+
+
+def _require_known(
+    owner: str, columns: Mapping[str, str], fields: Sequence[str], names: Mapping[str, Sequence[str]]
+) -> None:
+    """Check that the fields of files without a header have all declared columns.
+
+    Raises:
+        ValueError: a column is not among the fields. The message names it.
+    """
+    if missing := [c for c in columns if not {c, *names.get(c, ())}.intersection(fields)]:
+        raise ValueError(
+            f"{owner}: {', '.join(map(repr, missing))} is in columns and not in fields of its format; fields names "
+            "every value of a line, in the order of the file"
         )
 
 

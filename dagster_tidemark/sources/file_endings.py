@@ -55,14 +55,29 @@ def claim(name: str, endings: Sequence[str]) -> None:
             raise ValueError(f"format {name}: expected an ending such as '.{name}', found {ending!r}")
         if ending in endings[:at]:
             raise ValueError(f"format {name}: the ending {ending} is listed twice")
-        if ending in _NAMES:
-            raise ValueError(f"format {name}: the ending {ending} already belongs to format {_NAMES[ending]}")
-    _NAMES.update(dict.fromkeys(endings, name))
+        if taken := _NAMES.get(ending.lower()):
+            raise ValueError(f"format {name}: the ending {ending} already belongs to format {taken}")
+    _NAMES.update(dict.fromkeys((ending.lower() for ending in endings), name))
+
+
+def every_format() -> tuple[str, ...]:
+    """Return the names of all formats that are known so far."""
+    return tuple(dict.fromkeys(_NAMES.values()))
+
+
+def is_registered(name: str) -> bool:
+    """Return True if a format of this name is known."""
+    return name in _NAMES.values()
+
+
+def is_compressed(key: str) -> bool:
+    """Return True if a key's name says that the file is compressed."""
+    return key.lower().endswith(GZIP)
 
 
 def ending_of(key: str) -> str | None:
-    """Return the longest known ending of a key's name; None if it has none."""
-    return max((ending for ending in _NAMES if key.endswith(ending)), key=len, default=None)
+    """Return the longest known ending of a key's name, compared without case; None if it has none."""
+    return max((ending for ending in _NAMES if key.lower().endswith(ending)), key=len, default=None)
 
 
 def format_of(key: str) -> str:

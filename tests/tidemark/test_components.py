@@ -414,7 +414,14 @@ def with_examples(project: AProject) -> dg.Definitions:
 def test_the_examples_of_the_page_load(project: AProject) -> None:
     graph = with_examples(project).resolve_asset_graph()
     keys = {key.to_user_string() for key in graph.materializable_asset_keys}
-    assert keys == {"core/returns", "core/prices", "core/tolls", "marts/returns_per_day", "marts/returns_value"}
+    assert keys == {
+        "core/returns",
+        "core/prices",
+        "core/bookings",
+        "core/tolls",
+        "marts/returns_per_day",
+        "marts/returns_value",
+    }
     tolls = graph.get(dg.AssetKey(["core", "tolls"])).partitions_def
     assert isinstance(tolls, dg.MultiPartitionsDefinition) and tolls.partition_dimension_names == ["month", "region"]
     with location.without_broken_parts():

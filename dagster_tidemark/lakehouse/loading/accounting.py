@@ -2,8 +2,9 @@
 
 For each file that a load has read: rows landed = rows in the table + rejected + superseded. The first three are
 counted independently; a row counts as superseded only if the table has a row with its key. So accounts detect a row
-that was lost on the way (by a transform or a commit), and a row that is in the table twice. Does not belong here: the
-reaction (`execution.load_check`).
+that was lost on the way (by a transform or a commit), and a row that is in the table twice. A transform may make more
+rows than it gets, such as one for each element of an array; the rows that it added count as landed. Does not belong
+here: the reaction (`execution.load_check`).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ class Account:
         in_table: Rows that are in the table now.
         rejected: Rows that were rejected.
         superseded: Rows that lost to a row with the same key.
+        added: Rows that the transform made in addition to those that it got.
     """
 
     partition: Partition
@@ -35,10 +37,12 @@ class Account:
     in_table: int
     rejected: int
     superseded: int
+    added: int = 0
 
     def __str__(self) -> str:
+        added = f"the transform added {self.added}, " if self.added else ""
         return (
-            f"{self.landed} rows landed, {self.in_table} are in the table, {self.rejected} were rejected, "
+            f"{self.landed} rows landed, {added}{self.in_table} are in the table, {self.rejected} were rejected, "
             f"{self.superseded} superseded: {self.unaccounted} are unaccounted for"
         )
 
@@ -47,7 +51,7 @@ class Account:
         """Number of lost rows; negative if the table has rows that did not land."""
         if self.superseded < 0:
             return self.superseded
-        return self.landed - self.in_table - self.rejected - self.superseded
+        return self.landed + self.added - self.in_table - self.rejected - self.superseded
 
 
 def accounts_of(
@@ -76,21 +80,25 @@ def accounts_of(
     good |= {version: (rows, 0) for version, rows in before.items() if rows > after.get(version, 0)}
     short = {v for v, (rows, rejected) in good.items() if rows - rejected != after.get(v, 0)}
     from_read = {v for v in short if v not in before}
-    found: dict[tuple[str, str], int] = {}
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     if short:
         of_read = [_rows_of(read, from_read)] if from_read else []
         of_others = [_rows_of(standing(), short - from_read)] if short - from_read else []
         named = (rows.select(*row_key, "source_file", "source_version") for rows in (*of_read, *of_others))
-        there = table().select(*row_key).distinct()
-        rows = reduce(DataFrame.unionByName, named).join(there, on=list(row_key), how="left_semi")
-        counted = rows.groupBy("source_file", "source_version").count().collect()
-        found = {(row.source_file, row.source_version): row["count"] for row in counted}
+        there = table().select(*row_key).distinct().withColumn("_is_there", F.lit(1))
+        rows = reduce(DataFrame.unionByName, named).join(there, on=list(row_key), how="left")
+        counts = F.count(F.lit(1)).alias("made"), F.count("_is_there").alias("there")
+        counted = rows.groupBy("source_file", "source_version").agg(*counts).collect()
+        found = {(row.source_file, row.source_version): (row["made"], row["there"]) for row in counted}
 
     def account(version: Version, rows: int, rejected: int) -> Account:
         partition, key, of = version
         in_table = after.get(version, 0)
-        superseded = found.get((key, of), 0) - in_table if version in short else 0
-        return Account(partition, key, rows, in_table, rejected, superseded)
+        if version not in short:
+            return Account(partition, key, rows, in_table, rejected, 0)
+        made, still_there = found.get((key, of), (0, 0))
+        added = max(0, made - (rows - rejected)) if version in from_read else 0
+        return Account(partition, key, rows, in_table, rejected, still_there - in_table, added)
 
     return [account(version, *counts) for version, counts in sorted(good.items(), key=repr)]
 

@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.loading.provenance import Entries, known_files, 
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources import removals
-from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import LandedObject, Listing
 from dagster_tidemark.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
 from dagster_tidemark.sources.partition_listing import Walk, look_at_each
@@ -111,7 +111,7 @@ def look(
         asked_for = pool.submit(look_at_each, landing, load.feed, partitions)
         found = known_files(spark, load, partitions, snapshot)
         listings = asked_for.result()
-    listed = {p: source_files(listing, p) for p, listing in listings.items()}
+    listed = {p: source_files(load.feed, listing, p) for p, listing in listings.items()}
     # Only data files count as present: a file that was renamed to another ending is gone.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
     held = held_keys(load.feed, found.files)
@@ -146,11 +146,23 @@ def _alarm(
     return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
 
 
-def source_files(listing: Listing, partition: Partition) -> list[SourceFile]:
+def source_files(feed: Feed, listing: Listing, partition: Partition) -> list[SourceFile]:
     """Return the files of a partition's listing, including misplaced ones."""
-    why = "not a file of this feed: it is in a subfolder, or has a different ending"
-    misplaced = (replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=why) for o in listing.misplaced)
+    misplaced = (
+        replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=_why_misplaced(feed, o.key))
+        for o in listing.misplaced
+    )
     return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
+
+
+def _why_misplaced(feed: Feed, key: str) -> str:
+    """Return why a file among those of a partition is not one of the feed."""
+    name = key.rpartition("/")[2]
+    if feed.is_named_like_data(key):
+        return "not a file of this feed: it is in a subfolder of its partition"
+    ending = name[name.find(".", 1) :] if "." in name[1:] else name
+    taken = ", ".join(feed.endings)
+    return f"not a file of this feed: it has a different ending; expected {taken}, found {ending}"
 
 
 def _beside(of: Misplaced) -> SourceFile:

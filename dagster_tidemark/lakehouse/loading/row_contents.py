@@ -53,7 +53,7 @@ class Contents:
     def _content(self, file: str, record: str) -> str:
         shape, texts_of = self.forms[file]
         texts = zip(self.declared.columns, texts_of(self.declared, shape, record), strict=True)
-        return as_json({c: text for c, text in texts if text is not None})
+        return as_json({c: text for c, text in texts if text is not None and text not in self.declared.nulls})
 
 
 def as_json(texts: Mapping[str, str]) -> str:

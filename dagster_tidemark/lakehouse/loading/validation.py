@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from dagster_tidemark.lakehouse.readers.declared_forms import forms_of
 from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, Table
 from dagster_tidemark.sources.feed import Feed
 
@@ -45,7 +46,8 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
             exact rule (`typed`) reads them.
     """
     texts = _texts(feed)
-    exact = {c: F.coalesce(c, F.when(_is_odd(), typed(texts[c], kind))) for c, kind in _typed(feed).items()}
+    cast = texts | _plain_texts(feed)
+    exact = {c: F.coalesce(c, F.when(_is_odd(), typed(cast[c], kind))) for c, kind in _typed(feed).items()}
     rows = read.withColumns(exact) if exact else read
     # Reasons are computed for bad rows only: most rows are good.
     lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
@@ -83,6 +85,12 @@ def _is_odd() -> Column:
 def _texts(feed: Feed) -> dict[str, Column]:
     """Return the texts of a row that has them."""
     return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(feed.columns)}
+
+
+def _plain_texts(feed: Feed) -> dict[str, Column]:
+    """Return the texts that casts read instead, of columns with a declared form. Null for a text in another form."""
+    forms = forms_of(feed.columns, feed.text_format)
+    return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(forms, len(feed.columns))}
 
 
 def _json(texts: Mapping[str, Column]) -> Column:
@@ -170,9 +178,10 @@ def lost_by(kind: str) -> str:
 
 def _is_good(feed: Feed, lost: Mapping[str, str]) -> Column:
     texts = _texts(feed)
+    cast = texts | _plain_texts(feed)
     of_texts = [
         *(F.col(c).isNotNull() | ~_is_filled(texts[c]) for c in _typed(feed) if c not in feed.required),
-        *(~F.coalesce(F.trim(texts[c]).rlike(pattern), F.lit(False)) for c, pattern in lost.items()),
+        *(~F.coalesce(F.trim(cast[c]).rlike(pattern), F.lit(False)) for c, pattern in lost.items()),
     ]
     conditions = [
         F.col("_why").isNull(),
@@ -211,19 +220,22 @@ def _verdicts(feed: Feed, lost: Mapping[str, str]) -> list[Column]:
         return F.when(condition, F.struct(F.lit(reason).alias("reason"), text.alias("message")))
 
     texts = _texts(feed)
+    cast = texts | _plain_texts(feed)
+    forms = forms_of(feed.columns, feed.text_format)
+    written = {c: f" written as {form.written}" for c, form in forms.items()}
     return [
         when(F.col("_why").isNotNull(), "malformed", F.col("_why")),
         *(
             when(
                 _is_filled(texts[c]) & F.col(c).isNull(),
                 "bad_type",
-                F.concat(F.lit(f"{c}: expected {kind}, found "), texts[c]),
+                F.concat(F.lit(f"{c}: expected {kind}{written.get(c, '')}, found "), texts[c]),
             )
             for c, kind in _typed(feed).items()
         ),
         *(
             when(
-                F.trim(texts[c]).rlike(pattern),
+                F.trim(cast[c]).rlike(pattern),
                 "bad_type",
                 F.concat(
                     F.lit(f"{c}: {feed.columns[c]} cannot hold "),

@@ -1,16 +1,17 @@
-"""CSV with a header, vectorised. Columns are found by name. A line with another number of values is faulty.
+"""CSV, vectorised. Columns are found by name. A line with another number of values is faulty.
 
-Arrow reads plain lines: those without quotes, or with quotes around whole values. The exact rule (`text.fields_of`)
-reads every other line, one by one. So the content of a line does not depend on its neighbours. Does not belong here:
-the meaning of a value (`kernels`).
+Arrow reads plain lines: those without quotes, or with quotes around whole values. The exact rule (`csv_dialect`) reads
+every other line, one by one. So the content of a line does not depend on its neighbours. Does not belong here: the
+meaning of a value (`kernels`).
 """
 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -18,47 +19,88 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
+from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
-from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
+from dagster_tidemark.lakehouse.parsing.text_blocks import (
+    Block,
+    lines_after,
+    lines_before,
+    lines_in_blocks,
+    with_line_feeds,
+)
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
-    BLANKS,
+    CONTINUES,
     LONGEST_RECORD,
     NEVER_CLOSED,
     NO_ROW,
     NOT_CLOSED,
     Record,
-    fields_of,
-    is_terminated,
 )
+from dagster_tidemark.sources.text_formats import Csv
 
-_PLAIN_FIELD = r'(?:"(?:[^"]|"")*"|[^",\n]*)'
-_PLAIN = rf"^{_PLAIN_FIELD}(?:,{_PLAIN_FIELD})*\n?$"
-"""Pattern of a record without quotes, or with quotes around whole values."""
-
-_LINE_END, _QUOTE = ord("\n"), ord('"')
+_LINE_END, _RETURN = ord("\n"), ord("\r")
 _MARK = codecs.BOM_UTF8
 
 
 def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
     """Return the rows of a part of a CSV file (`rows.RowsOf`)."""
-    header_is_ahead = part.begin == 0
     layout = _Layout.of(declared, shape)
-    blocks = lines_in_blocks(source, shape.charset, part)
-    for records in _over_lines(blocks) if declared.multiline else map(_records, blocks):
-        if not len(records):
+    dialect = layout.dialect
+    header_is_ahead = part.begin == 0 and dialect.has_header
+    blocks = lines_in_blocks(source, shape.charset, part, keep_ends=declared.multiline)
+    if part.begin == 0 and dialect.has_lines_ahead:
+        blocks = _from_header(dialect, blocks)
+    if declared.multiline:
+        found = (Marked(records, odd_quotes(dialect, records)) for records in _over_lines(dialect, blocks))
+    else:
+        around = _Around(dialect, source, shape.charset, part)
+        found = marked(dialect, (_records(dialect, block) for block in blocks), around.before, around.after)
+    for batch in found:
+        if not len(batch.records):
             continue
         if header_is_ahead:
-            records, header_is_ahead = records[1:], False
-        if len(records):
-            yield _rows(layout, records)
+            batch, header_is_ahead = batch.slice(1, len(batch.records)), False
+        if len(batch.records):
+            yield _rows(layout, batch)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The records around a part of a file."""
+
+    dialect: Dialect
+    source: Source
+    charset: str
+    part: Part
+
+    def before(self) -> list[str]:
+        """Return at least `REACH` records before the part, or all of them, with the header."""
+        found: list[str] = []
+        for begins_file, blocks in lines_before(self.source, self.charset, self.part):
+            if begins_file and self.dialect.has_lines_ahead:
+                blocks = _from_header(self.dialect, blocks)
+            found = list(self._texts(blocks))
+            if len(found) >= REACH:
+                break
+        return found
+
+    def after(self) -> list[str]:
+        """Return the first records after the part, up to `REACH`."""
+        return list(islice(self._texts(lines_after(self.source, self.charset, self.part)), REACH))
+
+    def _texts(self, blocks: Iterable[Block]) -> Iterator[str]:
+        lines = (line for block in blocks for line in (block if isinstance(block, list) else _split(block)))
+        return (line.text for line in lines if self.dialect.is_record(line.text))
 
 
 def texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
     """Return the texts of the declared columns in the record of a sound row."""
-    fields = fields_of(record.removesuffix("\n"))
-    return [None if at is None else fields[at] or None for at in _Layout.of(declared, shape).position.values()]
+    layout = _Layout.of(declared, shape)
+    fields = layout.dialect.fields_of(without_end(record))
+    return [None if at is None else fields[at] or None for at in layout.position.values()]
 
 
 @dataclass(frozen=True)
@@ -67,30 +109,63 @@ class _Layout:
 
     width: int
     position: dict[str, int | None]
+    dialect: Dialect
 
     @staticmethod
     def of(declared: Declared, shape: Shape) -> _Layout:
         at = {name: position for position, (name, _) in enumerate(shape.columns)}
-        return _Layout(len(shape.columns), {c: at.get(c) for c in declared.columns})
+        dialect = Dialect(declared.format if isinstance(declared.format, Csv) else None)
+        return _Layout(len(shape.columns), {c: at.get(c) for c in declared.columns}, dialect)
+
+    @property
+    def values(self) -> int:
+        """Number of values that Arrow finds in a line."""
+        return self.width + self.dialect.trailing_separator
+
+    def fault_of(self, values: int) -> str:
+        """Return the fault of a line with another number of values."""
+        found = f"{values} value{'s' * (values != 1)}"
+        if self.dialect.trailing_separator:
+            return f"{NO_ROW}: it has {found}; expected {self.width} and a separator after the last one"
+        return f"{NO_ROW}: it has {found}, the {'header' if self.dialect.has_header else 'feed'} {self.width}"
 
 
-Records: TypeAlias = pa.BinaryArray | list[Record]
-"""Records without blank ones: sound ones in UTF-8 with their line ends, or any records one by one."""
+def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:
+    """Return the blocks without the lines above the header."""
+    skipped = 0
+    for block in blocks:
+        lines = block if isinstance(block, list) else _split(block)
+        begin = dialect.begin_of_table(lines, skipped)
+        if begin is None:
+            skipped += len(lines)
+            continue
+        yield block[begin:] if isinstance(block, list) else with_line_feeds(block).split(b"\n", begin)[-1]
+        break
+    yield from blocks
 
 
-def _records(block: Block) -> Records:
+def _records(dialect: Dialect, block: Block) -> Records:
     """Return each line of a block as a record."""
     if isinstance(block, list):
-        return [line for line in block if line.text.strip(BLANKS)]
-    return _without_blanks(_array(*_line_begins(block)))
+        return [line for line in block if dialect.is_record(line.text)]
+    return _sifted(dialect, _array(*_line_begins(block)))
 
 
-def _line_begins(block: bytes) -> tuple[npt.NDArray[np.int32], bytes]:
-    """Return the places of line begins and of the end, and the text with a line feed at each line end."""
-    block = with_line_feeds(block)
-    if not block.endswith(b"\n"):
+def _line_begins(block: bytes, *, keep_ends: bool = False) -> tuple[npt.NDArray[np.int32], bytes]:
+    """Return the places of line begins and of the end, and the text.
+
+    Args:
+        keep_ends: False if each line end becomes a line feed.
+    """
+    block = block if keep_ends else with_line_feeds(block)
+    if not block.endswith((b"\n", b"\r")):
         block += b"\n"
-    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LINE_END).astype(np.int32) + 1
+    data = np.frombuffer(block, np.uint8)
+    is_end = data == _LINE_END
+    if keep_ends:  # a carriage return, unless a line feed follows
+        is_end[:-1] |= (data[:-1] == _RETURN) & ~is_end[1:]
+        is_end[-1] = True
+    ends = np.flatnonzero(is_end).astype(np.int32) + 1
     return np.concatenate([np.zeros(1, np.int32), ends]), block
 
 
@@ -98,49 +173,64 @@ def _array(at: npt.NDArray[np.int32], text: bytes) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(at) - 1, [None, pa.py_buffer(at), pa.py_buffer(text)])
 
 
-def _without_blanks(records: pa.BinaryArray) -> pa.BinaryArray:
+def _sifted(dialect: Dialect, records: pa.BinaryArray) -> pa.BinaryArray:
+    """Return records without blank ones and comments."""
     begins, _, data = bytes_of(records)
-    suspects = np.flatnonzero(data[begins] <= ord(" "))  # each record has at least its line end
-    blank = [i for i in suspects if not records[i].as_py().strip(BLANKS.encode())]
-    if not blank:
+    first = data[begins]  # each record has at least its line end
+    suspects = np.flatnonzero(first <= ord(" "))
+    other = [i for i in suspects if not records[i].as_py().decode().strip(dialect.blanks)]
+    if dialect.comment:
+        other += np.flatnonzero(first == ord(dialect.comment)).tolist()
+    if not other:
         return records
     kept = np.ones(len(records), np.bool_)
-    kept[blank] = False
+    kept[other] = False
     return records.filter(pa.array(kept))
 
 
-def _rows(layout: _Layout, records: Records) -> Rows:
+def _rows(layout: _Layout, batch: Marked) -> Rows:
+    records = batch.records
     if isinstance(records, list):
-        return _one_by_one(layout, records)
-    odd = _odd(records)
+        return _one_by_one(layout, _with_marks(records, batch.continuing))
+    odd = _odd(layout.dialect, batch)
     if odd is None:
         return _by_arrow(layout, records)
-    exact = _one_by_one(layout, _checked(records, odd))
+    marks = None if batch.continuing is None else batch.continuing[odd]
+    exact = _one_by_one(layout, _with_marks(_checked(layout.dialect, records, odd), marks))
     if odd.all():
         return exact
     plain = _by_arrow(layout, records.filter(pa.array(~odd)))
     return in_order(exact, np.flatnonzero(odd), plain, np.flatnonzero(~odd))
 
 
-def _odd(records: pa.BinaryArray) -> Mask | None:
+def _with_marks(records: list[Record], continuing: Mask | None) -> list[Record]:
+    if continuing is None:
+        return records
+    return [
+        Record(text, fault or (CONTINUES if is_marked else None))
+        for (text, fault), is_marked in zip(records, continuing.tolist(), strict=True)
+    ]
+
+
+def _odd(dialect: Dialect, batch: Marked) -> Mask | None:
     """Return True for each record that Arrow may read differently; None if it reads all of them alike."""
-    begins, _, data = bytes_of(records)
-    odd = np.zeros(len(records), np.bool_)
-    if (data == _QUOTE).any():
-        # Matched as text, because `[^"]` is one character, not one byte.
-        odd |= ~pc.match_substring_regex(records.view(pa.string()), _PLAIN).to_numpy(zero_copy_only=False)
-    if (data == 0).any():  # some libraries end a text there
-        odd |= pc.match_substring(records, b"\0").to_numpy(zero_copy_only=False)
+    begins, _, data = bytes_of(batch.records)
+    odd = np.zeros(len(batch.records), np.bool_)
+    for mask in (batch.odd, batch.continuing):
+        odd |= False if mask is None else mask
+    for mark in ("\0", dialect.escape):  # some libraries end a text at a zero
+        if mark and (data == ord(mark)).any():
+            odd |= pc.match_substring(batch.records, mark.encode()).to_numpy(zero_copy_only=False)
     if (data[begins] == _MARK[0]).any():  # Arrow skips a byte order mark
-        odd |= pc.starts_with(records, _MARK).to_numpy(zero_copy_only=False)
+        odd |= pc.starts_with(batch.records, _MARK).to_numpy(zero_copy_only=False)
     return odd if odd.any() else None
 
 
-def _checked(records: pa.BinaryArray, chosen: Mask) -> list[Record]:
+def _checked(dialect: Dialect, records: pa.BinaryArray, chosen: Mask) -> list[Record]:
     """Return the chosen records one by one, with their faults."""
-    texts = [record.decode().removesuffix("\n") for record in records.filter(pa.array(chosen)).to_pylist()]
+    texts = [without_end(record.decode()) for record in records.filter(pa.array(chosen)).to_pylist()]
     # Quotes that join several lines are closed.
-    return [Record(t, None if "\n" in t or '"' not in t or is_terminated(t) else NOT_CLOSED) for t in texts]
+    return [Record(t, None if "\n" in t or "\r" in t or dialect.is_terminated(t) else NOT_CLOSED) for t in texts]
 
 
 def _by_arrow(layout: _Layout, records: pa.BinaryArray) -> Rows:
@@ -151,13 +241,20 @@ def _by_arrow(layout: _Layout, records: pa.BinaryArray) -> Rows:
         wrong[row.number - 1] = True
         return "skip"
 
+    dialect, last = layout.dialect, f"{layout.width}"
     chosen = sorted({f"{at}" for at in layout.position.values() if at is not None})
+    chosen += [last] if dialect.trailing_separator else []
     table = csv.read_csv(
         pa.BufferReader(pa.py_buffer(data)),
         csv.ReadOptions(
-            use_threads=False, block_size=len(data) + 1, column_names=[f"{at}" for at in range(layout.width)]
+            use_threads=False, block_size=len(data) + 1, column_names=[f"{at}" for at in range(layout.values)]
         ),
-        csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            newlines_in_values=True,
+            invalid_row_handler=skip,
+        ),
         csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(chosen, pa.string()),
@@ -171,10 +268,13 @@ def _by_arrow(layout: _Layout, records: pa.BinaryArray) -> Rows:
         for c, at in layout.position.items()
     }
     shown = records.view(pa.string())
+    right = Rows(columns, table.num_rows, shown.filter(pa.array(~wrong)) if wrong.any() else shown)
+    if dialect.trailing_separator and (is_row := table.column(last).is_null().combine_chunks()).false_count:
+        right = right.where(is_row)
+        wrong[np.flatnonzero(~wrong)[~is_row.to_numpy(zero_copy_only=False)]] = True
     if not wrong.any():
-        return Rows(columns, len(records), shown)
-    right = Rows(columns, len(records) - int(wrong.sum()), shown.filter(pa.array(~wrong)))
-    faulty = _one_by_one(layout, _checked(records, wrong))
+        return right
+    faulty = _one_by_one(layout, _checked(dialect, records, wrong))
     return in_order(faulty, np.flatnonzero(wrong), right, np.flatnonzero(~wrong))
 
 
@@ -188,10 +288,9 @@ def _one_by_one(layout: _Layout, records: Sequence[Record]) -> Rows:
     values: list[list[str]] = []
     faults: list[str | None] = []
     for text, fault in records:
-        fields = nothing if fault else fields_of(text)
-        is_row = not fault and len(fields) == layout.width
-        values.append(fields if is_row else nothing)
-        faults.append(None if is_row else fault or NO_ROW)
+        row = 0 if fault else layout.dialect.row_of(text, layout.width)
+        values.append(nothing if isinstance(row, int) else row)
+        faults.append(fault or layout.fault_of(row) if isinstance(row, int) else None)
     columns = {
         c: pa.array([None if at is None else row[at] or None for row in values], pa.string())
         for c, at in layout.position.items()
@@ -200,21 +299,21 @@ def _one_by_one(layout: _Layout, records: Sequence[Record]) -> Rows:
     return Rows(columns, len(values), shown, pa.array(faults, pa.string()) if any(faults) else None)
 
 
-def _over_lines(blocks: Iterable[Block]) -> Iterator[Records]:
-    """Join the lines of blocks to records. A quote joins lines until it is closed."""
-    open_record = OpenRecord()
+def _over_lines(dialect: Dialect, blocks: Iterable[Block]) -> Iterator[Records]:
+    """Join the lines of blocks to records. A quote joins lines until it is closed. Values keep their line ends."""
+    open_record = OpenRecord(dialect)
     rest = b""  # plain lines of a record that is still open
     for block in blocks:
         if isinstance(block, bytes) and not open_record.lines:
-            found, rest, others = _plain_records(rest + block)
+            found, rest, others = _plain_records(dialect, rest + block)
             yield from found
             if others:
                 yield open_record.closed_in(others)
         else:
-            lines = [*_split(rest), *(_split(block) if isinstance(block, bytes) else block)]
+            lines = [*_with_ends(rest), *(_with_ends(block) if isinstance(block, bytes) else block)]
             rest = b""
             yield open_record.closed_in(lines)
-    yield open_record.closed_in(_split(rest))
+    yield open_record.closed_in(_with_ends(rest))
     yield open_record.never_closed()
 
 
@@ -223,49 +322,70 @@ def _split(block: bytes) -> list[Record]:
     return [Record(line) for line in lines]
 
 
-def _plain_records(block: bytes) -> tuple[list[Records], bytes, list[Record]]:
+def _with_ends(block: bytes) -> list[Record]:
+    """Return lines with their line ends."""
+    lines = _LINES.findall(block.decode())
+    return [Record(line) for line in lines if line]
+
+
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+
+
+def without_end(text: str) -> str:
+    """Return a record without its line end."""
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith(("\n", "\r")) else text
+
+
+def _plain_records(dialect: Dialect, block: bytes) -> tuple[list[Records], bytes, list[Record]]:
     """Return the records before the first odd one, a rest that may continue in the next block, and the other lines.
 
     Read one by one, lines take twenty times as long.
     """
-    at, text = _line_begins(block)
-    if b'"' not in text:
-        return [_without_blanks(_array(at, text))], b"", []
-    quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
+    quote = (dialect.quote or "").encode()
+    if not quote or quote not in block:
+        return [_sifted(dialect, _array(*_line_begins(block)))], b"", []
+    if dialect.escape or dialect.comment:  # both change the meaning of a quote
+        return [], b"", _with_ends(block)
+    at, text = _line_begins(block, keep_ends=True)
+    quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(quote))
     is_closed = np.searchsorted(quotes, at) % 2 == 0  # at[0] is the beginning
     ends = at[is_closed]
     is_long = np.diff(np.flatnonzero(is_closed)) > LONGEST_RECORD
     records = _array(ends, text)
-    plain = pc.match_substring_regex(records.view(pa.string()), _PLAIN).to_numpy(zero_copy_only=False) & ~is_long
+    plain = pc.match_substring_regex(records.view(pa.string()), dialect.plain).to_numpy(zero_copy_only=False) & ~is_long
     rest = text[ends[-1] :]
     if plain.all():
-        first_line = rest.partition(b"\n")[0].decode()
-        if rest.count(b"\n") < LONGEST_RECORD and not (rest and is_terminated(first_line)):
-            return [_without_blanks(records)], rest, []
+        first_line = without_end(_LINES.match(rest.decode())[0])  # type: ignore[index]  # it matches every text
+        lines = len(at) - 1 - int(np.flatnonzero(is_closed)[-1])
+        if lines < LONGEST_RECORD and not (rest and dialect.is_terminated(first_line)):
+            return [_sifted(dialect, records)], rest, []
         begins = len(records)
     else:
         begins = int(np.flatnonzero(~plain)[0])
-    good: list[Records] = [_without_blanks(records.slice(0, begins))] if begins else []
-    return good, b"", _split(text[ends[begins] :])
+    good: list[Records] = [_sifted(dialect, records.slice(0, begins))] if begins else []
+    return good, b"", _with_ends(text[ends[begins] :])
 
 
 @dataclass
 class OpenRecord:
     """Lines of a record whose quote is not closed yet: the exact rule for records of several lines."""
 
+    dialect: Dialect = field(default_factory=Dialect)
     lines: list[Record] = field(default_factory=list)
 
     def closed_in(self, lines: Iterable[Record]) -> list[Record]:
         """Add lines. Return the records that they close, without blank ones."""
         found: list[Record] = []
         for line in lines:
-            # A line within quotes reads like a line that begins with a quote.
-            is_open = not is_terminated(f'"{line.text}' if self.lines else line.text)
+            text = without_end(line.text)
+            if not self.lines and not self.dialect.is_record(text):
+                continue
+            is_open = not self.dialect.is_terminated(self.dialect.continued(text) if self.lines else text)
             if len(self.lines) <= LONGEST_RECORD:
                 self.lines.append(line)
             if not is_open:
                 found.append(self._joined(None))
-        return [record for record in found if record.text.strip(BLANKS)]
+        return [record for record in found if record.text.strip(self.dialect.blanks)]
 
     def never_closed(self) -> list[Record]:
         """Return the record that is open at the end of the file."""
@@ -276,4 +396,5 @@ class OpenRecord:
         if len(lines) > LONGEST_RECORD:
             lines, fault = lines[:LONGEST_RECORD], NEVER_CLOSED
         faults = [line.fault for line in lines if line.fault]
-        return Record("\n".join(line.text for line in lines), faults[0] if faults else fault)
+        text = "".join(line.text if line.text.endswith(("\n", "\r")) else f"{line.text}\n" for line in lines)
+        return Record(without_end(text), faults[0] if faults else fault)

@@ -22,9 +22,13 @@ _MOST_LINES = 20_000  # in a batch: a block can hold millions of short lines
 _Depths = npt.NDArray[np.int64]
 
 
-def documents(blocks: Iterable[Block]) -> Iterator[tuple[list[Record], bool]]:
-    """Return documents in batches, with True if a list encloses all lines. Each document is then a list of elements."""
-    found = _Documents()
+def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterator[tuple[list[Record], bool]]:
+    """Return documents in batches, with True if a list encloses all lines. Each document is then a list of elements.
+
+    Args:
+        most_lines: The largest number of lines of a document; by default `LONGEST_RECORD`.
+    """
+    found = _Documents(LONGEST_RECORD if most_lines is None else most_lines)
     for block in blocks:
         for lines in _lines(block):
             yield found.closed_by(lines), found.in_list
@@ -56,8 +60,9 @@ class _Documents:
         in_list: True if a list encloses all lines.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_lines: int) -> None:
         self.in_list = False
+        self._most_lines = most_lines
         self._ahead: _Lines | None = None  # the last line, which may close the list
         self._last: list[Record] = []  # the last document, which is faulty if the list does not end
         self._open: list[str] = []  # lines of the open document
@@ -113,7 +118,7 @@ class _Documents:
 
     def _joined(self, texts: list[str], fault: str | None) -> Record:
         """Return the document that ends with these lines."""
-        if not self._open and len(texts) <= LONGEST_RECORD:
+        if not self._open and len(texts) <= self._most_lines:
             text = "\n".join(texts)
             if len(text) <= text_blocks.LONGEST_LINE:
                 return Record(text, fault)
@@ -126,7 +131,7 @@ class _Documents:
     def _hold(self, texts: Iterable[str], fault: str | None) -> None:
         """Keep lines of the open document, up to a limit: its bracket may never be closed."""
         for text in texts:
-            if len(self._open) == LONGEST_RECORD or self._size > text_blocks.LONGEST_LINE:
+            if len(self._open) == self._most_lines or self._size > text_blocks.LONGEST_LINE:
                 self._is_cut = True
                 return
             self._open.append(text)

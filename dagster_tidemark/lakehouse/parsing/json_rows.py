@@ -7,6 +7,7 @@ text do not depend on its neighbours. Does not belong here: the meaning of a val
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
+from dagster_tidemark.lakehouse.parsing.json_places import NoArray, elements_at, value_at, written_at
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
@@ -27,6 +29,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     Record,
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
+from dagster_tidemark.sources.text_formats import Json
 
 _MOST_ROWS = 4_000  # texts of a batch, which then fits into the processor's cache
 _SHOWN = 1_000  # characters of a list that is the record of its faulty objects; for a longer list, the object is
@@ -35,13 +38,52 @@ _SHOWN = 1_000  # characters of a list that is the record of its faulty objects;
 def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
     """Return the rows of a part of a JSON file (`rows.RowsOf`). Documents of several lines are one part."""
     blocks = lines_in_blocks(source, shape.charset, part)
-    names = list(declared.columns)
-    for texts in _documents(blocks) if shape.is_over_lines else _lines(blocks):
-        plain = _is_plain(texts)
+    members = Members.of(declared)
+    place = declared.format.rows if isinstance(declared.format, Json) else None
+    if place is not None:
+        found = _arrays(blocks, place.split("."))
+    else:
+        found = _documents(blocks) if shape.is_over_lines else _lines(blocks)
+    for texts in found:
+        plain = _is_plain(texts) if members.are_flat else np.zeros(len(texts.shown), np.bool_)
         for begin in range(0, len(plain), _MOST_ROWS):
-            rows = _rows(names, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
+            rows = _rows(members, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
             if rows.count:
                 yield rows
+
+
+@dataclass(frozen=True)
+class Members:
+    """The members of objects that hold the declared columns.
+
+    Args:
+        names: Column to the names of its member: its own name, and its other names. A name with points may be a member
+            of a member.
+    """
+
+    names: Mapping[str, Sequence[str]]
+
+    @staticmethod
+    def of(declared: Declared) -> Members:
+        return Members({c: (c, *declared.names.get(c, ())) for c in declared.columns})
+
+    @property
+    def are_flat(self) -> bool:
+        """True if no name can be a member of a member."""
+        return not any("." in name for names in self.names.values() for name in names)
+
+    def found_in(self, row: Mapping[str, object]) -> dict[str, list[str]]:
+        """Return the names with a value in an object, by column."""
+        return {c: [n for n in names if value_at(row, n) is not None] for c, names in self.names.items()}
+
+    def is_in(self, row: Mapping[str, object]) -> bool:
+        """Return True if an object has a member that holds a column."""
+        return any(n in row or value_at(row, n) is not None for names in self.names.values() for n in names)
+
+
+def two_names(column: str, names: Sequence[str]) -> str:
+    """Return the fault of an object with values under two names of one column."""
+    return f"it has values under {' and '.join(map(repr, names))}, which are names of the one column {column!r}"
 
 
 @dataclass(frozen=True)
@@ -92,41 +134,62 @@ def _is_plain(texts: _Texts) -> Mask:
     return plain
 
 
-def _rows(columns: Sequence[str], texts: _Texts, plain: Mask) -> Rows:
+def _rows(members: Members, texts: _Texts, plain: Mask) -> Rows:
     if plain.all():
-        return _plain_rows(columns, texts.shown, texts.bare)
-    exact = _Exact(columns)
+        return _plain_rows(members, texts.shown, texts.bare)
+    exact = _Exact(members)
     others = np.flatnonzero(~plain)
     for at, text in zip(others.tolist(), texts.shown.take(pa.array(others)).to_pylist(), strict=True):
         exact.take(at, text, texts.faults[at] if texts.faults else None)
     if not plain.any():
         return exact.rows()
     kept = pa.array(plain)
-    found = _plain_rows(columns, texts.shown.filter(kept), None if texts.bare is None else texts.bare.filter(kept))
+    found = _plain_rows(members, texts.shown.filter(kept), None if texts.bare is None else texts.bare.filter(kept))
     if not exact.places:
         return found
     return in_order(found, np.flatnonzero(plain), exact.rows(), np.array(exact.places, np.int64))
 
 
-def _plain_rows(columns: Sequence[str], shown: pa.StringArray, bare: pa.StringArray | None) -> Rows:
-    found, names = columns_of(shown if bare is None else bare, columns)
+def _plain_rows(members: Members, shown: pa.StringArray, bare: pa.StringArray | None) -> Rows:
+    wanted = [name for names in members.names.values() for name in names]
+    found, names = columns_of(shown if bare is None else bare, wanted)
     is_foreign = found.keys().isdisjoint(names)
-    return Rows(found, len(shown), shown, others=names if is_foreign else None)
+    faults: dict[int, str] = {}
+    columns = {}
+    for c, of_column in members.names.items():
+        columns[c] = pc.coalesce(*(found[name] for name in of_column)) if len(of_column) > 1 else found[c]
+        for at in _with_several([found[name] for name in of_column]):
+            faults.setdefault(at, two_names(c, [name for name in of_column if found[name][at].is_valid]))
+    if not faults:
+        return Rows(columns, len(shown), shown, others=names if is_foreign else None)
+    why = pa.array([faults.get(at) for at in range(len(shown))], pa.string())
+    columns = {c: pc.if_else(why.is_null(), column, None) for c, column in columns.items()}
+    return Rows(columns, len(shown), shown, why, others=names if is_foreign else None)
+
+
+def _with_several(columns: Sequence[pa.Array]) -> list[int]:
+    """Return the rows with a value in more than one column."""
+    if len(columns) == 1:
+        return []
+    count = sum(column.is_valid().to_numpy(zero_copy_only=False).astype(np.int8) for column in columns)
+    found: list[int] = np.flatnonzero(count > 1).tolist()
+    return found
 
 
 class _Exact:
     """Rows by the exact rule, text by text.
 
     Args:
-        columns: The declared columns.
+        members: The members that hold the declared columns.
 
     Attributes:
         places: Number of each row's text.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, members: Members) -> None:
         self.places: list[int] = []
-        self._columns: dict[str, list[str | None]] = {c: [] for c in columns}
+        self._members = members
+        self._columns: dict[str, list[str | None]] = {c: [] for c in members.names}
         self._records: list[str] = []
         self._faults: list[str | None] = []
         self._others: dict[str, None] | None = {}
@@ -139,18 +202,25 @@ class _Exact:
         each = elements_of(text) if len(found) > 1 else [text]
         nested: list[dict[str, str]] | None = None
         for n, row in enumerate(found):
+            names = self._members.found_in(row) if row is not None else {}
+            values: dict[str, str | None] = {}
             try:
-                values = {c: as_text(row.get(c)) for c in self._columns} if row is not None else {}
+                if row is not None:
+                    values = {c: as_text(value_at(row, names[c][0])) if names[c] else None for c in self._columns}
             except RecursionError:  # writing takes more levels than reading
-                row, values = None, {}
+                row = None
             if self._others is not None and row:
                 self._others.update(dict.fromkeys(row))
-                if any(c in row for c in self._columns):
+                if self._members.is_in(row):
                     self._others = None
             why = fault or NO_ROW if row is None else half_characters(values)
-            if row and not why and any(isinstance(row.get(c), dict | list) for c in self._columns):
-                nested = nested_as_written(text) if nested is None else nested
-                values |= {c: nested[n][c] for c in self._columns if isinstance(row.get(c), dict | list)}
+            several = next((two_names(c, those) for c, those in names.items() if len(those) > 1), None)
+            why = why or several
+            if row and not why:
+                lists = [c for c, those in names.items() if those and isinstance(value_at(row, those[0]), dict | list)]
+                if lists and nested is None:
+                    nested = nested_as_written(text)
+                values |= {c: written_at((nested or [])[n], names[c][0]) for c in lists}
             for c, column in self._columns.items():
                 column.append(None if why else values[c])
             self._faults.append(why)
@@ -203,3 +273,21 @@ def half_characters(values: Mapping[str, str | None]) -> str | None:
 def _documents(blocks: Iterable[Block]) -> Iterator[_Texts]:
     for records, in_list in documents(blocks):
         yield _Texts.of(records, [record.text[1:-1] for record in records] if in_list else None)
+
+
+def _arrays(blocks: Iterable[Block], place: Sequence[str]) -> Iterator[_Texts]:
+    """Return the elements of the array in each document."""
+    for records, _ in documents(blocks, most_lines=sys.maxsize):
+        for text, fault in records:
+            found: list[Record] = []
+            if not text.strip(BLANKS):
+                continue
+            try:
+                if fault:
+                    raise ValueError(fault)
+                found = [Record(element) for element in elements_at(text, place)]
+            except (ValueError, IndexError, RecursionError) as error:
+                why = fault or (f"{NO_ROW}: {error}" if isinstance(error, NoArray) else NO_ROW)
+                found = [Record(text[:_SHOWN], why)]
+            for begin in range(0, len(found), _MOST_ROWS):
+                yield _Texts.of(found[begin : begin + _MOST_ROWS])

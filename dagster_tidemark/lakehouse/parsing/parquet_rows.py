@@ -72,7 +72,7 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
 def _tables(declared: Declared, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.PythonFile(file, mode="r")) as opened:
         footer, names = opened.metadata, set(opened.schema_arrow.names)
-    columns = [c for c in declared.columns if c in names]
+    columns = list(declared.found_in(names).values())
     for begin, n in _groups(footer, size):
         if part.begin <= begin < part.end:
             count = 0

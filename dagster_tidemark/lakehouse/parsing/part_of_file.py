@@ -14,17 +14,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type, typed
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, RowsOf, Source, joined_names
 from dagster_tidemark.lakehouse.parsing.sources import StoreFault, WatchedSource
+from dagster_tidemark.lakehouse.parsing.value_forms import Form, without_nulls
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.lakehouse.readers.values import texts_of
 
 TEXTS, RECORD, WHY, REPORT = "_texts", "_record", "_why", "_report"
 """Columns next to the declared ones:
 
-- `_texts`: texts of the declared columns, in their order, for a row that the exact rule must judge;
+- `_texts`: texts for a row that the exact rule must judge: those of the declared columns, in their order, and then
+  those that casts read, of the columns with a declared form (`value_forms`);
 - `_record`: the row as the file has it, for formats of text;
 - `_why`: fault of the row as a whole, which then has no values;
 - `_report`: a `PartReport` as JSON. Its row has only `_file` and `_block`.
@@ -128,7 +131,7 @@ def read_part(
                 if part.chunks is not None:
                     is_wanted = np.isin(places // CHUNK_ROWS, list(part.chunks))
                     places, rows = places[is_wanted], rows.where(pa.array(is_wanted))
-                columns = typed_columns(declared.columns, rows) | {
+                columns = typed_columns(declared.columns, rows, declared.forms, declared.nulls) | {
                     "_file": pa.repeat(pa.scalar(part.number, pa.int32()), rows.count),
                     "_block": pa.repeat(pa.scalar(part.part.begin, pa.int64()), rows.count),
                     "_row": pa.array(places),
@@ -146,31 +149,56 @@ def read_part(
     yield None, report
 
 
-def typed_columns(columns: Mapping[str, str], rows: Rows) -> dict[str, pa.Array]:
-    """Return the declared columns in their types, `_texts`, `_record` and `_why`."""
+def typed_columns(
+    columns: Mapping[str, str], rows: Rows, forms: Mapping[str, Form] | None = None, nulls: Sequence[str] = ()
+) -> dict[str, pa.Array]:
+    """Return the declared columns in their types, `_texts`, `_record` and `_why`.
+
+    Args:
+        forms: The form of each column that has one.
+        nulls: Texts that mean a missing value.
+    """
+    forms = forms or {}
     found: dict[str, pa.Array] = {}
     odd: list[Mask] = []
+    written: dict[str, pa.Array] = {}
+    plain: dict[str, pa.Array] = {}
     for name, kind in columns.items():
         column = rows.columns[name]
         if column.type == pa.string():
+            written[name] = column = without_nulls(column, nulls)
+            if name in forms:
+                column = plain[name] = forms[name].plain(column)
+                odd += _is_lost(written[name], column)
             found[name], wrong = typed(column, kind)
             if wrong is not None:
                 odd.append(wrong)
         else:
-            found[name] = column
-    if rows.records is None and any(rows.columns[c].type == pa.string() for c, k in columns.items() if k != "string"):
+            found[name] = written[name] = column
+            if name in forms:
+                plain[name] = pa.nulls(rows.count, pa.string())
+    if rows.records is None and any(written[c].type == pa.string() for c, k in columns.items() if k != "string"):
         odd.append(np.ones(rows.count, np.bool_))  # only `_texts` can show such a row to a person
     texts = pa.nulls(rows.count, pa.list_(pa.string()))
-    found[TEXTS] = _texts_of_rows(columns, rows, reduce(np.logical_or, odd)) if odd else texts
+    shown = [*written.values(), *(plain[name] for name in forms)]
+    found[TEXTS] = _texts_of_rows(shown, reduce(np.logical_or, odd)) if odd else texts
     for name, given in ((RECORD, rows.records), (WHY, rows.faults)):
         found[name] = pa.nulls(rows.count, pa.string()) if given is None else given
     return found
 
 
-def _texts_of_rows(columns: Mapping[str, str], rows: Rows, odd: Mask) -> pa.Array:
+def _is_lost(written: pa.Array, plain: pa.Array) -> list[Mask]:
+    """Return a mask of the texts that are not in the form of their column; nothing if all are."""
+    if plain.null_count == written.null_count:
+        return []
+    mask: Mask = pc.and_(written.is_valid(), plain.is_null()).to_numpy(zero_copy_only=False)
+    return [mask]
+
+
+def _texts_of_rows(columns: Sequence[pa.Array], odd: Mask) -> pa.Array:
     """Return a list of the texts of all columns for each odd row, null for other rows."""
     chosen = pa.array(np.flatnonzero(odd))
-    taken = [rows.columns[name].take(chosen) for name in columns]
+    taken = [column.take(chosen) for column in columns]
     texts = [column if column.type == pa.string() else texts_of(column) for column in taken]
     count, width = len(chosen), len(texts)
     row_by_row = np.arange(count * width).reshape(width, count).T.ravel()

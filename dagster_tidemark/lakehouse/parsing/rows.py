@@ -6,14 +6,17 @@ Plain data that can be sent to Spark's workers, which have pyarrow and numpy onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from dagster_tidemark.lakehouse.parsing.value_forms import Form
+from dagster_tidemark.sources.text_formats import Csv, Json
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,31 @@ class Declared:
         columns: Column name to the name of its type in Spark.
         encoding: Encoding of text files. A mark of UTF-16 in a file may refine it (`text.charset_of`).
         multiline: True if a record may have several lines.
+        format: The declared format of text files; None if the endings of files decide.
+        names: Column to its other names in files.
+        forms: The form of each column that has one (`readers.declared_forms`).
     """
 
     columns: Mapping[str, str]
     encoding: str = "utf-8"
     multiline: bool = False
+    format: Csv | Json | None = None
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
+
+    @property
+    def nulls(self) -> Sequence[str]:
+        """Texts that mean a missing value."""
+        return self.format.nulls if self.format else ()
+
+    def found_in(self, names: Collection[str]) -> dict[str, str]:
+        """Return the declared columns that a file has, each with its name in the file.
+
+        Args:
+            names: The names of the file's columns. At most one of them names each declared column (`readers.probe`).
+        """
+        found = {c: next((n for n in (c, *self.names.get(c, ())) if n in names), None) for c in self.columns}
+        return {c: name for c, name in found.items() if name is not None}
 
 
 class Source(Protocol):

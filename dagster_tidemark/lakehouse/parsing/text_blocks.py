@@ -11,6 +11,7 @@ from itertools import groupby
 from dagster_tidemark.lakehouse.parsing.rows import Part, Source
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import Record, inflated, lines_with_faults, without_mark
+from dagster_tidemark.sources.file_endings import is_compressed
 
 BLOCK = 4 << 20
 """Bytes of a block. A task needs a small multiple of this memory, or of its longest line."""
@@ -18,28 +19,52 @@ BLOCK = 4 << 20
 LONGEST_LINE = 24 << 20
 """Largest number of bytes of a line. This process and Spark hold several copies of a whole line."""
 
-GZIP = ".gz"
-
 Block = bytes | list[Record]
 """Lines in UTF-8 without a byte order mark, or lines that are not in their encoding, each with that fault."""
 
 
 def is_split(key: str, charset: str) -> bool:
     """Return True if a text file can be read in several parts: a reader finds line ends from any place in it."""
-    return not key.endswith(GZIP) and not charset.startswith("utf-16")
+    return not is_compressed(key) and not charset.startswith("utf-16")
 
 
-def lines_in_blocks(source: Source, charset: str, part: Part) -> Iterator[Block]:
+def lines_in_blocks(source: Source, charset: str, part: Part, *, keep_ends: bool = False) -> Iterator[Block]:
     """Return the lines that begin in a part of a file, in order. Each block except the last ends with a line end.
+
+    Args:
+        keep_ends: True if lines that are not in their encoding have their line ends too.
 
     Raises:
         Unusable: the compression is broken, or a line is longer than `LONGEST_LINE`.
     """
-    pieces = inflated(_pieces(source, 0, source.size)) if source.key.endswith(GZIP) else _of_part(source, part)
+    pieces = inflated(_pieces(source, 0, source.size)) if is_compressed(source.key) else _of_part(source, part)
     has_mark = part.begin == 0
     for block in _whole_lines(pieces, charset):
-        yield from _in_utf8(without_mark(block, charset) if has_mark else block, charset)
+        yield from _in_utf8(without_mark(block, charset) if has_mark else block, charset, keep_ends=keep_ends)
         has_mark = False
+
+
+def lines_before(source: Source, charset: str, part: Part) -> Iterator[tuple[bool, Iterator[Block]]]:
+    """Return the lines before a part of a file that is split, more in each step, with True if all of them.
+
+    Nothing for a part that begins the file.
+    """
+    if part.begin == 0 or not is_split(source.key, charset):
+        return
+    end, length = _begin_of_line(source, part.begin), _LOOK
+    while True:
+        begin = _begin_of_line(source, max(0, end - length))
+        text = source.read(begin, end - begin)
+        yield begin == 0, _in_utf8(without_mark(text, charset) if begin == 0 else text, charset)
+        if begin == 0 or length > LONGEST_LINE:
+            return
+        length *= 4
+
+
+def lines_after(source: Source, charset: str, part: Part) -> Iterator[Block]:
+    """Return the lines after a part of a file that is split."""
+    if part.end < source.size and is_split(source.key, charset):
+        yield from lines_in_blocks(source, charset, Part(part.end))
 
 
 def with_line_feeds(block: bytes) -> bytes:
@@ -108,15 +133,16 @@ def _last_line_end(text: bytes, charset: str) -> int:
     return text.rfind(b"\r", 0, len(text) - 1) + 1  # the last byte may be half of a line end
 
 
-def _in_utf8(block: bytes, charset: str) -> Iterator[Block]:
+def _in_utf8(block: bytes, charset: str, *, keep_ends: bool = False) -> Iterator[Block]:
     try:
         decoded = block.decode(charset)
     except UnicodeDecodeError:
-        lines = lines_with_faults(block, charset)
+        lines = lines_with_faults(block, charset, keep_ends=keep_ends)
         if lines[-1] == Record(""):  # after the last line end
             lines.pop()
         for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
             found = list(group)
-            yield found if is_wrong else "".join(f"{line.text}\n" for line in found).encode()
+            end = "" if keep_ends else "\n"
+            yield found if is_wrong else "".join(line.text + end for line in found).encode()
         return
     yield block if charset == "utf-8" else decoded.encode()

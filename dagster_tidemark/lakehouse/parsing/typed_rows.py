@@ -9,7 +9,6 @@ A value stays a value if the declared type holds it without loss. It then means 
 from __future__ import annotations
 
 import json
-from datetime import date
 from decimal import Decimal
 
 import numpy as np
@@ -20,14 +19,10 @@ from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Rows
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import not_valid
-from dagster_tidemark.lakehouse.readers.values import texts_of
+from dagster_tidemark.lakehouse.readers.values import FIRST_DAY, LAST_DAY, PER_SECOND, far_time, texts_of
 
 _MICROSECONDS = pa.timestamp("us")
-# Days of the years 1 to 9999, whose dates have ten characters. The exact rule handles other years.
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _A_DAY = 86_400_000_000  # microseconds
-_FOUR_CENTURIES = 146_097  # days; the calendar repeats after them
-_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
@@ -44,7 +39,7 @@ def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
     Raises:
         Unusable: the type of a column has no texts.
     """
-    found = {c: _plain(table.column(c)) for c in declared.columns if c in table.schema.names}
+    found = {c: _plain(table.column(name)) for c, name in declared.found_in(table.schema.names).items()}
     columns, wrong = {}, np.zeros(table.num_rows, np.bool_)
     for c, kind in declared.columns.items():
         values = _values(found[c], arrow_type(kind)) if c in found else pa.nulls(table.num_rows, arrow_type(kind))
@@ -143,7 +138,7 @@ def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
             return _rescaled(column, target) if pa.types.is_decimal(target) else None
         if pa.types.is_date(kind):
             days = column.cast(pa.date32())
-            return _from_days(days, target) if _is_within(days.view(pa.int32()), _FIRST_DAY, _LAST_DAY) else None
+            return _from_days(days, target) if _is_within(days.view(pa.int32()), FIRST_DAY, LAST_DAY) else None
         if pa.types.is_timestamp(kind):
             return _from_times(_floored(column), target)
     except pa.ArrowInvalid:  # a value does not fit
@@ -179,7 +174,7 @@ def _from_days(days: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 def _from_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
     since = times.view(pa.int64())
-    if not _is_within(since, _FIRST_DAY * _A_DAY, (_LAST_DAY + 1) * _A_DAY - 1):
+    if not _is_within(since, FIRST_DAY * _A_DAY, (LAST_DAY + 1) * _A_DAY - 1):
         return None
     if pa.types.is_timestamp(target):
         return times.view(target)
@@ -216,10 +211,10 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     if pa.types.is_date(column.type):
         column = column.cast(pa.date32())
     else:
-        per_day = _PER_SECOND[column.type.unit] * 86_400
+        per_day = PER_SECOND[column.type.unit] * 86_400
     numbers = column.view(pa.int32() if per_day == 1 else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
     days, in_day = numbers // per_day, numbers % per_day
-    is_far = (days < _FIRST_DAY) | (days > _LAST_DAY)
+    is_far = (days < FIRST_DAY) | (days > LAST_DAY)
     near = pc.if_else(pa.array(is_far), pa.scalar(None, column.type), column) if is_far.any() else column
     if per_day > 1:
         near = _floored(near).view(pa.timestamp("us", "UTC"))
@@ -228,24 +223,10 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
         return texts
     # Arrow writes wrong years for later ones.
     far = [
-        _far(day, None if per_day == 1 else rest * _A_DAY // per_day)
+        far_time(day, None if per_day == 1 else rest * _A_DAY // per_day)
         for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
     ]
     return pc.replace_with_mask(texts, pa.array(is_far), pa.array(far, pa.string()))
-
-
-def _far(days: int, micros: int | None) -> str:
-    """Return a date or time outside the years 1 to 9999, as Spark writes it."""
-    cycles, rest = divmod(days - _FIRST_DAY, _FOUR_CENTURIES)
-    day = date.fromordinal(rest + 1)
-    year = day.year + 400 * cycles
-    sign = "+" if year > 9999 else "-" if year < 0 else ""
-    text = f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
-    if micros is None:
-        return text
-    seconds, micros = divmod(micros, 1_000_000)
-    fraction = f".{micros:06}".rstrip("0") if micros else ""
-    return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"
 
 
 def _as_declared(column: pa.Array, kind: str) -> pa.Array:

@@ -23,6 +23,7 @@ from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, joine
 from dagster_tidemark.lakehouse.parsing.sources import Bucket
 from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES, Scan, tasks_of
 from dagster_tidemark.lakehouse.readers import in_memory
+from dagster_tidemark.lakehouse.readers.declared_forms import forms_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, ObjectStore, SourceFile, Unusable, foreign
 from dagster_tidemark.lakehouse.readers.format_registry import format_named
@@ -33,6 +34,7 @@ from dagster_tidemark.lakehouse.table import LINEAGE, as_ddl
 from dagster_tidemark.settings import LOCAL_KEY
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import ObjectUnavailable
+from dagster_tidemark.sources.text_formats import Json
 
 _FEW = 5_000  # rows; one task handles them as fast as several tasks
 
@@ -249,7 +251,7 @@ class Batch:
             shape = self.inspected.shapes[self.in_order[number]]
             if fault := next((part.fault for part in parts if part.fault), None):
                 yield number, Unusable(*fault)
-            elif not format_named(shape.format).has_header and (found := unrecognized(self.feed, parts)):
+            elif not format_named(shape.format).has_header and (found := unrecognized(self.feed, parts, shape)):
                 yield number, found
 
     def without_rows(self, consequence: str) -> Batch:
@@ -272,10 +274,11 @@ def _error_of(failure: Exception) -> str:
 
 def declared_by(feed: Feed) -> Declared:
     """Return a feed's declaration of the content of its files."""
-    return Declared(dict(feed.columns), feed.encoding, feed.multiline)
+    forms = forms_of(feed.columns, feed.text_format)
+    return Declared(dict(feed.columns), feed.encoding, feed.multiline, feed.text_format, dict(feed.names), forms)
 
 
-def unrecognized(feed: Feed, parts: Sequence[PartReport]) -> Unusable | None:
+def unrecognized(feed: Feed, parts: Sequence[PartReport], shape: Shape) -> Unusable | None:
     """Return the fault of a file without a header if none of its rows has a declared column.
 
     A file is recognized by one row with a declared column. Its faulty rows are then rejected one by one, even if all
@@ -283,6 +286,7 @@ def unrecognized(feed: Feed, parts: Sequence[PartReport]) -> Unusable | None:
 
     Args:
         parts: The reports on all parts of the file.
+        shape: The shape of the file.
     """
     others: Sequence[str] | None = ()
     for part in parts:
@@ -290,9 +294,11 @@ def unrecognized(feed: Feed, parts: Sequence[PartReport]) -> Unusable | None:
     if others is None or not any(part.rows for part in parts):
         return None
     if any(part.sound_rows for part in parts):
-        return foreign(feed, others)
+        return foreign(feed, others, getattr(shape, "rows", None))
     first = min((part for part in parts if part.rows), key=lambda part: part.begin)
-    return Unusable("unreadable", f"no line of it is a JSON object; the first: {first.first_fault}")
+    rows = feed.text_format.rows if isinstance(feed.text_format, Json) else None
+    what = "no line of it is a JSON object" if rows is None else f"no object of it has rows at {rows!r}"
+    return Unusable("unreadable", f"{what}; the first: {first.first_fault}")
 
 
 def _bucket_of(spark: SparkSession, store: ObjectStore) -> Bucket:

@@ -107,12 +107,17 @@ class Unusable(Terminal):
         self.reason = reason
 
 
-def foreign(feed: Feed, found: Collection[str]) -> Unusable:
-    """Return the fault of a file without any declared column. Its rows would be rows of nulls."""
+def foreign(feed: Feed, found: Collection[str], rows: str | None = None) -> Unusable:
+    """Return the fault of a file without any declared column. Its rows would be rows of nulls.
+
+    Args:
+        rows: The place of an array in a JSON object that may hold the rows.
+    """
+    remedy = "Declare its columns, in a feed of their own if they mean something else"
+    if rows is not None:
+        remedy = f"Its rows may be the elements of the array {rows!r}: let the feed say format=Json(rows={rows!r})"
     return Unusable(
-        "missing_column",
-        f"it has none of the declared columns {_some(feed.columns)}; found {_some(found)}. Declare its columns, in "
-        "a feed of their own if they mean something else",
+        "missing_column", f"it has none of the declared columns {_some(feed.columns)}; found {_some(found)}. {remedy}"
     )
 
 

@@ -12,6 +12,7 @@ from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.json_text import JSON
 from dagster_tidemark.lakehouse.readers.parquet import PARQUET
 from dagster_tidemark.sources import file_endings
+from dagster_tidemark.sources.feed import Feed
 
 AnyFormat = FileFormat[Any]
 
@@ -43,6 +44,7 @@ def format_named(name: str) -> AnyFormat:
     return _REGISTERED[name]
 
 
-def format_of(key: str) -> AnyFormat:
-    """Return the format of a file by the ending of its key."""
-    return _REGISTERED[file_endings.format_of(key)]
+def format_of(key: str, feed: Feed | None = None) -> AnyFormat:
+    """Return the format of a file: the declared one of its feed, or by the ending of its key."""
+    declared = feed.format_name if feed else None
+    return _REGISTERED[file_endings.format_of(key)] if declared is None else format_named(declared)

@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.small_files import LONGEST_TEXT, ROWS_TOGETHER, TOGETHER
 from dagster_tidemark.lakehouse.readers.text import text_of
-from dagster_tidemark.sources.file_endings import GZIP
+from dagster_tidemark.sources.file_endings import is_compressed
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def read(declared: Declared, files: Iterable[tuple[PartOfFile, bytes]]) -> Found
 
 
 def _is_long_text(key: str, body: bytes) -> bool:
-    if not key.endswith(GZIP):
+    if not is_compressed(key):
         return False
     try:
         return len(text_of(key, body, limit=LONGEST_TEXT + 1)) > LONGEST_TEXT

@@ -3,54 +3,114 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dagster_tidemark.lakehouse.parsing import json_rows
-from dagster_tidemark.lakehouse.parsing.json_rows import as_text, objects_in
+from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_place, value_at, written_at
+from dagster_tidemark.lakehouse.parsing.json_rows import Members, as_text, objects_in
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import Declared, Source
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
-from dagster_tidemark.lakehouse.readers.text import NO_END, charset_of, is_over_lines
+from dagster_tidemark.lakehouse.readers.text import NO_END, Record, charset_of, is_over_lines
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.lakehouse.readers.values import nested_as_written
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.file_endings import Format, endings_of
+from dagster_tidemark.sources.text_formats import Json
 
 
-def _shape(feed: Feed, source: Source) -> Shape:
+@dataclass(frozen=True)
+class JsonShape(Shape):
+    """Physical form of a JSON file.
+
+    Args:
+        rows: The place of an array that may hold the rows of its first object, if the object has no declared column.
+    """
+
+    rows: str | None = None
+
+
+def _shape(feed: Feed, source: Source) -> JsonShape:
     head = head_of(feed, source, json=True)
+    place = _place(feed.text_format)
     names: dict[str, None] = {}
-    for text, _ in head.complete_records:
-        try:
-            found = json.loads(text, parse_int=str)  # a number of 5,000 digits would be an error
-        except (ValueError, RecursionError):
-            continue
-        for row in found if isinstance(found, list) else [found]:
-            names |= dict.fromkeys(row) if isinstance(row, dict) else {}
+    if place is None:
+        rows = (row for text, _ in head.complete_records for row in _rows_of(text))
+    else:
+        rows = _first_rows(head.records, place)
+    below = [name for name in feed.known_names if "." in name]
+    above = {name.partition(".")[0] for name in below}
+    for row in rows:
+        names |= dict.fromkeys(name for name in row if name not in above or name in feed.known_names)
+        names |= dict.fromkeys(name for name in below if value_at(row, name) is not None)
     columns = tuple((name, "string") for name in names)
-    return Shape(Format.JSON, columns, head.charset, is_complete=head.is_whole, is_over_lines=head.multiline)
+    likely = None
+    if place is None and not any(name in names for name in feed.known_names):
+        likely = likely_place(head.records[0].text, feed.known_names)
+    return JsonShape(
+        Format.JSON, columns, head.charset, is_complete=head.is_whole, is_over_lines=head.multiline, rows=likely
+    )
+
+
+def _place(format: object) -> list[str] | None:
+    return format.rows.split(".") if isinstance(format, Json) and format.rows is not None else None
+
+
+def _rows_of(text: str) -> list[dict[str, object]]:
+    """Return the objects of a record. A record that is no JSON has none."""
+    try:
+        found = json.loads(text, parse_int=str)  # a number of 5,000 digits would be an error
+    except (ValueError, RecursionError):
+        return []
+    return [row for row in (found if isinstance(found, list) else [found]) if isinstance(row, dict)]
+
+
+def _first_rows(records: Sequence[Record], place: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Return the objects in the arrays of records. The last record may be cut."""
+    for text, _ in records:
+        try:
+            for element in elements_at(text, place):
+                yield from _rows_of(element)
+        except (ValueError, IndexError, RecursionError):
+            continue
 
 
 def _texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
     [row] = objects_in(record)
     assert row is not None
     nested = next(iter(nested_as_written(record)))
-    # The last of several members with the same name counts, nested or not.
-    return [nested[c] if isinstance(row.get(c), dict | list) else as_text(row.get(c)) for c in declared.columns]
+    texts: list[str | None] = []
+    for names in Members.of(declared).found_in(row).values():
+        value = value_at(row, names[0]) if names else None
+        # The last of several members with the same name counts, nested or not.
+        texts.append(written_at(nested, names[0]) if isinstance(value, dict | list) else as_text(value))
+    return texts
 
 
-def _sample(body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool = False) -> list[dict[str, object]]:
-    over_lines = multiline or is_over_lines("", body, charset_of(encoding, body))
+def _sample(
+    body: bytes, limit: int, *, encoding: str = "utf-8", multiline: bool = False, format: Json | None = None
+) -> list[dict[str, object]]:
+    place = _place(format)
+    over_lines = multiline or place is not None or is_over_lines("", body, charset_of(encoding, body))
     records = records_of(body, encoding=encoding, multiline=over_lines, json=True)
     if records and records[-1].fault == NO_END:
         raise ValueError(NO_END)
     found: list[dict[str, object]] = []
     for text, fault in records:
-        found += [row for row in ([] if fault else objects_in(text, Written)) if row is not None]
+        texts = [text] if place is None else elements_at(text, place)
+        for each in () if fault else texts:
+            found += [row for row in objects_in(each, Written) if row is not None]
         if len(found) >= limit:
             break
     if not found:
         raise ValueError("no line of it is a JSON object")
-    return found[:limit]
+    nulls = format.nulls if format else ()
+    return (
+        [{name: None if v in nulls else v for name, v in row.items()} for row in found[:limit]]
+        if nulls
+        else found[:limit]
+    )
 
 
 JSON = FileFormat(

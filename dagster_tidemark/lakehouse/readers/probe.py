@@ -67,7 +67,7 @@ class Inspected:
         found: dict[str, list[str]] = {}
         for file in sorted(self.shapes, key=lambda file: file.key):
             for name, _ in self.shapes[file].columns:
-                if name not in feed.columns:
+                if feed.is_new(name):
                     found.setdefault(name, []).append(file.key)
         return found
 
@@ -130,7 +130,8 @@ def _shape_of(feed: Feed, source: Source) -> Shape:
     """
     watched = WatchedSource(source)
     with watched.errors_raised():
-        shape: Shape = format_of(source.key).shape(feed, watched)
+        shape: Shape = format_of(source.key, feed).shape(feed, watched)
+    shape = _with_declared_names(feed, shape)
     names = [name for name, _ in shape.columns]
     if format_named(shape.format).has_header:  # otherwise each row has its own columns
         if not any(c in names for c in feed.columns):
@@ -139,7 +140,7 @@ def _shape_of(feed: Feed, source: Source) -> Shape:
             raise Unusable("missing_column", f"no column {', '.join(missing)}; found {', '.join(names)}")
     if twice := sorted(c for c in feed.columns if names.count(c) > 1):
         raise Unusable("duplicate_column", f"column {', '.join(twice)} is in the header twice")
-    new = [name for name in names if name not in feed.columns]
+    new = [name for name in names if feed.is_new(name)]
     if new and feed.new_columns is NewColumns.FAIL:
         more = f" and {len(new) - SPELLED_OUT} more" if len(new) > SPELLED_OUT else ""
         raise Unusable(
@@ -148,3 +149,23 @@ def _shape_of(feed: Feed, source: Source) -> Shape:
             "new_columns='add' or 'ignore', and give the asset a new code_version",
         )
     return shape
+
+
+def _with_declared_names(feed: Feed, shape: Shape) -> Shape:
+    """Return a shape in which each column has its declared name, for formats with a header.
+
+    Raises:
+        Unusable: a file has two names of one column.
+    """
+    known = feed.known_names
+    named: dict[str, list[str]] = {}
+    for name, _ in shape.columns:
+        named.setdefault(known.get(name, name), []).append(name)
+    if format_named(shape.format).has_header:
+        for column, names in named.items():
+            if len(set(names)) > 1:
+                both = " and ".join(map(repr, dict.fromkeys(names)))
+                raise Unusable("duplicate_column", f"it has {both}, which are both names of the column {column!r}")
+        return replace(shape, columns=tuple((known.get(name, name), kind) for name, kind in shape.columns))
+    # Each row has its own names.
+    return replace(shape, columns=tuple(dict.fromkeys((known.get(name, name), kind) for name, kind in shape.columns)))

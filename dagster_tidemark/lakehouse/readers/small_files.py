@@ -6,7 +6,7 @@ Does not belong here: reading (`in_memory`, `batch`).
 from collections.abc import Sequence
 
 from dagster_tidemark.lakehouse.readers.files import SourceFile
-from dagster_tidemark.sources.file_endings import GZIP
+from dagster_tidemark.sources.file_endings import is_compressed
 
 SMALL = 1 << 20  # largest number of bytes of a small file
 TOGETHER = 32 << 20  # bytes of all small files of a load, decompressed; the run holds them in memory
@@ -20,7 +20,7 @@ def fetched_whole(files: Sequence[SourceFile]) -> set[SourceFile]:
     # The smallest first: a Spark task for a file costs the same for any size.
     whole, together = set(), 0
     for file in sorted((f for f in files if not f.misplaced), key=lambda f: f.size):
-        together += file.size * (_USUAL_RATIO if file.key.endswith(GZIP) else 1)
+        together += file.size * (_USUAL_RATIO if is_compressed(file.key) else 1)
         if file.size > SMALL or together > TOGETHER:
             break
         whole.add(file)

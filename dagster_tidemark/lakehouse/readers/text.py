@@ -1,22 +1,24 @@
-"""Lines and values of text files: the exact rule, line by line.
+"""Lines of text files: the exact rule, line by line.
 
-Belongs here: compression, encodings, line ends, quotes, brackets, and messages of faulty lines. Does not belong here:
-many lines at once (`parsing`), records of several lines (`parsing.records`), and values (`validation`).
+Belongs here: compression, encodings, line ends, brackets, and messages of faulty lines. Does not belong here: values
+of CSV (`parsing.csv_dialect`), many lines at once (`parsing`), and records of several lines (`parsing.records`).
 """
 
 import codecs
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.sources.file_endings import GZIP, is_compressed
 
 LONGEST_RECORD = 10_000
 """Lines of one record. A longer one has a quote or bracket that is never closed, and only these lines are kept."""
 
 NO_ROW = "the line is no row of this file"
 NOT_CLOSED = "unterminated quote: it is not closed in its line; a feed with line breaks in quotes says multiline=True"
+CONTINUES = "the line continues a value of an earlier line, whose quote is open; let the feed say multiline=True"
 NEVER_CLOSED = f"unterminated quote: it is not closed before the file ends, nor within {LONGEST_RECORD} lines"
 TRUNCATED = "the gzip file is truncated: it ends before its end marker"
 HALF_A_CHARACTER = "not valid Unicode: a \\u escape is half of a character"
@@ -25,10 +27,8 @@ NO_END = f"unterminated JSON: it does not end before the file does, nor within {
 BLANKS = "".join(map(chr, range(33)))
 
 _PIECE = 4 << 20
-_FIELD = r'(?:"[^"]*+(?:""[^"]*+)*+"[^,]*+|(?!")[^,]*+)'  # possessive, so that a long line is searched only once
-is_terminated = re.compile(rf"^{_FIELD}(?:,{_FIELD})*+$").match
-"""Match a CSV line whose quotes are closed."""
-_LINE_ENDS = re.compile(b"\r\n|\r|\n")
+_LINES = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_LINES_OF_BYTES = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _IN_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
@@ -60,7 +60,7 @@ def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool =
     Raises:
         Unusable: the compression is broken or ends too early.
     """
-    if not key.endswith(".gz"):
+    if not is_compressed(key):
         return content[:limit]
     text = b""
     try:
@@ -120,15 +120,19 @@ def _split(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def lines_with_faults(text: bytes, charset: str) -> list[Record]:
-    """Return the lines of a text without a mark, if some lines are not in its encoding."""
+def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> list[Record]:
+    """Return the lines of a text without a mark, if some lines are not in its encoding.
+
+    Args:
+        keep_ends: True if each line keeps its line end. Then nothing follows the last one.
+    """
     fault = not_valid(charset)
     if charset.startswith("utf-16"):
         whole = text[: len(text) // 2 * 2].decode(charset, errors="surrogatepass")
-        lines = [line.encode(charset, errors="surrogatepass") for line in _split(whole)]
+        lines = [line.encode(charset, errors="surrogatepass") for line in _parts(_LINES, whole, keep_ends=keep_ends)]
         lines[-1] += text[len(text) // 2 * 2 :]
     else:
-        lines = _LINE_ENDS.split(text)
+        lines = _parts(_LINES_OF_BYTES, text, keep_ends=keep_ends)
     found = []
     for line in lines:
         try:
@@ -136,6 +140,15 @@ def lines_with_faults(text: bytes, charset: str) -> list[Record]:
         except UnicodeDecodeError:
             found.append(Record(_shown(line, charset), fault))
     return found
+
+
+def _parts(lines: re.Pattern[AnyStr], text: AnyStr, *, keep_ends: bool) -> list[AnyStr]:
+    found = []
+    for line in lines.finditer(text):
+        found.append(line[0] if keep_ends else line[1])
+        if not line[2]:  # the last one
+            break
+    return found[:-1] if keep_ends and len(found) > 1 and not found[-1] else found
 
 
 def _shown(line: bytes, charset: str) -> str:
@@ -160,7 +173,7 @@ def is_over_lines(key: str, text: bytes, charset: str) -> bool:
 
     A line of a `.jsonl` file is always a row.
     """
-    if key.removesuffix(".gz").endswith(".jsonl"):
+    if key.lower().removesuffix(GZIP).endswith(".jsonl"):
         return False
     first = next((line.text.strip(BLANKS) for line in lines_of(text, charset) if line.text.strip(BLANKS)), "")
     return first in ("[", "{")
@@ -170,37 +183,3 @@ def opened(line: str) -> int:
     """Return the number of brackets that a line opens, minus the number that it closes."""
     bare = _IN_QUOTES.sub("", line)
     return sum(bare.count(c) for c in "{[") - sum(bare.count(c) for c in "}]")
-
-
-def fields_of(line: str) -> list[str]:
-    """Return the values of a CSV line as Spark's parser does, also for misplaced quotes."""
-    if '"' not in line:
-        return line.split(",")
-    fields, at = [], 0
-    while at <= len(line):
-        value, at = _quoted_field(line, at) if line.startswith('"', at) else _plain_field(line, at)
-        fields.append(value)
-        at += 1
-    return fields
-
-
-def _plain_field(line: str, begin: int) -> tuple[str, int]:
-    end = line.find(",", begin)
-    end = len(line) if end < 0 else end
-    return line[begin:end], end
-
-
-def _quoted_field(line: str, begin: int) -> tuple[str, int]:
-    """Return the value that begins with the quote at `begin`, and the place of the next delimiter."""
-    value, at = "", begin + 1
-    while (quote := line.find('"', at)) >= 0:
-        value += line[at:quote]
-        if not line.startswith('""', quote):
-            end = next((i for i in range(quote + 1, len(line)) if line[i] > " "), len(line))
-            if end == len(line) or line[end] == ",":
-                return value, end
-            # A delimiter must follow a closing quote. Without one the value is not quoted.
-            rest, end = _plain_field(line, quote)
-            return f'"{value}{rest}', end
-        value, at = value + '"', quote + 2
-    return (value + line[at:] or '"'), len(line)

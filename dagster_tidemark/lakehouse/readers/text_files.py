@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, Source, equal_parts
 from dagster_tidemark.lakehouse.parsing.text_blocks import is_split
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import Record, charset_of, is_over_lines, text_of
+from dagster_tidemark.lakehouse.readers.text import Record, charset_of, is_over_lines, lines_of, text_of
 from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.text_formats import Json
 
 _HEAD = 64 << 10
 """Bytes of text that are inspected, up to the next line end. Equal for small and large files."""
@@ -33,6 +35,7 @@ class Head:
         is_whole: True if the head is the whole file.
         size: Number of bytes of text.
         multiline: True if a record may have several lines: the feed declares it, or the text shows it.
+        ahead: Number of bytes before the end of a CSV header, at most, in the encoding of the file.
     """
 
     records: list[Record]
@@ -41,6 +44,7 @@ class Head:
     is_whole: bool
     size: int
     multiline: bool
+    ahead: int = 0
 
     @property
     def complete_records(self) -> list[Record]:
@@ -48,11 +52,14 @@ class Head:
         return self.records[:-1] if self.is_cut else self.records
 
 
-def head_of(feed: Feed, source: Source, *, json: bool) -> Head:
+def head_of(feed: Feed, source: Source, *, json: bool, dialect: Dialect | None = None) -> Head:
     """Read the beginning of a text file.
 
+    Args:
+        dialect: The marks of a CSV file. Its records begin with the header.
+
     Raises:
-        Unusable: the file is empty or binary, or its compression is broken.
+        Unusable: the file is empty or binary, its compression is broken, or the header is not found.
     """
     content = b""
     head: Head | None = None
@@ -60,15 +67,31 @@ def head_of(feed: Feed, source: Source, *, json: bool) -> Head:
         content += source.read(len(content), most - len(content))
         is_all = len(content) >= source.size
         text = text_of(source.key, content, limit=limit, whole=is_all)
-        head = _head(feed, source.key, text, is_all=is_all and len(text) < limit, json=json)
+        head = _head(feed, source.key, text, is_all=is_all and len(text) < limit, json=json, dialect=dialect)
         if head and head.complete_records:
             break
+    if head is None and dialect and dialect.has_lines_ahead and text:
+        raise _without_header(dialect, text, charset_of(feed.encoding, text))
     if head is None:
         raise Unusable("empty", "the file is empty")
     return head
 
 
-def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool) -> Head | None:
+def _without_header(dialect: Dialect, text: bytes, charset: str) -> Unusable:
+    lines = lines_of(text, charset)
+    if dialect.header_begins is None:
+        return Unusable(
+            "missing_column", f"it has {len(lines)} lines, and the feed says skip_lines={dialect.skip_lines}"
+        )
+    first = next((line.text for line in lines if line.text.strip()), "")
+    return Unusable(
+        "missing_column",
+        f"no line in its first {len(text)} bytes begins with {dialect.header_begins!r}, as the feed's header does; the "
+        f"first line: {first[:100]!r}",
+    )
+
+
+def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialect: Dialect | None) -> Head | None:
     charset = charset_of(feed.encoding, text)
     line_end = "\n".encode(charset)
     end = text.find(line_end, _HEAD)
@@ -78,13 +101,27 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool) -> Hea
     head = text if end < 0 else text[:end]
     if is_cut:
         head = head[: len(head) // len(line_end) * len(line_end)]
-    multiline = feed.multiline or (json and is_over_lines(key, head, charset))
-    records = records_of(head, encoding=charset, multiline=multiline, json=json)
+    in_array = isinstance(feed.text_format, Json) and feed.text_format.rows is not None
+    multiline = feed.multiline or (json and (in_array or is_over_lines(key, head, charset)))
+    records = records_of(head, encoding=charset, multiline=multiline, json=json, dialect=dialect)
     if records:
-        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline)
+        ahead = 0 if dialect is None else _bytes_ahead(dialect, head, charset)
+        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline, ahead)
     if b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")
     return None
+
+
+def _bytes_ahead(dialect: Dialect, head: bytes, charset: str) -> int:
+    """Return the number of bytes before the end of the header, at most."""
+    lines = lines_of(head, charset)
+    begin = dialect.begin_of_table(lines) or 0
+    header = next((n for n, line in enumerate(lines[begin:], begin) if dialect.is_record(line.text)), begin)
+    if not header:
+        return 0
+    # A line end is at most two characters. Faulty text is longer here than in the file.
+    mark, longest = 4, 2 * len("\n".encode(charset))
+    return mark + sum(len(line.text.encode(charset, errors="replace")) + longest for line in lines[: header + 1])
 
 
 def parts_of_text(shape: Shape, key: str, size: int, about: int) -> list[Part]:

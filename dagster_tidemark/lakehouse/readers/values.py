@@ -10,7 +10,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from json.decoder import JSONDecoder
 from typing import Any
@@ -21,47 +21,59 @@ import pyarrow.compute as pc
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
+# Days of the years 1 to 9999, whose dates have ten characters. The exact rule handles other years.
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+_A_DAY = 86_400  # seconds
+_FOUR_CENTURIES = 146_097  # days; the calendar repeats after them
+PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Parts of a second, by Arrow's unit."""
+_PLACES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "microseconds"}
 _WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # Java writes these numbers without an exponent
 
 
-def _decoder() -> JSONDecoder:
-    """Return a new decoder. A global one would be sent to workers with the code, and cannot be pickled."""
+def decoder_of_texts() -> JSONDecoder:
+    """Return a new decoder that keeps numbers as they are written.
+
+    A global one would be sent to workers with the code, and cannot be pickled.
+    """
     return JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
 def nested_as_written(text: str) -> list[dict[str, str]]:
     """Return the nested members, as they are written, of each JSON object in a text, alone or in a list."""
-    at = _next(text, 0)
+    at = after_blanks(text, 0)
     if text[at] == "{":
         return [dict(_members(text, at))]
-    return [dict(_members(text, begin)) for begin in _elements(text, at)]
+    return [dict(_members(text, begin)) for begin in elements_from(text, at)]
 
 
 def elements_of(text: str) -> list[str]:
     """Return the elements of a JSON list, as they are written."""
-    decoder = _decoder()
-    return [text[begin : decoder.raw_decode(text, begin)[1]] for begin in _elements(text, _next(text, 0))]
+    decoder = decoder_of_texts()
+    return [text[begin : decoder.raw_decode(text, begin)[1]] for begin in elements_from(text, after_blanks(text, 0))]
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
-    decoder = _decoder()
-    while text[at] != "}" and text[at := _next(text, at + 1)] != "}":
+    decoder = decoder_of_texts()
+    while text[at] != "}" and text[at := after_blanks(text, at + 1)] != "}":
         name, at = decoder.raw_decode(text, at)
-        begin = _next(text, _next(text, at) + 1)
+        begin = after_blanks(text, after_blanks(text, at) + 1)
         value, end = decoder.raw_decode(text, begin)
         if isinstance(value, dict | list):
             yield name, text[begin:end]
-        at = _next(text, end)
+        at = after_blanks(text, end)
 
 
-def _elements(text: str, at: int) -> Iterator[int]:
-    decoder = _decoder()
-    while text[at] != "]" and text[at := _next(text, at + 1)] != "]":
+def elements_from(text: str, at: int) -> Iterator[int]:
+    """Return the begin of each element of the JSON list that begins at a place."""
+    decoder = decoder_of_texts()
+    while text[at] != "]" and text[at := after_blanks(text, at + 1)] != "]":
         yield at
-        at = _next(text, decoder.raw_decode(text, at)[1])
+        at = after_blanks(text, decoder.raw_decode(text, at)[1])
 
 
-def _next(text: str, at: int) -> int:
+def after_blanks(text: str, at: int) -> int:
+    """Return the first place at or after a place where no blank is."""
     while text[at] in _BLANKS:
         at += 1
     return at
@@ -124,10 +136,37 @@ def _number(value: float | Decimal, kind: pa.DataType) -> str:
 
 
 def _json_of(value: pa.Scalar) -> bytes | None:
+    if not value.is_valid:
+        return None
     try:
-        return _json(value.as_py(), value.type).encode() if value.is_valid else None
+        return _json(value.as_py(), value.type).encode()
     except UnicodeDecodeError as error:
         return bytes(error.object)  # invalid text, which `typed_rows` reports
+    except (OverflowError, ValueError):  # Python has no years above 9999, and no nanoseconds without pandas
+        return _json_of_parts(value).encode()
+
+
+def _json_of_parts(value: pa.Scalar) -> str:
+    """Return a value as Spark writes it in JSON, part by part."""
+    kind = value.type
+    if not value.is_valid:
+        return "null"
+    if pa.types.is_map(kind):
+        pairs = ((pair["key"].as_py(), pair["value"]) for pair in value.values)
+        return "{" + ",".join(f"{json.dumps(str(k), ensure_ascii=False)}:{_json_of_parts(v)}" for k, v in pairs) + "}"
+    if pa.types.is_struct(kind):
+        names = (f.name for f in kind)
+        return "{" + ",".join(f"{json.dumps(n, ensure_ascii=False)}:{_json_of_parts(value[n])}" for n in names) + "}"
+    if pa.types.is_nested(kind):
+        return "[" + ",".join(map(_json_of_parts, value.values)) + "]"
+    if pa.types.is_date(kind):
+        days = value.value if pa.types.is_date32(kind) else value.value // (1000 * _A_DAY)
+        return f'"{far_time(days, None)}"'
+    if pa.types.is_timestamp(kind):
+        days, rest = divmod(value.value, PER_SECOND[kind.unit] * _A_DAY)
+        micros = rest * PER_SECOND["us"] // PER_SECOND[kind.unit]
+        return f'"{far_time(days, micros, all_places=True)}"'
+    return _json(value.as_py(), kind)
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
@@ -150,4 +189,28 @@ def _json(value: Any, kind: pa.DataType) -> str:
         return f'"{base64.b64encode(value).decode()}"'
     if isinstance(value, datetime):
         return f'"{(value.astimezone(UTC) if value.tzinfo else value).strftime(_TIME)}"'
+    if isinstance(value, time):
+        return f'"{value.isoformat(_PLACES[kind.unit])}"'
+    if isinstance(value, timedelta):
+        return str(value // timedelta(microseconds=1) * PER_SECOND[kind.unit] // PER_SECOND["us"])
     return f'"{value}"' if isinstance(value, date) else json.dumps(value, ensure_ascii=False)
+
+
+def far_time(days: int, micros: int | None, *, all_places: bool = False) -> str:
+    """Return a date or time of any year, as Spark writes it.
+
+    Args:
+        days: Days since 1970.
+        micros: Microseconds in the day; None for a date.
+        all_places: True if a fraction has six places, as in JSON.
+    """
+    cycles, rest = divmod(days - FIRST_DAY, _FOUR_CENTURIES)
+    day = date.fromordinal(rest + 1)
+    year = day.year + 400 * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    text = f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
+    if micros is None:
+        return text
+    seconds, micros = divmod(micros, 1_000_000)
+    fraction = f".{micros:06}" if all_places else f".{micros:06}".rstrip("0") if micros else ""
+    return f"{text} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}"

@@ -20,7 +20,7 @@ from tests.tidemark.code_versions.packages import Package, write
 
 FEED = """
     import dagster as dg
-    from dagster_tidemark import LINEAGE, Feed, Grain, Table, feed_assets
+    from dagster_tidemark import LINEAGE, Csv, Feed, Grain, Table, feed_assets
     from toy.maths import doubled
 
     TABLE = Table(
@@ -107,6 +107,8 @@ FACTORY = [
     ('row_key=("day",)', 'row_key=("day", "km")', ["toy/assets.py: TABLE"]),
     ('comment="A trip"', 'comment="A journey"', []),
     ("rules={", "quarantine_share=0.5, rules={", []),
+    ("rules={", 'names={"km": ["Km"]}, rules={', ["toy/assets.py: FEED"]),
+    ("rules={", 'format=Csv(decimal=","), rules={', ["toy/assets.py: FEED"]),
     ("2026-09-28", "2026-10-05", []),
     ("asap", "later", []),
     ("transform=lambda rows: doubled(rows)", "transform=lambda rows: (doubled(rows))", []),

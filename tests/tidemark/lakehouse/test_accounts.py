@@ -93,3 +93,18 @@ def test_rows_that_a_commit_loses_or_doubles_are_missed(
     assert committing(lambda good: good.where("order_id <> 2"), "one lost") == 1
     assert committing(lambda good: good.where("order_id = 2"), "two lost") == 2
     assert committing(lambda good: good.unionAll(good), "twice") == -3
+
+
+def test_rows_that_a_transform_adds_are_accounted_for(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
+    def with_halves(rows: DataFrame) -> DataFrame:
+        halves = F.explode(F.array(F.col("line_number"), F.col("line_number") + 100))
+        return orders.transform(rows.withColumn("line_number", halves))
+
+    halved = dataclasses.replace(orders, transform=with_halves)
+    put(key(orders, "a.csv"), csv(line(1), line(2), line(2, quantity=7), BAD))
+    (account,) = loading(halved, HOUR).accounts
+    assert (account.landed, account.added, account.in_table, account.rejected) == (4, 3, 4, 1)
+    assert (account.superseded, account.unaccounted) == (2, 0)
+    assert "the transform added 3, 4 are in the table" in str(account)

@@ -1,10 +1,14 @@
 """Records of a text by the simplest rules, which need the whole text: what the streaming parsers are compared with."""
 
+import re
 from collections.abc import Sequence
+from itertools import zip_longest
 
+from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.readers import text
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
+    CONTINUES,
     NEVER_CLOSED,
     NO_END,
     NOT_CLOSED,
@@ -12,33 +16,77 @@ from dagster_tidemark.lakehouse.readers.text import (
     charset_of,
     in_a_list,
     is_list,
-    is_terminated,
     lines_of,
     opened,
 )
+
+is_terminated = Dialect().is_terminated
 
 
 def records_of(body: bytes, *, encoding: str, multiline: bool, json: bool) -> list[Record]:
     """Return the records of a text in their order, without blank ones."""
     lines = lines_of(body, charset_of(encoding, body))
     if multiline:
-        lines = documents_of(lines) if json else quoted_together(lines)
+        lines = documents_of(lines) if json else quoted_together(lines, ends_of(body, encoding))
     elif not json:
         lines = [Record(text, fault or (None if is_terminated(text) else NOT_CLOSED)) for text, fault in lines]
+        return with_halves([line for line in lines if line.text.strip(BLANKS)])
     return [line for line in lines if line.text.strip(BLANKS)]
 
 
-def quoted_together(lines: Sequence[Record]) -> list[Record]:
-    """Return CSV records: a line continues in the next one while a quote is open."""
+def with_halves(records: list[Record]) -> list[Record]:
+    """Mark the lines that continue a value of an earlier line: those between an open quote and its end."""
+    found = list(records)
+    for begin, record in enumerate(records):
+        if is_terminated(record.text):
+            continue
+        for end in range(begin + 1, min(len(records), begin + 21)):
+            text = records[end].text
+            if '"' not in text:
+                continue
+            is_whole = all(re.fullmatch(r'[^"]*|"(?:[^"]|"")*"', value, re.S) for value in values_of(text))
+            if is_whole or not is_terminated(text):
+                middle = range(begin + 1, end) if not is_whole else ()
+            elif is_terminated(f'"{text}'):
+                middle = range(begin + 1, end + 1)
+            else:
+                continue
+            for at in middle:
+                found[at] = Record(found[at].text, found[at].fault or CONTINUES)
+            break
+    return found
+
+
+def values_of(line: str) -> list[str]:
+    """Return the parts of a line between the commas outside of quotes."""
+    parts, is_open = [""], False
+    for letter in line:
+        is_open ^= letter == '"'
+        if letter == "," and not is_open:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def ends_of(body: bytes, encoding: str) -> list[str]:
+    """Return the line end after each line."""
+    return re.findall("\r\n|\r|\n", body.decode(charset_of(encoding, body), errors="replace"))
+
+
+def quoted_together(lines: Sequence[Record], ends: Sequence[str]) -> list[Record]:
+    """Return CSV records: a line continues in the next one while a quote is open. Values keep their line ends."""
     records: list[Record] = []
     held: list[Record] = []
-    for line in lines:
+    between: list[str] = []
+    for line, end in zip_longest(lines, ends[: len(lines) - 1], fillvalue="\n"):
         is_open = not is_terminated(f'"{line.text}' if held else line.text)
         held.append(line)
+        between.append(end)
         if not is_open:
-            records.append(joined(held, None, NEVER_CLOSED))
-            held = []
-    return [*records, joined(held, NEVER_CLOSED, NEVER_CLOSED)] if held else records
+            records.append(joined(held, None, NEVER_CLOSED, between))
+            held, between = [], []
+    return [*records, joined(held, NEVER_CLOSED, NEVER_CLOSED, between)] if held else records
 
 
 def documents_of(lines: Sequence[Record]) -> list[Record]:
@@ -69,9 +117,15 @@ def documents_of(lines: Sequence[Record]) -> list[Record]:
     return [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
 
 
-def joined(lines: Sequence[Record], fault: str | None, too_long: str) -> Record:
-    """Return lines as one record, up to the largest number of lines."""
+def joined(lines: Sequence[Record], fault: str | None, too_long: str, ends: Sequence[str] | None = None) -> Record:
+    """Return lines as one record, up to the largest number of lines.
+
+    Args:
+        ends: The line end after each line; by default a line feed.
+    """
     if len(lines) > text.LONGEST_RECORD:
         lines, fault = lines[: text.LONGEST_RECORD], too_long
     faults = [line.fault for line in lines if line.fault]
-    return Record("\n".join(line.text for line in lines), faults[0] if faults else fault)
+    between = ["\n"] * len(lines) if ends is None else ends[: len(lines)]
+    whole = "".join(line.text + end for line, end in zip(lines, between, strict=True))
+    return Record(whole[: len(whole) - len(between[-1])], faults[0] if faults else fault)

@@ -1,15 +1,17 @@
-"""CSV over Arrow against the exact rule, `reference.records_of` and `text.fields_of`, line by line."""
+"""CSV over Arrow against the exact rule, `reference.records_of` and `Dialect.fields_of`, line by line."""
 
 import gzip
+import re
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagster_tidemark.lakehouse.parsing import csv_rows, text_blocks
+from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of, fields_of
+from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of
 from tests.tidemark.lakehouse.parsing.reference import records_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
 
@@ -48,13 +50,14 @@ def expected(text: bytes, encoding: str, *, multiline: bool) -> Found:
     """What the exact rule says of the rows behind the header: values, fault, and the record where there is a fault."""
     found: Found = []
     for record, fault in records_of(text, encoding=encoding, multiline=multiline, json=False)[1:]:
-        fields = [] if fault else fields_of(record)
-        why = fault or (NO_ROW if len(fields) != len(HEADER) else None)
+        fields = [] if fault else Dialect().fields_of(record)
+        values = f"{len(fields)} value{'s' * (len(fields) != 1)}"
+        why = fault or (f"{NO_ROW}: it has {values}, the header 3" if len(fields) != len(HEADER) else None)
         row = {} if why else dict(zip(HEADER, fields, strict=True))
         found.append((tuple(row.get(c) or None for c in DECLARED), why, record if why else None))
     if found and multiline and found[-1][1]:  # behind the last line end there is no line
         values, why, record = found[-1]
-        found[-1] = (values, why, (record or "").removesuffix("\n"))
+        found[-1] = (values, why, re.sub(r"(\r\n|\r|\n)\Z", "", record or ""))
     return found
 
 

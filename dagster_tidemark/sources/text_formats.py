@@ -1,0 +1,223 @@
+"""Declared forms of text files: separators, headers, and how values are written.
+
+Belongs here: the options that a feed declares, and their checks. Does not belong here: reading of files
+(`lakehouse.parsing`), and patterns of times (`time_patterns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from dagster_tidemark.sources.file_endings import Format
+from dagster_tidemark.sources.time_patterns import pattern_fault
+
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_NUMBERS = ("int", "bigint", "float", "double")
+_THOUSANDS = (".", ",", " ", "'", "_")
+
+
+def is_number(kind: str) -> bool:
+    """Return True if a declared type is a number."""
+    return kind in _NUMBERS or kind.startswith("decimal")
+
+
+def is_time(kind: str) -> bool:
+    """Return True if a declared type is a date or a time."""
+    return kind in _TIMES
+
+
+def patterns_of(patterns: object) -> Sequence[object]:
+    """Return the patterns of a column, at least one."""
+    is_several = isinstance(patterns, list | tuple) and patterns
+    return list(patterns) if is_several else [patterns]  # type: ignore[call-overload,no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFormat:
+    """Options that all formats of text have."""
+
+    nulls: Sequence[str] = ()
+    times: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    timezone: str = "UTC"
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.nulls, str) or not all(isinstance(text, str) and text for text in self.nulls):
+            self._refuse("nulls", "a tuple of texts such as ('-', 'NULL'); an empty text is always a missing value")
+        if not isinstance(self.times, Mapping):
+            self._refuse("times", "a mapping of columns to patterns such as {'booked_on': 'dd.MM.yy'}")
+        for column, patterns in self.times.items():
+            for pattern in patterns_of(patterns):
+                if fault := pattern_fault(pattern):
+                    raise ValueError(f"format {self.name}: times of {column!r}: {fault}")
+        try:
+            ZoneInfo(self.timezone)
+        except Exception as error:  # it has several, also for a wrong type
+            raise ValueError(
+                f"format {self.name}: timezone {self.timezone!r} is unknown; write one such as 'Europe/Berlin'"
+            ) from error
+        object.__setattr__(self, "nulls", tuple(self.nulls))
+
+    def _refuse(self, option: str, expected: str) -> None:
+        raise ValueError(f"format {self.name}: {option} is {expected}, not {getattr(self, option)!r}")
+
+    def _require_bool(self, option: str) -> None:
+        if not isinstance(getattr(self, option), bool):
+            self._refuse(option, "True or False")
+
+    def require_fits(self, owner: str, columns: Mapping[str, str], *, multiline: bool) -> None:
+        """Check the options against the columns of a feed.
+
+        Args:
+            owner: The feed in an error.
+
+        Raises:
+            ValueError: an option contradicts the feed. The message names both.
+        """
+        for column in self.times:
+            kind = columns.get(column)
+            if kind is None:
+                raise ValueError(f"{owner}: times names {column!r}, which is not in columns; add it there")
+            if not is_time(kind):
+                raise ValueError(
+                    f"{owner}: times names {column!r}, which is a {kind}; declare it as date or timestamp, or take it "
+                    "out of times"
+                )
+        if self.timezone != "UTC" and "timestamp" not in columns.values():
+            raise ValueError(f"{owner}: timezone {self.timezone!r} has no effect: no column is a timestamp")
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that differ from the defaults."""
+        defaults = type(self)()
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.init and getattr(self, f.name) != getattr(defaults, f.name)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(TextFormat):
+    """CSV and similar text: one row per line, values between separators.
+
+    Args:
+        separator: The character between two values, such as `;`, `|` or a tab.
+        header: True if the first line names the columns. A text if that line comes later and begins with the text; the
+            lines above it are skipped. False if no line names the columns.
+        fields: With `header=False`, the names of all columns in the order of the file; by default the feed's `columns`.
+        skip_lines: Number of lines to skip at the beginning of a file, blank ones included.
+        quote: The character around values that contain a separator; None if quotes have no meaning.
+        escape: The character that takes the meaning from the next one, such as a backslash. Without it, a quote in a
+            quoted value is doubled.
+        comment: Lines that begin with this character are skipped.
+        trailing_separator: True if each line ends with a separator after its last value.
+        decimal: The decimal mark of numbers, `.` or `,`.
+        thousands: The mark between groups of three digits: `.`, `,`, a space, `'` or `_`. A space also stands for a
+            no-break space. If `.` groups thousands, `2.647` is refused in a column with decimal places: it could be
+            2647 or 2.647.
+        nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly.
+        times: Column to the form of its dates or times: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or
+            `epoch seconds`, `epoch millis`, `epoch micros`, or several of them. A value that means different times by
+            two of them is rejected. Columns without a pattern are ISO 8601.
+        timezone: The zone of times that are written without one.
+
+    Raises:
+        ValueError: an option is invalid or contradicts another one. The message names them.
+    """
+
+    separator: str = ","
+    header: bool | str = True
+    fields: Sequence[str] = ()
+    skip_lines: int = 0
+    quote: str | None = '"'
+    escape: str | None = None
+    comment: str | None = None
+    trailing_separator: bool = False
+    decimal: str = "."
+    thousands: str | None = None
+
+    name: ClassVar[str] = Format.CSV
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("separator", "quote", "escape", "comment"):
+            mark = getattr(self, option)
+            if (mark is None and option != "separator") or _is_mark(mark):
+                continue
+            self._refuse(option, "one ASCII character" + ("" if option == "separator" else " or None"))
+        marks = {name: getattr(self, name) for name in ("separator", "quote", "escape", "comment")}
+        for one, other in (("separator", "quote"), ("separator", "escape"), ("separator", "comment"),
+                           ("quote", "escape"), ("quote", "comment")):  # fmt: skip
+            if marks[one] is not None and marks[one] == marks[other]:
+                raise ValueError(f"format csv: {one} and {other} are both {marks[one]!r}; they have to differ")
+        if not (isinstance(self.header, bool) or (isinstance(self.header, str) and self.header.strip())):
+            self._refuse("header", "True, False, or the text that the header line begins with")
+        if isinstance(self.skip_lines, bool) or not isinstance(self.skip_lines, int) or self.skip_lines < 0:
+            self._refuse("skip_lines", "a number of lines")
+        if self.skip_lines and isinstance(self.header, str):
+            raise ValueError(
+                f"format csv: skip_lines={self.skip_lines} and header={self.header!r} both say where the table "
+                "begins; declare one of them"
+            )
+        if isinstance(self.fields, str) or not all(isinstance(name, str) and name for name in self.fields):
+            self._refuse("fields", "a tuple of column names in the order of the file")
+        if self.fields and self.header is not False:
+            raise ValueError("format csv: fields names the columns, and so does the header; say header=False")
+        if twice := sorted({name for name in self.fields if self.fields.count(name) > 1}):
+            raise ValueError(f"format csv: fields has {', '.join(map(repr, twice))} twice")
+        self._require_bool("trailing_separator")
+        if self.decimal not in (".", ","):
+            self._refuse("decimal", "'.' or ','")
+        if self.thousands is not None and self.thousands not in _THOUSANDS:
+            self._refuse("thousands", f"one of {', '.join(map(repr, _THOUSANDS))} or None")
+        if self.thousands == self.decimal:
+            raise ValueError(f"format csv: decimal and thousands are both {self.decimal!r}; they have to differ")
+        object.__setattr__(self, "fields", tuple(self.fields))
+
+    def require_fits(self, owner: str, columns: Mapping[str, str], *, multiline: bool) -> None:
+        """Check the options against the columns of a feed. See `TextFormat.require_fits`."""
+        super().require_fits(owner, columns, multiline=multiline)
+        if self.quote is None and multiline:
+            raise ValueError(
+                f"{owner}: multiline=True and quote=None: only quotes can hold line breaks; remove one of the two"
+            )
+        if self.is_number_written and not any(map(is_number, columns.values())):
+            raise ValueError(f"{owner}: decimal and thousands have no effect: no column is a number")
+
+    @property
+    def is_number_written(self) -> bool:
+        """True if numbers are written in another form than `1234.56`."""
+        return (self.decimal, self.thousands) != (".", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Json(TextFormat):
+    """JSON: one object per line, a list of objects, or objects in an array inside one object.
+
+    Args:
+        rows: The place of the array whose elements are the rows, if a file is one object: `Records`, or `data.items`.
+        nulls: Texts that mean a missing value, in addition to null.
+        times: Column to the form of its dates or times, as in `Csv`. Columns without one are ISO 8601.
+        timezone: The zone of times that are written without one.
+
+    Raises:
+        ValueError: an option is invalid. The message names it.
+    """
+
+    rows: str | None = None
+
+    name: ClassVar[str] = Format.JSON
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rows is not None and not (isinstance(self.rows, str) and all(self.rows.split("."))):
+            self._refuse("rows", "the place of an array, such as 'Records' or 'data.items'")
+
+
+def _is_mark(mark: object) -> bool:
+    return isinstance(mark, str) and len(mark) == 1 and mark.isascii() and mark not in "\0\r\n"

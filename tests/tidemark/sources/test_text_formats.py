@@ -1,0 +1,103 @@
+"""Declared forms of text files: a wrong or contradicting option is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from dagster_tidemark import Csv, Feed, Grain, Json
+from dagster_tidemark.sources.feed import require_readable
+from dagster_tidemark.sources.time_patterns import pattern_fault
+
+COLUMNS = {"booked_on": "date", "amount": "decimal(18,2)", "note": "string"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"separator": ";;"}, "separator is one ASCII character, not ';;'"),
+        ({"separator": None}, "separator is one ASCII character, not None"),
+        ({"quote": "''"}, "quote is one ASCII character or None"),
+        ({"quote": ","}, "separator and quote are both ','"),
+        ({"escape": '"'}, "quote and escape are both"),
+        ({"header": ""}, "header is True, False, or the text"),
+        ({"header": 3}, "header is True, False, or the text"),
+        ({"skip_lines": -1}, "skip_lines is a number of lines, not -1"),
+        ({"skip_lines": True}, "skip_lines is a number of lines, not True"),
+        ({"skip_lines": 2, "header": "id"}, "skip_lines=2 and header='id' both say"),
+        ({"fields": ("a",)}, "say header=False"),
+        ({"header": False, "fields": ("a", "a")}, "fields has 'a' twice"),
+        ({"header": False, "fields": "ab"}, "fields is a tuple"),
+        ({"decimal": ";"}, "decimal is '.' or ','"),
+        ({"decimal": ",", "thousands": ","}, "decimal and thousands are both ','"),
+        ({"thousands": "x"}, "thousands is one of"),
+        ({"nulls": "-"}, "nulls is a tuple of texts"),
+        ({"nulls": ("",)}, "an empty text is always a missing value"),
+        ({"times": {"a": "dd.MM"}}, "times of 'a': 'dd.MM' has no year"),
+        ({"times": "dd.MM.yy"}, "times is a mapping"),
+        ({"timezone": "Berlin"}, "timezone 'Berlin' is unknown"),
+        ({"trailing_separator": 1}, "trailing_separator is True or False"),
+    ],
+)
+def test_a_wrong_option_of_csv_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match="format csv: ") as refused:
+        Csv(**options)
+    assert said in str(refused.value)
+
+
+def test_a_wrong_option_of_json_is_named() -> None:
+    for rows in ("", "a..b", 3):
+        with pytest.raises(ValueError, match=r"format json: rows is the place of an array"):
+            Json(rows=rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"format": 3}, r"format is Csv(...), Json(...) or the name of a registered format"),
+        ({"format": Csv(times={"note": "dd.MM.yy"})}, "times names 'note', which is a string"),
+        ({"format": Csv(times={"when": "dd.MM.yy"})}, "times names 'when', which is not in columns"),
+        ({"format": Csv(timezone="Europe/Berlin")}, "no column is a timestamp"),
+        ({"format": Csv(decimal=","), "columns": {"note": "string"}}, "no column is a number"),
+        ({"format": Csv(quote=None), "multiline": True}, "multiline=True and quote=None"),
+        ({"format": Csv(header=False, fields=("note", "amount"))}, "'booked_on' is in columns and not in fields"),
+        ({"names": {"note": "text"}}, "names of 'note' is a tuple"),
+        ({"names": {"text": ["note"]}}, "names has 'text', which is not in columns"),
+        ({"names": {"note": ["amount"]}}, "'amount' is a name of 'note' and of 'amount'"),
+    ],
+)
+def test_an_option_that_contradicts_the_feed_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match="feed bookings: ") as refused:
+        Feed("bookings", "bookings/", Grain.DAY, **{"columns": COLUMNS} | options)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("YYYY-MM-dd", "'YYYY' in 'YYYY-MM-dd' is unknown"),
+        ("dMyyyy", "digits of M follow d"),
+        ("yyyy-MM-dd HH:mm a", "h and a belong together"),
+        ("yyyy-MM-dd mm", "has a minute and no hour"),
+        ("yyyy-MM-dd yy", "has the year twice"),
+        ("yyyy-MM-dd[ HH:mm", "a bracket without the other one"),
+        ("epoch", "'epoch' is unknown; write one of 'epoch seconds'"),
+        (5, "a pattern is a text"),
+    ],
+)
+def test_a_wrong_pattern_is_named(pattern: object, said: str) -> None:
+    assert said in pattern_fault(pattern)
+
+
+def test_a_format_takes_any_ending_and_endings_have_no_case() -> None:
+    feed = Feed("bookings", "bookings/", Grain.DAY, COLUMNS, format=Csv(), suffixes=(".TXT", ".dat.gz"))
+    require_readable(feed)
+    named = ("a.txt", "a.TXT", "b.DAT.GZ", "a.csv", "_a.txt")
+    assert [feed.is_named_like_data(f"bookings/dt=2026-10-01/{name}") for name in named] == [True] * 3 + [False] * 2
+    usual = Feed("bookings", "bookings/", Grain.DAY, COLUMNS)
+    assert all(usual.is_named_like_data(f"bookings/{name}") for name in ("a.CSV", "a.Csv.Gz", "a.PARQUET", "a.json"))
+    assert Feed("b", "b/", Grain.DAY, COLUMNS, format=Csv()).endings == (".csv", ".csv.gz")
+
+
+def test_an_unknown_format_is_named_when_the_location_loads() -> None:
+    with pytest.raises(ValueError, match="feed bookings: format 'orcs' is not registered; there are csv, json"):
+        require_readable(Feed("bookings", "bookings/", Grain.DAY, COLUMNS, format="orcs"))

@@ -15,6 +15,14 @@ from .execution.filled_check import filled_result as filled_result
 from .execution.load_asset import LakehouseResource as LakehouseResource
 from .execution.load_check import landed_checks as landed_checks
 from .feed_factory import feed_assets as feed_assets
+from .incidents.channels.email import Email as Email
+from .incidents.channels.log import ContractLog as ContractLog
+from .incidents.channels.pagerduty import PagerDuty as PagerDuty
+from .incidents.channels.queue import ContractQueue as ContractQueue
+from .incidents.channels.slack import Slack as Slack
+from .incidents.channels.webhook import Webhook as Webhook
+from .incidents.expected import ExpectedArrival as ExpectedArrival
+from .incidents.routing import QuietHours as QuietHours
 from .lakehouse.partitioning import ByDimensions as ByDimensions
 from .lakehouse.partitioning import ByKey as ByKey
 from .lakehouse.partitioning import ByTime as ByTime
@@ -51,7 +59,11 @@ __all__ = [
     "ByDimensions",
     "ByKey",
     "ByTime",
+    "ContractLog",
+    "ContractQueue",
     "Csv",
+    "Email",
+    "ExpectedArrival",
     "Feed",
     "FeedComponent",
     "Grain",
@@ -60,13 +72,17 @@ __all__ = [
     "LandingResource",
     "NewColumns",
     "OnRemoval",
+    "PagerDuty",
     "QueueResource",
+    "QuietHours",
     "Retention",
     "Settings",
+    "Slack",
     "Snapshot",
     "SparkResource",
     "Table",
     "TableComponent",
+    "Webhook",
     "assets_in",
     "build_definitions",
     "counting_missing",

@@ -22,6 +22,9 @@ from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
 from dagster_tidemark.feed_partitions import require_loadable_feeds
+from dagster_tidemark.incidents.channels.channel import Channel
+from dagster_tidemark.incidents.declared import declare_channels
+from dagster_tidemark.incidents.expected import ExpectedArrival, require_sources
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
@@ -30,6 +33,7 @@ from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
+from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
 from dagster_tidemark.sensors.scope import Scope
@@ -155,6 +159,8 @@ def build_definitions(
     feeds: Sequence[Feed],
     tables: Iterable[Table],
     streams: Sequence[Stream | Deliveries] = (),
+    notify: Sequence[Channel] = (),
+    expected: Sequence[ExpectedArrival] = (),
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -168,11 +174,16 @@ def build_definitions(
             key.
         streams: Streams of messages, and deliveries that a message completes. The asset of each has the key of its
             table.
+        notify: Channels that get messages about late and missing data: `Slack`, `PagerDuty`, `Webhook`, `Email`,
+            `ContractQueue`, `ContractLog`.
+        expected: Times by which sources should have data. A miss is an incident.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
 
     Raises:
         StreamRefused: two streams have the same name, table or queue.
+        ChannelRefused: two channels have the same name.
+        ExpectationRefused: an expected arrival names no asset.
         SettingsError: a variable with the prefix `TIDEMARK_` is unknown: no setting, and not read by a declaration.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
@@ -183,7 +194,7 @@ def build_definitions(
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets use the same prefixed names in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
-    ours = _parts(settings, assets, feeds, tables, streams, declared)
+    ours = _parts(settings, assets, feeds, tables, streams, declared, notify=notify, expected=expected)
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
 
@@ -195,6 +206,8 @@ def extend(
     tables: Iterable[Table] = (),
     feeds: Sequence[Feed] = (),
     streams: Sequence[Stream | Deliveries] = (),
+    notify: Sequence[Channel] = (),
+    expected: Sequence[ExpectedArrival] = (),
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -221,7 +234,9 @@ def extend(
     theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
     every = Declared({**added.by_asset, **declared.by_asset})
-    ours = _parts(settings, assets, feeds, tables, streams, every, others=theirs, prefix=PREFIX)
+    ours = _parts(
+        settings, assets, feeds, tables, streams, every, notify=notify, expected=expected, others=theirs, prefix=PREFIX
+    )
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
         defs = selecting_as_before(defs, set(_keys_of(ours.assets or ())))
@@ -256,6 +271,8 @@ def _parts(
     streams: Sequence[Stream | Deliveries],
     declared: Declared,
     *,
+    notify: Sequence[Channel] = (),
+    expected: Sequence[ExpectedArrival] = (),
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -270,6 +287,11 @@ def _parts(
         refuse_undeclared_names()
     with refusing():
         require_distinct(streams)
+    channels: tuple[Channel, ...] = ()
+    with refusing():
+        channels = declare_channels(settings.code_location, notify)
+    with refusing():
+        require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])})
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
@@ -293,9 +315,11 @@ def _parts(
         *([dead_letters()] if lands else []),
         *(stream_check(stream, settings) for stream in kept),
         *(state_check(stream, settings) for stream in streams),
+        *([delivery_check(settings)] if channels else []),
     ]
     checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []
+    automated += [incidents_asset()] if channels else []
     scope = Scope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     return dg.Definitions(
         assets=automated,
@@ -304,7 +328,13 @@ def _parts(
             *([landing_sensor(feeds, settings.start_date, delivered, scope=scope)] if lands else []),
             *automation_sensors([*automated, *checks], scope=scope, others=others),
             catch_up_sensor(scope),
-            contract_sensor(_watched(settings, feeds, streams), scope=scope),
+            contract_sensor(
+                _watched(settings, feeds, streams),
+                scope=scope,
+                routes=[channel.route for channel in channels],
+                expected=expected,
+            ),
+            *([incident_sensor(channels, settings, scope=scope)] if channels else []),
             dead_runs_sensor(scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
         ],

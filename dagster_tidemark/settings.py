@@ -88,6 +88,8 @@ class Settings(BaseSettings):
 
     spark_memory: str = Field(default="2g", pattern=r"^[1-9]\d*[mg]$")  # heap of the platform's Spark server
 
+    ui_url: str = ""  # of Dagster's UI, for links in messages; by default that of the laptop platform
+
     landing_bucket: str = "landing"
     events_queue: str = "landing-events"
     kafka_bootstrap_servers: str | None = None  # host:port,...; unset: Kafka is off
@@ -198,6 +200,7 @@ class Settings(BaseSettings):
             "kafka_ca_location": self.kafka_ca_location and self.kafka_ca_location.expanduser().absolute(),
         }
         if self.environment == "local":
+            resolved["ui_url"] = self.ui_url or f"http://127.0.0.1:{self.port_ui}"
             own = f"http://127.0.0.1:{self.port_cloud}"
             resolved["aws_endpoint_url"] = self.aws_endpoint_url or own
             if resolved["aws_endpoint_url"] == own:

@@ -80,5 +80,10 @@ OVERVIEW = "tidemark/overview/"
 SINCE = "tidemark/since"
 """Key of the times when an instance began to watch each asset's contract."""
 
+INCIDENTS = "tidemark/incidents/"
+"""Prefix of the open incidents of a code location, with its unsent messages."""
+INCIDENTS_CLOSED = "tidemark/incidents_closed/"
+"""Prefix of the closed incidents of a code location."""
+
 BLOCKING_CHECKS = "tidemark/blocking_checks"
 """Asset metadata: names of the asset's blocking checks that other code locations declare."""

@@ -6,7 +6,21 @@ from contextlib import suppress
 
 import typer
 
-from dagster_tidemark.cli import env, init, lock, new, plan, quarantine, reconcile, redrive, sample_feed, status, up
+from dagster_tidemark.cli import (
+    alert,
+    env,
+    incidents,
+    init,
+    lock,
+    new,
+    plan,
+    quarantine,
+    reconcile,
+    redrive,
+    sample_feed,
+    status,
+    up,
+)
 from dagster_tidemark.cli.commands import Commands
 from dagster_tidemark.project_folder import NoProject, project_root
 
@@ -24,7 +38,11 @@ app.command()(env.env)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)
+app.command()(incidents.incidents)
+app.command()(incidents.acknowledge)
+app.command()(incidents.mute)
 app.command(cls=plan.PlanCommand)(plan.plan)
+app.add_typer(alert.commands, name="alert")
 app.add_typer(lock.commands, name="lock")
 app.add_typer(new.commands, name="new")
 app.add_typer(quarantine.commands, name="quarantine")

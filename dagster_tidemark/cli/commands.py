@@ -4,7 +4,7 @@
 were held back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside from automation.
 6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy, because
 a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream is
-behind.
+behind. 11: a channel for messages about incidents is dead.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn

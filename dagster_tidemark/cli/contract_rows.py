@@ -13,12 +13,11 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.engine.doubts import CONTRACTS, LOOK_SECONDS, Cause, Doubts, brief, doubts
+from dagster_tidemark.engine.doubts import CONTRACTS, Cause, Doubts, brief, doubts, since_look
 from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE
-from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 
 if TYPE_CHECKING:
@@ -115,10 +114,7 @@ def kept_rows(
     Raises:
         NoSuchAsset: no asset has this name.
     """
-    found = doubts(instance, kept.watched, now)
-    if now - kept.at > LOOK_SECONDS:
-        late = Cause(f"sensor {CONTRACTS}", kept.at, f"sensor {CONTRACTS} last ran {span(now - kept.at)} ago")
-        found = replace(found, general=(*found.general, found.sensors.get(CONTRACTS, late)))
+    found = since_look(doubts(instance, kept.watched, now), kept.at, now)
     streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
     return _filled(instance, kept.rows, only, now, edited, found, streams)
 

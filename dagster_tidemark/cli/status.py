@@ -20,12 +20,12 @@ def status(
     """Show each asset's freshness status.
 
     Exits with 4 if a contract is breached, 9 if the state of one is unknown, 10 if a stream is behind or not read, 5 if
-    an asset is set aside, 6 if whole files are in quarantine, 2 if a part of the code location is broken and was left
-    out.
+    an asset is set aside, 6 if whole files are in quarantine, 11 if a channel for incidents is dead, 2 if a part of the
+    code location is broken and was left out.
     """
     from dagster_tidemark import location
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
-    from dagster_tidemark.cli.status_view import show_contracts, show_services
+    from dagster_tidemark.cli.status_view import dead_channels, show_contracts, show_services
     from dagster_tidemark.preview.manifest import half_published
 
     if services:
@@ -48,5 +48,7 @@ def status(
         fail(f"set aside, so the automation ignores them: {', '.join(aside)}", code=5)
     if lacking := quarantined(found):
         fail(f"files are in quarantine, so rows are missing: {', '.join(lacking)}", code=6)
+    if silent := dead_channels(load_settings()):
+        fail(f"incidents cannot be reported: {'; '.join(silent)}", code=11)
     if location.broken_parts(load_settings()):
         fail(LEFT_OUT, code=2)

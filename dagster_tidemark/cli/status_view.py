@@ -14,16 +14,21 @@ from dagster import DagsterInstance
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from dagster_tidemark.cli.commands import name_left_out
 from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
 from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.cli.incident_view import dead_lines
 from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
+from dagster_tidemark.incidents.sender import dead
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.incidents.wording import title
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.settings import Settings
 
@@ -51,6 +56,8 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
             Console().print(explained(found, now()))
+            for line in _incident_lines(instance, settings):
+                Console().print(Text(line))
             if given_up := dead_letters_told(instance):
                 Console().print(
                     f"{given_up} notifications are in the dead-letter queue: `tidemark redrive` sends them again"
@@ -61,6 +68,20 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
                     time.sleep(_WATCH_SECONDS)
                     live.update(explained(_found(instance, settings, asset), now()), refresh=True)
     return found
+
+
+def dead_channels(settings: Settings) -> list[str]:
+    """Return a line for each channel that could send no message for a minute."""
+    with opened_instance() as instance:
+        book, at = IncidentStore(instance, settings.code_location).read(), now()
+    return [f"channel {name}: {why}" for name, why in dead(book, at).items()]
+
+
+def _incident_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
+    book, at = IncidentStore(instance, settings.code_location).read(), now()
+    open_ = [title(incident) for incident in book.open]
+    more = ["`tidemark incidents` shows more"] if open_ else []
+    return [*open_, *more, *dead_lines(book, at)]
 
 
 def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> Sequence[ContractRow]:

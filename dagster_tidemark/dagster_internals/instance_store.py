@@ -48,3 +48,24 @@ def save(instance: DagsterInstance, key: str, value: str) -> None:
     """Save something under a key in the instance's own storage."""
     if instance.daemon_cursor_storage:
         instance.daemon_cursor_storage.set_cursor_values({key: value})
+
+
+def replace_saved(instance: DagsterInstance, key: str, before: str | None, value: str) -> bool:
+    """Save a value in the place of an earlier one. Return False if another process has replaced that.
+
+    Args:
+        before: The value that was read; None if there was none.
+    """
+    storage, table = instance.run_storage, KeyValueStoreTable
+    if not isinstance(storage, SqlRunStorage):  # of a hosted instance: it offers no comparison
+        save(instance, key, value)
+        return True
+    with storage.connect() as connection:
+        if before is None:
+            try:
+                connection.execute(table.insert().values(key=key, value=value))
+            except sqlalchemy.exc.IntegrityError:
+                return False
+            return True
+        update = table.update().where(table.c.key == key, table.c.value == before).values(value=value)
+        return connection.execute(update).rowcount == 1

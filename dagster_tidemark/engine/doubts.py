@@ -29,6 +29,9 @@ LOOK_SECONDS = 25.0
 within 30 seconds."""
 _HINDERED_SECONDS = 12.0  # for a shift that reports a fault; without one it may be working on a large batch
 LANDING, CONTRACTS, STREAMS = "landing", "contracts", "streams"
+QUEUE = "run queue"
+SENSORS = "sensors"
+"""The fault of sensors that do not tick, however many they are."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,19 @@ class Cause:
         since: Its start (Unix seconds).
         said: The cause in words.
         remedy: Next step for a person; empty if `said` includes it.
+        fault: The fault, if the name lists what it concerns at the moment: it stays the same while the list grows.
     """
 
     name: str
     since: float
     said: str
     remedy: str = ""
+    fault: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What stays the same while the cause lasts."""
+        return self.fault or self.name
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,15 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
         sources,
         _of_queue(instance, now),
     )
+
+
+def since_look(found: Doubts, looked_at: float, now: float) -> Doubts:
+    """Add the doubt about everything, if the sensor `contracts` has not looked lately."""
+    if now - looked_at <= LOOK_SECONDS:
+        return found
+    name = f"sensor {CONTRACTS}"
+    late = Cause(name, looked_at, f"{name} last ran {span(now - looked_at)} ago", fault=SENSORS)
+    return replace(found, general=(*found.general, found.sensors.get(CONTRACTS, late)))
 
 
 _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
@@ -260,8 +279,8 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
     said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} completed no tick yet"
     if error := ticks[0].error:
         have = "have" if len(ticks) > 1 else "has"
-        return Cause(name, since, f"{said} and {have} failed since: {error}", _TICKS)
-    return Cause(name, since, said, "check that Dagster's daemon and the code server run")
+        return Cause(name, since, f"{said} and {have} failed since: {error}", _TICKS, SENSORS)
+    return Cause(name, since, said, "check that Dagster's daemon and the code server run", SENSORS)
 
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
@@ -274,7 +293,7 @@ def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     if len(started) < slots or now - max(started, default=0.0) <= LOOK_SECONDS:
         return {}
     since, said = min(run.since for run in queued), f"run queue full: {len(started)} of {slots} slots"
-    cause = Cause("run queue", since, said, "terminate hanging runs, or raise max_concurrent_runs")
+    cause = Cause(QUEUE, since, said, "terminate hanging runs, or raise max_concurrent_runs")
     return {asset: cause for run in queued for asset in run.assets}
 
 

@@ -100,7 +100,9 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
     identity = instance_store.identity_of(instance)
     seen = _seen.get(identity)
     if seen is None or seen.graph is not graph:
-        seen = _seen[identity] = _Seen(graph, Unbuilt(graph, _windows(assets)), _since(instance, graph, now, read_only))
+        seen = _seen[identity] = _Seen(
+            graph, Unbuilt(graph, windows_of(assets)), _since(instance, graph, now, read_only)
+        )
     return seen
 
 
@@ -119,7 +121,8 @@ def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool)
     return Since(began, assets)
 
 
-def _windows(assets: AnyGraph) -> Windows:
+def windows_of(assets: AnyGraph) -> Windows:
+    """Return the function that lists the partitions of an asset by the end of their windows."""
     # Assets with the same definition share its keys: listing them takes Dagster 20 microseconds a key.
     ended = lru_cache(maxsize=64)(_ended)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dagster_tidemark.planner.contracts import Contract, CronContract, FreshnessStatus, LagContract
-from dagster_tidemark.planner.decisions import Decision, Plan, Standing, State
+from dagster_tidemark.planner.decisions import Decision, Lack, Plan, Standing, State
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import A_LOOP
@@ -112,7 +112,9 @@ def _standing(
     raised = called(lambda: judged.extend(_unbuilt(node, history, plan, missing, silence)))
     if isinstance(raised, Raised):
         judged.append(_not_judged(node.key, f"its windows cannot be computed: {raised}"))
-    return min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
+    worst = min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
+    lacks = tuple(lack for standing in judged for lack in standing.lacks)
+    return replace(worst, lacks=lacks) if lacks != worst.lacks else worst
 
 
 def _not_judged(asset: str, reason: str) -> Standing:
@@ -144,9 +146,14 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
             continue
         zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
         reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"
+        lacks: tuple[Lack, ...] = ()
         if decision is not None:
             reason = f"{reason}; {decision.state}: {decision.reason}"
+        if decision is None or decision.state is State.NO_DATA:
+            silent = {source for source, _ in silence.lacking(target)} or silence.graph.sources_of[node.key]
+            lacks = (Lack(partition, tuple(sorted(silent)), None, promised),)
         if len(found) > 1:
             reason = f"{reason}; {len(found)} windows are missing"
-        return [Standing(node.key, FreshnessStatus.BREACHED, plan.now - promised, partition, reason, deadline=promised)]
+        late = plan.now - promised
+        return [Standing(node.key, FreshnessStatus.BREACHED, late, partition, reason, deadline=promised, lacks=lacks)]
     return []

@@ -213,6 +213,22 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Lack:
+    """A promise about a partition that no run can keep, because sources have no data for it.
+
+    Args:
+        sources: The silent sources.
+        since: Since when data waits for them; None if no data waits.
+        deadline: Time that the partition was promised for.
+    """
+
+    partition: Partition
+    sources: tuple[str, ...]
+    since: float | None
+    deadline: float
+
+
+@dataclass(frozen=True)
 class Standing:
     """State of an asset's contract over all its partitions.
 
@@ -222,6 +238,7 @@ class Standing:
         partition: The partition with that verdict. None: the contract is met and nothing is pending.
         reason: In data terms.
         set_aside: Partitions and inputs of the asset that are set aside: the verdict does not cover them.
+        lacks: Promises that silent sources break, now or at their deadline.
     """
 
     asset: str
@@ -232,6 +249,7 @@ class Standing:
     due_at: float | None = None
     deadline: float | None = None
     set_aside: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
 
 
 RANGES = "catch_up"

@@ -7,10 +7,10 @@ promises that are broken for this reason, and since when. Does not belong here: 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, Window, deadline, verdict, warn_at
-from dagster_tidemark.planner.decisions import Decision, Plan, Standing, State
+from dagster_tidemark.planner.decisions import Decision, Lack, Plan, Standing, State
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.silence import Silence, reaches_back
@@ -48,9 +48,18 @@ def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> di
             continue
         for standing in standings:
             known = found.get(standing.asset)
-            if known is None or (standing.deadline or 0.0) < (known.deadline or 0.0):
-                found[standing.asset] = standing
+            is_worse = known is None or (standing.deadline or 0.0) < (known.deadline or 0.0)
+            lacks = standing.lacks if known is None else _earliest(*known.lacks, *standing.lacks)
+            found[standing.asset] = replace(standing if is_worse or known is None else known, lacks=lacks)
     return found
+
+
+def _earliest(*lacks: Lack) -> tuple[Lack, ...]:
+    """Return the earliest broken promise for each set of sources."""
+    found: dict[tuple[str, ...], Lack] = {}
+    for lack in sorted(lacks, key=lambda lack: lack.deadline):
+        found.setdefault(lack.sources, lack)
+    return tuple(found.values())
 
 
 def _standings(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> list[Standing]:
@@ -153,4 +162,6 @@ def _standing(
         reason = f"{name(target)} lacks data that arrived for {reason}"
     if state is FreshnessStatus.BREACHED:
         reason = f"{reason}; promised for {moment(promised, zone)}"
-    return Standing(node.key, state, max(0.0, now - held.arrival), partition, reason, deadline=promised)
+    lack = Lack(partition, tuple(sorted(held.sources)), held.arrival, promised)
+    late = max(0.0, now - held.arrival)
+    return Standing(node.key, state, late, partition, reason, deadline=promised, lacks=(lack,))

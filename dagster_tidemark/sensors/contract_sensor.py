@@ -25,8 +25,11 @@ from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of_de
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.overview import doubted, judged, overview
-from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, standing_rows
+from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
 from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.incidents.expected import ExpectedArrival
+from dagster_tidemark.incidents.look import Look, note_incidents
+from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import Standing
 from dagster_tidemark.planner.wording import names
@@ -76,11 +79,19 @@ def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> 
     return [_check(spec.key, graph, settings) for spec in specs if spec.freshness_policy is not None]
 
 
-def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
-    """Return the sensor that reports the state of the contracts.
+def contract_sensor(
+    watched: Watched | None = None,
+    *,
+    scope: Scope = WHOLE_LOCATION,
+    routes: Sequence[Route] = (),
+    expected: Sequence[ExpectedArrival] = (),
+) -> dg.SensorDefinition:
+    """Return the sensor that reports the state of the contracts, and finds incidents.
 
     Args:
         watched: Feeds and streams, whose sources are outside the event log; needs the settings of the scope.
+        routes: The channels that get messages about incidents.
+        expected: Expected arrivals of sources.
     """
     world = _World()
 
@@ -106,8 +117,20 @@ def contract_sensor(watched: Watched | None = None, *, scope: Scope = WHOLE_LOCA
         if watched is not None and settings is not None:
             world.look(instance, settings, watched.location, plan.now)
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings))
+            before = kept(instance, watched.location)
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
         doubt = doubts(instance, watched or Watched(), plan.now)
+        if watched is not None and settings is not None:
+            look = Look(
+                plan,
+                standings,
+                doubt,
+                before.at if before is not None else None,
+                lambda asset: scope.has([dg.AssetKey.from_user_string(asset)]),
+                with_landing=bool(watched.feeds),
+                expected=expected,
+            )
+            note_incidents(instance, repository.asset_graph, settings, look, routes)
         standings = doubted(standings, graph, doubt)
         told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}

@@ -435,6 +435,7 @@ def test_status_and_plan_name_a_half_published_preview(tmp_path: Path, monkeypat
     manifest.tables[0].decided = ["2026-10-01-00:00"]
     Store(tmp_path, "fix").write(manifest)
     monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: [])
+    monkeypatch.setattr(status_view, "dead_channels", lambda _: [])
     monkeypatch.setattr(plan_view, "show", lambda *_, **__: SimpleNamespace(has_work=False))
     monkeypatch.setattr(lock, "forgotten", list)
     for command in ("status", "plan"):

@@ -1,0 +1,204 @@
+"""`tidemark incidents`, `acknowledge` and `mute`: late data, and the messages about it."""
+
+import json
+import re
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dagster_tidemark.cli.commands import fail
+from dagster_tidemark.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.incidents.incident import Book, Incident
+
+_SPAN = re.compile(r"(\d+)(m|h|d)")
+_WATCH_SECONDS = 10.0
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_Because = Annotated[str, typer.Option("--because", help="The reason, for the other readers.", show_default=False)]
+_For = Annotated[str | None, typer.Option("--for", help="How long: 30m, 4h, 2d.", show_default=False)]
+_Until = Annotated[str | None, typer.Option("--until", help="Until when: 2026-11-30T08:00+01:00.", show_default=False)]
+
+
+def incidents(
+    id_: Annotated[
+        str | None, typer.Argument(metavar="ID", help="One incident with its timeline.", show_default=False)
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="The closed ones too, the newest first.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Report until Ctrl-C that the daemon, the code server or a sensor is down."),
+    ] = False,
+) -> None:
+    """Show the open incidents: each root cause that makes data late, with the assets that it concerns."""
+    if watch:
+        _watch(load_settings())
+        return
+    from dagster_tidemark.cli.incident_view import channel_lines, lines, timeline
+    from dagster_tidemark.dagster_internals.event_time import now
+
+    settings = load_settings()
+    with _opened(settings) as store:
+        book = store.read()
+        closed = store.closed() if history or id_ else ()
+    found = [*book.incidents, *closed] if history or id_ else list(book.open)
+    if id_:
+        found = [each for each in found if each.id == id_]
+        if not found:
+            fail(f"there is no incident {id_}: `tidemark incidents --history` lists them", code=2)
+    if as_json:
+        typer.echo(json.dumps(_document(book, found, with_timeline=bool(id_)), indent=2))
+        return
+    if id_:
+        typer.echo("\n".join(timeline(found[0], now())))
+        return
+    typer.echo("\n".join([*lines(found, now()), *channel_lines(book, now())]))
+
+
+def acknowledge(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The incident, as `tidemark incidents` shows it.")],
+    because: _Because,
+    for_: _For = None,
+    until: _Until = None,
+) -> None:
+    """Report that a person works on an incident. Until the end no channel gets its changes."""
+    from dagster_tidemark.dagster_internals.event_time import now
+    from dagster_tidemark.incidents.incident import Acknowledgement
+    from dagster_tidemark.incidents.lifecycle import acknowledged
+
+    at, end = now(), _end(now(), for_, until)
+    settings = load_settings()
+    with _opened(settings) as store:
+        if id_ not in {each.id for each in store.read().open}:
+            fail(f"there is no open incident {id_}: `tidemark incidents` lists them", code=2)
+        store.change(lambda book: acknowledged(book, id_, Acknowledgement(at, end, because)))
+    typer.echo(f"{id_} is acknowledged until {_shown(end)}")
+
+
+def mute(
+    what: Annotated[
+        str, typer.Argument(help="An incident, the asset or source at fault, or a pattern of assets: 'marts/*'.")
+    ],
+    because: Annotated[
+        str | None, typer.Option("--because", help="The reason, for the other readers.", show_default=False)
+    ] = None,
+    for_: _For = None,
+    until: _Until = None,
+    end: Annotated[bool, typer.Option("--end", help="End the mute now.")] = False,
+) -> None:
+    """Send nothing about an incident or some assets until a time. Incidents are recorded all the same."""
+    from dagster_tidemark.dagster_internals.event_time import now
+    from dagster_tidemark.incidents.incident import Mute
+    from dagster_tidemark.incidents.lifecycle import muted, unmuted
+
+    settings = load_settings()
+    if end:
+        with _opened(settings) as store:
+            known = [mute.what for mute in store.read().mutes]
+            if what not in known:
+                fail(f"{what} is not muted; muted are: {', '.join(known) or 'none'}", code=2)
+            store.change(lambda book: unmuted(book, what))
+        typer.echo(f"{what} is no longer muted")
+        return
+    if not because:
+        fail("a mute needs a reason: --because", code=2)
+    at, until_ = now(), _end(now(), for_, until)
+    with _opened(settings) as store:
+        store.change(lambda book: muted(book, Mute(what, at, until_, because)))
+    typer.echo(f"{what} is muted until {_shown(until_)}")
+
+
+def _watch(settings: Settings) -> None:
+    """Look every ten seconds from outside of Dagster, and send messages, until Ctrl-C."""
+    import time
+
+    from dagster_tidemark import location
+    from dagster_tidemark.cli.storage import StorageUnreachable
+    from dagster_tidemark.dagster_internals.event_time import now
+    from dagster_tidemark.incidents.declared import channels_of
+    from dagster_tidemark.incidents.sender import Sender
+    from dagster_tidemark.incidents.watch import Watch
+
+    graph = location.asset_graph(settings)
+    channels = channels_of(settings.code_location)
+    if not channels:
+        fail("the code location declares no channel: give build_definitions notify=[...]", code=2)
+    watch = Watch(graph, settings, [channel.route for channel in channels])
+    typer.echo(f"watching; {', '.join(channel.label for channel in channels)}")
+    while True:
+        try:
+            with _opened(settings) as store:
+                known = {each.id for each in store.read().incidents}
+                book = watch.look(store.instance, now())
+                Sender.started(store, channels, settings, now).send(seconds=_WATCH_SECONDS)
+            for each in book.open:
+                if each.id not in known:
+                    typer.echo(f"opened {each.id}: {each.cause.said}")
+        except StorageUnreachable as error:
+            typer.echo(f"tidemark: {error}; no incident can be reported until it answers", err=True)
+        except KeyboardInterrupt:
+            return
+        try:
+            time.sleep(_WATCH_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _opened(settings: Settings) -> Any:
+    """Open the store of the running platform, or of the instance of the environment."""
+    from contextlib import contextmanager
+
+    from dagster_tidemark.cli.storage import opened_instance
+    from dagster_tidemark.incidents.store import IncidentStore
+    from dagster_tidemark.local.platform.instance_lock import take_environment
+
+    @contextmanager
+    def _store() -> "Any":
+        take_environment(settings)
+        with opened_instance() as instance:
+            yield IncidentStore(instance, settings.code_location)
+
+    return _store()
+
+
+def _end(now: float, for_: str | None, until: str | None) -> float:
+    """Return the end of a note in Unix seconds."""
+    if (for_ is None) == (until is None):
+        fail("give either --for (30m, 4h, 2d) or --until (2026-11-30T08:00+01:00)", code=2)
+    if for_ is not None:
+        found = _SPAN.fullmatch(for_)
+        if found is None:
+            fail(f"--for {for_}: expected a number with m, h or d, such as 4h", code=2)
+        return now + timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
+    try:
+        end = datetime.fromisoformat(until or "")
+    except ValueError:
+        fail(f"--until {until}: expected a time such as 2026-11-30T08:00+01:00", code=2)
+    if end.tzinfo is None:
+        fail(f"--until {until}: a time zone is missing; write 2026-11-30T08:00+01:00 or ...Z", code=2)
+    if end.timestamp() <= now:
+        fail(f"--until {until}: this time is past", code=2)
+    return end.timestamp()
+
+
+def _shown(at: float) -> str:
+    from dagster_tidemark.planner.wording import moment
+
+    return moment(at)
+
+
+def _document(book: "Book", found: "list[Incident]", *, with_timeline: bool) -> dict[str, Any]:
+    from dagster_tidemark.incidents.channels.webhook import described
+
+    return {
+        "incidents": [
+            described(each) | ({"timeline": [asdict(step) for step in each.timeline]} if with_timeline else {})
+            for each in found
+        ],
+        "channels": {name: asdict(state) for name, state in book.channels.items()},
+        "waiting_messages": len(book.outbox),
+        "mutes": [asdict(mute) for mute in book.mutes],
+    }

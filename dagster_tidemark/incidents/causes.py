@@ -1,0 +1,395 @@
+"""Root causes of late data at one moment: from the plan, the contracts and the doubts to one trouble per cause.
+
+Pure. The caller protects the planner's memory from changes. Belongs here: which cause is at fault, which contracts
+it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
+
+A contract is in trouble if its deadline has passed, or if the earliest possible end of its run is after the deadline.
+Runs that have not begun and nothing hinders count with their median duration, so that a usual day warns of nothing.
+Runs that something hinders count with their longest duration, so that a person has that much time left.
+"""
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from dagster_tidemark.engine.doubts import QUEUE, SENSORS, Cause, Doubts
+from dagster_tidemark.incidents.expected import MissingWindow
+from dagster_tidemark.incidents.incident import CauseKind, LateAsset, Outage, RootCause, Trouble
+from dagster_tidemark.planner.contracts import FreshnessStatus, deadline
+from dagster_tidemark.planner.decisions import RANGES, Decision, Plan, Standing, State
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.silence import Silence
+from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.wording import failed, moment, name
+from dagster_tidemark.sources.feed import Partition
+
+_NEXT_LOOK = 15.0
+"""Seconds until the next look, at most: a warning must not be late by a look."""
+_HANGS = 2.0
+"""A run of more than twice its longest duration hangs."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """Owners and group of an asset."""
+
+    owners: tuple[str, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The state of the pipeline at one moment.
+
+    Args:
+        standings: By asset with a contract, without doubts.
+        ours: The assets to report about.
+        outage: The last time without a look of any sensor, if it may still make assets late.
+        dead_letters: Number of notifications that the queue has given up.
+        missing: Windows of sources that are due and have no data.
+    """
+
+    graph: Graph
+    history: History
+    backlog: Backlog
+    plan: Plan
+    standings: Mapping[str, Standing]
+    doubts: Doubts
+    ours: Callable[[str], bool] = lambda _: True
+    ownership: Mapping[str, Ownership] = field(default_factory=dict)
+    outage: Outage | None = None
+    dead_letters: int = 0
+    missing: Sequence[MissingWindow] = ()
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A partition's promise, its root causes, and whether it is missed.
+
+    Args:
+        is_missed: True if the deadline has passed, or cannot be met any more.
+    """
+
+    asset: str
+    partition: Partition
+    deadline: float | None
+    arrived_at: float | None
+    causes: tuple[RootCause, ...]
+    is_missed: bool
+
+
+def troubles(evidence: Evidence) -> list[Trouble]:
+    """Return each root cause that makes a contract late, with all contracts that it makes late."""
+    return _Search(evidence).found()
+
+
+class _Search:
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._now = evidence, evidence.plan.now
+        self._decisions = evidence.plan.decisions
+        self._silence = Silence(evidence.graph, evidence.history)
+        self._roots: dict[Target, tuple[RootCause, ...]] = {}
+        self._ends: dict[Target, tuple[float, bool]] = {}
+
+    def found(self) -> list[Trouble]:
+        promises = [*self._of_decisions(), *self._of_standings(), *self._of_doubts(), *self._of_expected()]
+        missed = {cause.key for promise in promises if promise.is_missed for cause in promise.causes}
+        causes: dict[str, RootCause] = {}
+        late: dict[str, dict[str, list[_Promise]]] = {}
+        for promise in promises:
+            for cause in promise.causes:
+                if cause.key not in missed:
+                    continue
+                # A cause that repairs itself in time is named only with the contracts that it breaks before.
+                if cause.repairs_itself and not promise.is_missed:
+                    continue
+                causes[cause.key] = _newer(causes.get(cause.key), cause)
+                late.setdefault(cause.key, {}).setdefault(promise.asset, []).append(promise)
+        found = [
+            Trouble(cause, tuple(self._late(asset, of) for asset, of in late[key].items()))
+            for key, cause in causes.items()
+        ]
+        if self._evidence.dead_letters:
+            found.append(Trouble(_dead_letters()))
+        return found
+
+    # Promises.
+
+    def _of_decisions(self) -> Iterable[_Promise]:
+        for decision in self._decisions.values():
+            if decision.deadline is None or not self._evidence.ours(decision.asset):
+                continue
+            end, _ = self._end(decision.target)
+            is_missed = self._now > decision.deadline or end > decision.deadline
+            if is_missed or decision.state not in (State.RUNNING, State.REQUESTED, State.QUEUED):
+                causes = self._explained(decision, self._roots_of(decision.target))
+                if causes:
+                    yield _Promise(
+                        decision.asset,
+                        decision.partition,
+                        decision.deadline,
+                        decision.oldest_arrival,
+                        causes,
+                        is_missed,
+                    )
+
+    def _of_standings(self) -> Iterable[_Promise]:
+        for asset, standing in self._evidence.standings.items():
+            if not self._evidence.ours(asset):
+                continue
+            for lack in standing.lacks:
+                causes = tuple(self._silent(source) for source in lack.sources)
+                is_missed = self._now + self._longest(asset) + _NEXT_LOOK > lack.deadline
+                explained = self._in_doubt(asset) or causes
+                yield _Promise(asset, lack.partition, lack.deadline, lack.since, explained, is_missed)
+            if standing.verdict is FreshnessStatus.NOT_JUDGED:
+                said = standing.reason.removeprefix("set aside: ")
+                remedy = "correct it, and reload the code location"
+                cause = RootCause(CauseKind.SET_ASIDE, asset, f"{asset} is set aside: {said}", 0.0, asset, remedy)
+                yield _Promise(asset, None, None, None, (cause,), is_missed=True)
+            elif standing.verdict is FreshnessStatus.BREACHED and not standing.lacks:
+                decision = self._decisions.get((asset, standing.partition))
+                if decision is not None and decision.deadline is not None:
+                    continue  # judged above
+                roots: tuple[RootCause, ...] = (_not_requested(asset, standing.reason),)
+                if decision is not None:
+                    roots = self._explained(decision, self._roots_of(decision.target)) or roots
+                yield _Promise(asset, standing.partition, standing.deadline, None, roots, is_missed=True)
+
+    def _of_doubts(self) -> Iterable[_Promise]:
+        """Yield the promises that may be broken because no sensor sees the data that arrives."""
+        for asset, node in self._evidence.graph.nodes.items():
+            if node.contract is None or node.source or not self._evidence.ours(asset):
+                continue
+            causes = self._in_doubt(asset)
+            if not causes:
+                continue
+            # Data may have arrived right after the last look.
+            promised = deadline(node.contract, causes[0].since, None)
+            is_missed = self._now + self._longest(asset) + _NEXT_LOOK > promised
+            yield _Promise(asset, None, promised, None, causes, is_missed)
+
+    def _of_expected(self) -> Iterable[_Promise]:
+        """Yield the windows of sources that are due. While no sensor looks at a source, nothing is known of it."""
+        for each in self._evidence.missing:
+            if not self._evidence.doubts.about(each.source, "", [each.source]):
+                yield _Promise(
+                    each.source, each.partition, each.due_at, None, (self._silent(each.source),), is_missed=True
+                )
+
+    # Root causes.
+
+    def _explained(self, decision: Decision, roots: tuple[RootCause, ...]) -> tuple[RootCause, ...]:
+        """Return the platform's cause in place of its effects."""
+        doubts, outage = self._in_doubt(decision.asset), self._evidence.outage
+        if doubts:
+            own = tuple(root for root in roots if _is_independent(root, doubts[0].since))
+            return own or doubts
+        if outage is not None and roots and all(root.kind in _EFFECTS_OF_AN_OUTAGE for root in roots):
+            # A run that failed before or after it has its own fault.
+            failures = [root.since for root in roots if root.kind is CauseKind.FAILING]
+            died = all(outage.since - _NEXT_LOOK <= at <= outage.until + _NEXT_LOOK for at in failures)
+            if died and decision.oldest_arrival is not None and decision.oldest_arrival < outage.until:
+                return (_outage(outage),)
+        return roots
+
+    def _in_doubt(self, asset: str) -> tuple[RootCause, ...]:
+        """Return the first doubt about an asset as a root cause."""
+        node = self._evidence.graph.nodes[asset]
+        found = self._evidence.doubts.about(asset, node.sensor, self._evidence.graph.sources_of.get(asset, ()))
+        return (_platform(found[0]),) if found else ()
+
+    def _roots_of(self, target: Target) -> tuple[RootCause, ...]:
+        """Return the causes that keep a partition from being built, following its inputs."""
+        for one in self._inputs_first(target, self._roots):
+            found: dict[str, RootCause] = {}  # thousands of failed partitions of an asset have one cause
+            for cause in self._find(one):
+                found[cause.key] = _newer(found.get(cause.key), cause)
+            self._roots[one] = tuple(found.values())
+        return self._roots[target]
+
+    def _find(self, target: Target) -> Iterable[RootCause]:
+        decision = self._decisions.get(target)
+        if decision is None:
+            return ()
+        match decision.state:
+            case State.WAITING | State.NOT_DUE | State.INCOMPLETE:
+                below = [root for source in self._inputs(target) for root in self._roots.get(source, ())]
+                return below or ([] if decision.state is State.NOT_DUE else [self._own(decision)])
+            case State.NO_DATA:
+                silent = {source for source, _ in self._silence.lacking(target)}
+                found = [self._silent(source) for source in sorted(silent)]
+                return found or [_not_requested(decision.asset, decision.reason)]
+            case State.BLOCKED:
+                return [self._blocked(source, decision.reason) for source in decision.wait_for]
+            case _:
+                return [self._own(decision)]
+
+    def _inputs(self, target: Target) -> Collection[Target]:
+        """Return the pending inputs that a partition waits for, or will wait for when it is due."""
+        decision = self._decisions.get(target)
+        if decision is None or decision.state not in (State.WAITING, State.NOT_DUE, State.INCOMPLETE):
+            return ()
+        if decision.state is State.WAITING:
+            return decision.wait_for
+        pending = self._evidence.backlog.of.get(target[0], {}).get(target[1])
+        return pending.pending_upstreams if pending is not None else ()
+
+    def _inputs_first(self, target: Target, known: Container[Target]) -> Iterator[Target]:
+        """Yield a partition and its pending inputs at any depth, inputs first, except the known ones.
+
+        With an explicit stack: a chain of partitions can be as long as a table's history. An input that leads back to
+        its reader is not followed again.
+        """
+        stack, opened = [target], set[Target]()
+        while stack:
+            one = stack[-1]
+            if one in known:
+                stack.pop()
+            elif one in opened:
+                stack.pop()
+                yield one
+            else:
+                opened.add(one)
+                stack += [source for source in self._inputs(one) if source not in known and source not in opened]
+
+    def _own(self, decision: Decision) -> RootCause:
+        """Return the cause that is in the asset itself."""
+        asset, said = decision.asset, f"{name(decision.target)} {decision.state}: {decision.reason}"
+        failure = self._evidence.history.failures.get(decision.target)
+        if failure is not None and (failure.attempts or failure.lost):
+            how = failed(failure.attempts) if failure.attempts else "its runs die"
+            said, remedy = f"{asset} fails: {name(decision.target)}, {how}", "see the log of its newest run"
+            again = decision.next_try
+            return RootCause(CauseKind.FAILING, asset, said, failure.ended_at, asset, remedy, True, again)
+        if decision.state is State.HELD:
+            sensor = RANGES if f" {RANGES} " in decision.reason else self._evidence.graph.nodes[asset].sensor
+            remedy = f"switch it on: dagster sensor start {sensor}"
+            return RootCause(CauseKind.PLATFORM, f"sensor {sensor}", decision.reason, 0.0, "", remedy)
+        if decision.state in (State.QUEUED, State.THROTTLED):
+            said = f"runs wait in the queue: {name(decision.target)}"
+            remedy = "end runs that hang, or raise max_concurrent_runs"
+            return RootCause(CauseKind.QUEUE, QUEUE, said, 0.0, "", remedy, True)
+        if decision.state in (State.RUNNING, State.REQUESTED):
+            usual = self._usual(asset)
+            took = f", which usually takes {usual:.0f} s" if usual else ""
+            said = f"{asset} is built too late: {name(decision.target)}{took}"
+            return RootCause(CauseKind.SLOW, asset, said, 0.0, asset, "see its run", True)
+        if decision.state is State.UNANSWERED:
+            remedy = "see the sensor's ticks in the UI, under Automation"
+            return RootCause(CauseKind.NOT_REQUESTED, asset, said, 0.0, asset, remedy, True, decision.next_try)
+        return _not_requested(asset, said)
+
+    def _silent(self, source: str) -> RootCause:
+        said = f"no data: {self._silence.told([source])}"
+        return RootCause(CauseKind.MISSING, source, said, 0.0, source, f"ask the supplier of {source}")
+
+    def _blocked(self, source: Target, reason: str) -> RootCause:
+        check = self._evidence.history.blocking(source)
+        lacking = "" if check else ", ".join(self._evidence.history.unchecked(source))
+        remedy = f"mend the data of {name(source)} or the check, and build it again"
+        return RootCause(CauseKind.CHECK, f"{source[0]}: {check or lacking}", reason, 0.0, source[0], remedy)
+
+    # Durations.
+
+    def _end(self, target: Target) -> tuple[float, bool]:
+        """Return the earliest possible end of a partition's build, and True if something hinders it until then."""
+        for one in self._inputs_first(target, self._ends):
+            self._ends[one] = self._compute_end(one)
+        return self._ends[target]
+
+    def _compute_end(self, target: Target) -> tuple[float, bool]:
+        decision = self._decisions.get(target)
+        if decision is None:
+            return self._now, False
+        asset, now = decision.asset, self._now
+        match decision.state:
+            case State.RUNNING:
+                runs = self._evidence.history.running.get(target, ())
+                open_runs = self._evidence.history.open_runs
+                began = max((open_runs[run].created_at for run in runs if run in open_runs), default=now)
+                hangs = self._longest(asset) and now - began > _HANGS * self._longest(asset)
+                return (now + self._usual(asset), True) if hangs else (max(now, began + self._usual(asset)), False)
+            case State.REQUESTED | State.QUEUED | State.THROTTLED:
+                return now + self._usual(asset), False
+            case State.NOT_DUE:
+                return max(now, decision.due_at or now) + self._usual(asset), False
+            case State.BACKING_OFF | State.UNANSWERED:
+                return max(now, decision.next_try or now) + self._usual(asset), True
+            case State.WAITING:
+                ends = [self._ends[source] for source in decision.wait_for if source in self._ends]
+                is_hindered = any(hindered for _, hindered in ends)
+                takes = self._longest(asset) if is_hindered else self._usual(asset)
+                return max([now, *(end for end, _ in ends)]) + takes, is_hindered
+            case _:
+                return now + self._longest(asset) + _NEXT_LOOK, True
+
+    def _longest(self, asset: str) -> float:
+        """Return the longest duration of the asset's runs; 0 if none is known: only measured durations warn."""
+        durations = self._evidence.history.durations
+        return durations.of_run(asset) if durations.samples.get(asset) else 0.0
+
+    def _usual(self, asset: str) -> float:
+        samples = self._evidence.history.durations.samples.get(asset)
+        return median(samples) if samples else 0.0
+
+    def _late(self, asset: str, promises: Sequence[_Promise]) -> LateAsset:
+        ordered = sorted(promises, key=lambda each: (each.deadline or 0.0, str(each.partition)))
+        keys = list(dict.fromkeys(str(each.partition) for each in ordered if each.partition is not None))
+        deadlines = [each.deadline for each in ordered if each.deadline is not None]
+        arrivals = [each.arrived_at for each in ordered if each.arrived_at is not None]
+        known = self._evidence.ownership.get(asset, Ownership())
+        return LateAsset(
+            asset,
+            tuple(keys[:_SHOWN]),
+            max(1, len(keys)),
+            min(arrivals, default=None),
+            deadlines[0] if deadlines else None,
+            is_late=not deadlines or self._now > deadlines[0],
+            owners=known.owners,
+            group=known.group,
+        )
+
+
+_EFFECTS_OF_AN_OUTAGE = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED, CauseKind.FAILING)
+
+
+def _is_independent(root: RootCause, doubted_since: float) -> bool:
+    """Return True if a cause is not merely an effect of the platform's trouble since a time."""
+    if root.kind is CauseKind.FAILING:
+        return root.since < doubted_since
+    return root.kind in (CauseKind.CHECK, CauseKind.SET_ASIDE)
+
+
+def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
+    """Return the cause with the newest evidence, and with the earliest next try of both."""
+    if known is None:
+        return cause
+    tries = [each.next_try for each in (known, cause) if each.next_try is not None]
+    newest = cause if cause.since > known.since else known
+    return replace(newest, next_try=min(tries, default=None))
+
+
+def _platform(cause: Cause) -> RootCause:
+    # Its words hold an age, which changes at each look.
+    said = cause.said if " ago" not in cause.said else f"{cause.name} has not looked since {moment(cause.since)}"
+    kind = CauseKind.QUEUE if cause.identity == QUEUE else CauseKind.PLATFORM
+    return RootCause(kind, cause.identity, said, cause.since, "", cause.remedy)
+
+
+def _outage(outage: Outage) -> RootCause:
+    said = f"no sensor looked from {moment(outage.since)} to {moment(outage.until)}"
+    remedy = "see if Dagster's daemon and the code server run"
+    return RootCause(CauseKind.PLATFORM, SENSORS, said, outage.since, "", remedy, True)
+
+
+def _not_requested(asset: str, said: str) -> RootCause:
+    remedy = "see its Automation tab in the UI"
+    return RootCause(CauseKind.NOT_REQUESTED, asset, said, 0.0, asset, remedy)
+
+
+def _dead_letters() -> RootCause:
+    said = "notifications were given up by the queue"
+    return RootCause(CauseKind.DEAD_LETTERS, "notifications", said, 0.0, "ops/landing_events", "run `tidemark redrive`")

@@ -1,0 +1,246 @@
+"""The interface of a channel, its errors, and an HTTP request with a time limit.
+
+`FakeChannel` is for tests. HTTP uses the standard library: each protocol needs one POST, and answers are small.
+"""
+
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPMessage
+from typing import IO
+
+import dagster as dg
+
+from dagster_tidemark.errors import Terminal, Transient
+from dagster_tidemark.incidents.incident import IncidentMessage
+from dagster_tidemark.incidents.routing import ChannelRefused, QuietHours, Route
+from dagster_tidemark.incidents.wording import IncidentReport, report
+from dagster_tidemark.settings import Settings
+
+TIMEOUT_SECONDS = 10.0
+UNSET = "is not set"
+_MOST_OF_AN_ANSWER = 65_536
+
+
+class ChannelUnavailable(Transient):
+    """A channel did not take a message. A later attempt may succeed.
+
+    Args:
+        retry_after: Seconds that the channel asks to wait for; None if it does not.
+        is_busy: True if the channel answers and only limits the rate.
+    """
+
+    def __init__(self, said: str, *, retry_after: float | None = None, is_busy: bool = False) -> None:
+        super().__init__(said)
+        self.retry_after, self.is_busy = retry_after, is_busy
+
+
+class MessageRefused(Terminal):
+    """A channel refused this message for good. A further attempt would be refused as well."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message on its way to a channel.
+
+    Args:
+        thread: Result of an earlier delivery of the incident to this channel; empty if there was none.
+        now: Time of the attempt (Unix seconds).
+    """
+
+    message: IncidentMessage
+    thread: str
+    now: float
+    settings: Settings
+
+    @property
+    def report(self) -> IncidentReport:
+        return report(self.message, self.now, self.settings.ui_url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel(ABC):
+    """A channel. Without filters it gets every incident; with filters, incidents that match at least one.
+
+    Args:
+        name: Name in `tidemark incidents` and in the store; unique in a code location.
+        owners: Owners of assets: `team:core`, `ada@acme.com`.
+        groups: Groups of assets.
+        assets: Patterns of asset keys: `marts/*`.
+        quiet: Hours without messages.
+    """
+
+    name: str = ""
+    owners: Collection[str] = ()
+    groups: Collection[str] = ()
+    assets: Collection[str] = ()
+    quiet: QuietHours | None = None
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Return the name of the protocol with the address, without secrets: `slack #data`."""
+
+    @abstractmethod
+    def send(self, delivery: Delivery) -> str:
+        """Send a message once.
+
+        Returns:
+            The thread for the next message of the incident; empty if the channel has no threads.
+
+        Raises:
+            ChannelUnavailable: it was not sent; a later attempt may succeed.
+            MessageRefused: it cannot be sent.
+        """
+
+    @property
+    def secrets(self) -> tuple[dg.EnvVar | None, ...]:
+        """The variables that hold its secrets."""
+        return ()
+
+    @property
+    def label(self) -> str:
+        """The name, or by default the kind."""
+        return self.name or self.kind
+
+    @property
+    def route(self) -> Route:
+        return Route(self.label, self.owners, self.groups, self.assets, self.quiet)
+
+    def problem(self) -> str:
+        """Return why it cannot send at all: a variable is not set. Empty if it can."""
+        unset = [each.env_var_name for each in self.secrets if each is not None and not each.get_value()]
+        return f"{', '.join(unset)} {UNSET}; set it for the code server" if unset else ""
+
+    def redacted(self, said: str) -> str:
+        """Return a text without the values of the channel's secrets."""
+        for each in self.secrets:
+            value = each.get_value() if each is not None else None
+            if value:
+                said = said.replace(value, "***")
+        return said
+
+
+def require_secret(channel: str, argument: str, value: object) -> None:
+    """Raise if a secret is not the name of an environment variable.
+
+    Raises:
+        ChannelRefused: it is something else.
+    """
+    if not isinstance(value, dg.EnvVar):
+        raise ChannelRefused(
+            f'{channel}({argument}=...): expected dg.EnvVar("NAME"), so that the secret is not in the code'
+        )
+
+
+def require_url(channel: str, argument: str, value: str) -> None:
+    """Raise if a text is no web address.
+
+    Raises:
+        ChannelRefused: it is none.
+    """
+    if not value.startswith(("https://", "http://")):
+        raise ChannelRefused(f"{channel}({argument}={value!r}): expected an address that begins with https://")
+
+
+def distinct(channels: Sequence[Channel]) -> tuple[Channel, ...]:
+    """Return the channels.
+
+    Raises:
+        ChannelRefused: two have the same name, or something is no channel.
+    """
+    seen = set[str]()
+    for channel in channels:
+        if not isinstance(channel, Channel):
+            raise ChannelRefused(f"notify: expected channels such as Slack(...), found {type(channel).__name__}")
+        if channel.label in seen:
+            raise ChannelRefused(f"notify: two channels are named {channel.label!r}; give the second a name=")
+        seen.add(channel.label)
+    return tuple(channels)
+
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """The answer to an HTTP request."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds of the header Retry-After; None without one."""
+        value = next((value for name, value in self.headers.items() if name.lower() == "retry-after"), "")
+        if value.strip().isdigit():
+            return float(value)
+        return None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would become a GET, and the secret would go to another host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        return None
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+    """Send an HTTP POST and return the answer, whatever its status.
+
+    Raises:
+        ChannelUnavailable: no answer came.
+    """
+    request = urllib.request.Request(url, body, {"User-Agent": "tidemark", **headers}, method="POST")
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SECONDS) as answer:
+            return _answer(answer.status, answer.headers.items(), answer.read(_MOST_OF_AN_ANSWER))
+    except urllib.error.HTTPError as error:
+        with error:
+            return _answer(error.code, error.headers.items(), error.read(_MOST_OF_AN_ANSWER))
+    except (OSError, HTTPException) as error:  # URLError is an OSError; its text holds no address
+        reason = getattr(error, "reason", error)
+        raise ChannelUnavailable(f"no answer: {reason or type(error).__name__}") from error
+
+
+def _answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> HttpAnswer:
+    return HttpAnswer(status, dict(headers), body.decode("utf-8", "replace"))
+
+
+def raise_for(answer: HttpAnswer, *, refused: Collection[int] = (400, 413, 422)) -> None:
+    """Raise unless an answer has a status of success.
+
+    Raises:
+        MessageRefused: the status is one of `refused`.
+        ChannelUnavailable: any other status.
+    """
+    if 200 <= answer.status < 300:
+        return
+    said = f"it answers with {answer.status}: {' '.join(answer.body.split())[:200]}".rstrip(": ")
+    if answer.status in refused:
+        raise MessageRefused(said)
+    raise ChannelUnavailable(said, retry_after=answer.retry_after, is_busy=answer.status == 429)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeChannel(Channel):
+    """A channel for tests: it keeps its deliveries, and raises what the test wants.
+
+    Args:
+        sent: Its deliveries so far.
+        before: Called with each delivery first.
+    """
+
+    sent: list[Delivery] = field(default_factory=list)
+    before: Callable[[Delivery], None] = lambda _: None
+
+    @property
+    def kind(self) -> str:
+        return "fake"
+
+    def send(self, delivery: Delivery) -> str:
+        self.before(delivery)
+        self.sent.append(delivery)
+        return delivery.thread or f"thread of {delivery.message.incident.id}"

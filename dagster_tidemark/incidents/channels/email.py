@@ -1,0 +1,125 @@
+"""E-mail by SMTP: one thread for each incident."""
+
+import smtplib
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+
+import dagster as dg
+
+from dagster_tidemark.incidents.channels.channel import (
+    TIMEOUT_SECONDS,
+    Channel,
+    ChannelUnavailable,
+    Delivery,
+    MessageRefused,
+    require_secret,
+)
+from dagster_tidemark.incidents.incident import MessageKind
+from dagster_tidemark.incidents.routing import ChannelRefused
+
+
+@dataclass(frozen=True, kw_only=True)
+class Email(Channel):
+    """Mail to some addresses.
+
+    The header `Message-ID` holds the id of the message; mails about one incident refer to the first.
+
+    Args:
+        host: The SMTP server.
+        to: The receivers.
+        sender: The address in `From`.
+        port: 587 for STARTTLS, 465 for TLS.
+        security: `starttls`, `tls`, or `none` for a server on the same host.
+        username: The variable with the login; None for a server without one.
+        password: The variable with the password.
+
+    Raises:
+        ChannelRefused: the login is not given as variables, or there is no receiver.
+    """
+
+    host: str
+    to: Sequence[str]
+    sender: str
+    port: int = 587
+    security: str = "starttls"
+    username: dg.EnvVar | None = field(default=None, repr=False)
+    password: dg.EnvVar | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.to, str) or not self.to:
+            raise ChannelRefused('Email(to=...): expected a list of addresses, such as ["ada@acme.com"]')
+        if self.security not in ("starttls", "tls", "none"):
+            raise ChannelRefused(f"Email(security={self.security!r}): expected starttls, tls or none")
+        for name in ("username", "password"):
+            if getattr(self, name) is not None:
+                require_secret("Email", name, getattr(self, name))
+        if (self.username is None) != (self.password is None):
+            raise ChannelRefused("Email(...): give both username and password, or neither")
+
+    @property
+    def kind(self) -> str:
+        return f"email {', '.join(self.to)}"
+
+    @property
+    def secrets(self) -> tuple[dg.EnvVar | None, ...]:
+        return (self.username, self.password)
+
+    def send(self, delivery: Delivery) -> str:
+        mail = self._mail(delivery)
+        try:
+            with self._connected() as server:
+                server.send_message(mail)
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            said = "; ".join(f"{to}: {code} {_text(why)}" for to, (code, why) in error.recipients.items())
+            raise _error(max(codes, default=450), f"the receivers are refused: {said}") from error
+        except smtplib.SMTPAuthenticationError as error:
+            raise ChannelUnavailable(f"the login is refused: {error.smtp_code} {_text(error.smtp_error)}") from error
+        except smtplib.SMTPResponseException as error:
+            raise _error(error.smtp_code, f"{error.smtp_code} {_text(error.smtp_error)}") from error
+        except (smtplib.SMTPException, OSError) as error:
+            raise ChannelUnavailable(f"{self.host}:{self.port}: {error or type(error).__name__}") from error
+        return delivery.thread or str(mail["Message-ID"])
+
+    def _connected(self) -> smtplib.SMTP:
+        if self.security == "tls":
+            context = ssl.create_default_context()
+            server: smtplib.SMTP = smtplib.SMTP_SSL(self.host, self.port, timeout=TIMEOUT_SECONDS, context=context)
+        else:
+            server = smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_SECONDS)
+        try:
+            if self.security == "starttls":
+                server.starttls(context=ssl.create_default_context())
+            if self.username is not None and self.password is not None:
+                server.login(self.username.get_value("") or "", self.password.get_value("") or "")
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _mail(self, delivery: Delivery) -> EmailMessage:
+        report, message = delivery.report, delivery.message
+        mail = EmailMessage()
+        again = "" if message.kind is MessageKind.OPENED else "Re: "
+        mail["Subject"] = f"{again}[Tidemark] {report.title}"[:250].replace("\n", " ")
+        mail["From"] = self.sender
+        mail["To"] = ", ".join(self.to)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(delivery.now, UTC))
+        mail["Message-ID"] = f"<{message.id}@{self.sender.rpartition('@')[2].rstrip('>')}>"
+        mail["Auto-Submitted"] = "auto-generated"
+        if delivery.thread:
+            mail["In-Reply-To"] = mail["References"] = delivery.thread
+        mail.set_content(report.text)
+        return mail
+
+
+def _error(code: int, said: str) -> ChannelUnavailable | MessageRefused:
+    return MessageRefused(said) if 500 <= code < 600 else ChannelUnavailable(said)
+
+
+def _text(said: bytes | str) -> str:
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said

@@ -1,0 +1,103 @@
+"""A webhook: JSON with the signature of Standard Webhooks (HMAC-SHA-256). Receivers have libraries for it."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.incidents.channels.channel import Channel, Delivery, post, raise_for, require_secret, require_url
+from dagster_tidemark.incidents.incident import Incident
+
+_PREFIX = "whsec_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook(Channel):
+    """A web address that gets each message as JSON.
+
+    The headers are those of Standard Webhooks: `webhook-id` (the id of the message), `webhook-timestamp` and
+    `webhook-signature`, which signs id, timestamp and body.
+
+    Args:
+        url: The address, or the variable with it if it holds a secret.
+        secret: The variable with the key of the signature: any text, or `whsec_` and Base64.
+
+    Raises:
+        ChannelRefused: the secret is not given as a variable, or the address is none.
+    """
+
+    url: str | dg.EnvVar
+    secret: dg.EnvVar = field(repr=False)
+
+    def __post_init__(self) -> None:
+        require_secret("Webhook", "secret", self.secret)
+        if not isinstance(self.url, dg.EnvVar):
+            require_url("Webhook", "url", self.url)
+
+    @property
+    def kind(self) -> str:
+        return f"webhook {self.url.env_var_name if isinstance(self.url, dg.EnvVar) else self.url}"
+
+    @property
+    def secrets(self) -> tuple[dg.EnvVar | None, ...]:
+        return (self.secret, self.url if isinstance(self.url, dg.EnvVar) else None)
+
+    def send(self, delivery: Delivery) -> str:
+        url = (self.url.get_value("") or "") if isinstance(self.url, dg.EnvVar) else self.url
+        id_, at = delivery.message.id, str(int(delivery.now))
+        body = json.dumps(document(delivery)).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "webhook-id": id_,
+            "webhook-timestamp": at,
+            "webhook-signature": signature(self.secret.get_value("") or "", id_, at, body),
+        }
+        raise_for(post(url, body, headers))
+        return delivery.message.incident.id
+
+
+def signature(secret: str, id_: str, at: str, body: bytes) -> str:
+    """Return the value of the header `webhook-signature`."""
+    key = secret.encode()
+    if secret.startswith(_PREFIX):
+        try:
+            key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        except binascii.Error:
+            key = secret.encode()
+    signed = hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(signed).decode()}"
+
+
+def document(delivery: Delivery) -> dict[str, Any]:
+    """Return a message as the webhook and the queue send it. Times are Unix seconds."""
+    message = delivery.message
+    return {
+        "id": message.id,
+        "kind": message.kind,
+        "written_at": message.at,
+        "sent_at": delivery.now,
+        "title": delivery.report.title,
+        "text": delivery.report.text,
+        "link": delivery.report.link,
+        "code_location": delivery.settings.code_location,
+        "incident": described(message.incident),
+    }
+
+
+def described(incident: Incident) -> dict[str, Any]:
+    """Return an incident as `tidemark incidents --json` and the channels show it."""
+    return {
+        "id": incident.id,
+        "opened_at": incident.opened_at,
+        "closed_at": incident.closed_at,
+        "is_late": incident.is_late,
+        "cause": asdict(incident.cause),
+        "assets": [asdict(each) for each in incident.assets],
+        "owners": list(incident.owners),
+        "acknowledged": asdict(incident.acknowledged) if incident.acknowledged else None,
+    }

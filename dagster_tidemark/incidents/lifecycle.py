@@ -1,0 +1,244 @@
+"""The life of incidents: opened once for a root cause, grown in place, closed once, with a message for each change.
+
+Pure: from a book and the troubles of a moment to the next book. Incidents and messages are in one book, so that storing
+it stores both. Does not belong here: root causes (`incidents.causes`), and sending (`incidents.sender`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dagster_tidemark.incidents.incident import (
+    Acknowledgement,
+    Book,
+    CauseKind,
+    Incident,
+    IncidentMessage,
+    LateAsset,
+    MessageKind,
+    Mute,
+    RootCause,
+    TimelineStep,
+    Told,
+    Trouble,
+    incident_id,
+)
+from dagster_tidemark.incidents.routing import Route, muted_by
+from dagster_tidemark.planner.wording import moment, names
+
+CLEAR_SECONDS = 60.0
+"""An incident closes when its cause has made nothing late for this long. A shorter pause is the same incident."""
+CHANGE_SECONDS = 600.0
+"""Shortest time between two messages `changed` about an incident."""
+_STEPS = 100
+_CATCHING_UP = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED)
+"""Causes that may merely be effects of a cause that has ended: the work that it left."""
+
+
+def reviewed(
+    book: Book,
+    troubles: Iterable[Trouble],
+    routes: Sequence[Route],
+    now: float,
+    *,
+    location: str,
+    may_close: bool = True,
+) -> Book:
+    """Return the book after a look.
+
+    Args:
+        troubles: The root causes at present, with the contracts that each makes late.
+        routes: The channels.
+        may_close: False if the troubles are incomplete: then nothing closes.
+    """
+    current, ended = _attributed(book, list(troubles), now)
+    blind = {
+        each.asset for trouble in current.values() if trouble.cause.kind is CauseKind.PLATFORM for each in trouble.late
+    }
+    incidents: list[Incident] = []
+    for incident in book.incidents:
+        trouble = current.pop(incident.cause.key, None) if incident.is_open else None
+        if trouble is not None:
+            is_gone = incident.cause.key in ended
+            incidents.append(_continued(incident, trouble, now, is_gone=is_gone, may_recover=may_close))
+        elif incident.is_open and may_close and blind.isdisjoint(each.asset for each in incident.still_late):
+            incidents.append(_cleared(incident, now))
+        else:  # closed, or not to be judged while the platform cannot see
+            incidents.append(incident)
+    incidents += [_opened(location, trouble, now) for trouble in current.values()]
+    return _told(replace(book, incidents=tuple(incidents)), routes, now)
+
+
+def acknowledged(book: Book, id_: str, note: Acknowledgement) -> Book:
+    """Return the book with an acknowledged incident. An unknown id changes nothing."""
+
+    def _noted(incident: Incident) -> Incident:
+        return _stepped(replace(incident, acknowledged=note), note.at, "acknowledged", note.because)
+
+    return replace(book, incidents=tuple(_noted(each) if each.id == id_ else each for each in book.incidents))
+
+
+def muted(book: Book, mute: Mute) -> Book:
+    """Return the book with a mute in the place of an earlier one of the same incident or assets."""
+    kept = (each for each in book.mutes if each.what != mute.what)
+    return replace(book, mutes=(*kept, mute))
+
+
+def unmuted(book: Book, what: str) -> Book:
+    """Return the book without a mute."""
+    return replace(book, mutes=tuple(mute for mute in book.mutes if mute.what != what))
+
+
+def _attributed(book: Book, troubles: Sequence[Trouble], now: float) -> tuple[dict[str, Trouble], set[str]]:
+    """Return the troubles by cause, and the ended causes whose assets are still late.
+
+    After a failing table is repaired, its readers are late until they are built as well. While a service was down, runs
+    failed and data piled up. That work is not at fault, unless it fails again: an asset stays with its incident.
+    """
+    found = {trouble.cause.key: trouble for trouble in troubles}
+    ended = {incident.cause.key for incident in book.open if incident.cause.key not in found}
+    for incident in book.open:
+        named = {each.asset for each in incident.assets if now - (each.recovered_at or now) < CLEAR_SECONDS}
+        for key, trouble in list(found.items()):
+            theirs = tuple(late for late in trouble.late if late.asset in named)
+            is_other = book.of(key) is None and _follows(trouble.cause, incident, has_ended=incident.cause.key in ended)
+            if not theirs or not is_other:
+                continue
+            before = found.get(incident.cause.key, Trouble(incident.cause))
+            known = {late.asset for late in before.late}
+            more = (late for late in theirs if late.asset not in known)
+            found[incident.cause.key] = replace(before, late=(*before.late, *more))
+            rest = tuple(late for late in trouble.late if late.asset not in named)
+            if rest:
+                found[key] = replace(trouble, late=rest)
+            else:
+                del found[key]
+    return found, ended
+
+
+def _follows(cause: RootCause, incident: Incident, *, has_ended: bool) -> bool:
+    """Return True if a cause without an incident may be an effect of an incident."""
+    if cause.kind in _CATCHING_UP:
+        return True
+    if not has_ended or incident.cause.kind is not CauseKind.PLATFORM:
+        return False
+    if cause.kind is not CauseKind.FAILING:
+        return cause.kind is CauseKind.PLATFORM and cause.repairs_itself  # the outage that the incident was
+    # A run that failed after the service was back has its own fault.
+    return incident.cause_ended_at is None or cause.since <= incident.cause_ended_at
+
+
+def _opened(location: str, trouble: Trouble, now: float) -> Incident:
+    id_ = incident_id(location, trouble.cause.key, now)
+    step = TimelineStep(now, "opened", f"{trouble.cause.said}; {_counted(trouble.late)}")
+    return Incident(id_, trouble.cause, now, _merged((), trouble.late, now), timeline=(step,))
+
+
+def _continued(incident: Incident, trouble: Trouble, now: float, *, is_gone: bool, may_recover: bool) -> Incident:
+    """Return an incident with the present troubles of its cause.
+
+    Args:
+        is_gone: True if only the work that it left is late.
+    """
+    before = {each.asset for each in incident.assets}
+    grown = replace(
+        incident,
+        cause=trouble.cause,
+        assets=_merged(incident.assets, trouble.late, now, may_recover=may_recover),
+        clear_since=None,
+        cause_ended_at=(incident.cause_ended_at or now) if is_gone else None,
+    )
+    if new := [each.asset for each in trouble.late if each.asset not in before]:
+        grown = _stepped(grown, now, "grew", names(new))
+    if grown.is_late and not incident.is_late:
+        grown = _stepped(grown, now, "late", names(each.asset for each in grown.assets if each.is_late))
+    return grown
+
+
+def _cleared(incident: Incident, now: float) -> Incident:
+    since = incident.clear_since if incident.clear_since is not None else now
+    ended_at = incident.cause_ended_at or now
+    assets = tuple(replace(each, recovered_at=each.recovered_at or now) for each in incident.assets)
+    cleared = replace(incident, clear_since=since, cause_ended_at=ended_at, assets=assets)
+    if now - since < CLEAR_SECONDS:
+        return cleared
+    return _stepped(replace(cleared, closed_at=now), now, "closed", f"it makes nothing late since {moment(since)}")
+
+
+def _merged(
+    known: Sequence[LateAsset], late: Sequence[LateAsset], now: float, *, may_recover: bool = True
+) -> tuple[LateAsset, ...]:
+    """Return all assets so far. An asset that was late once stays marked as such."""
+    current = {each.asset: each for each in late}
+    merged: dict[str, LateAsset] = {}
+    for each in known:
+        newer = current.pop(each.asset, None)
+        if newer is not None:
+            merged[each.asset] = replace(newer, is_late=newer.is_late or each.is_late)
+        else:
+            gone = each.recovered_at or (now if may_recover else None)
+            merged[each.asset] = replace(each, recovered_at=gone)
+    return tuple((merged | current).values())
+
+
+def _stepped(incident: Incident, at: float, what: str, said: str = "") -> Incident:
+    timeline = (*incident.timeline, TimelineStep(at, what, said))
+    if len(timeline) > _STEPS:  # the beginning and the newest steps say most
+        timeline = (*timeline[:10], *timeline[-(_STEPS - 10) :])
+    return replace(incident, timeline=timeline)
+
+
+def _counted(late: Sequence[LateAsset]) -> str:
+    return f"{len(late)} asset{'' if len(late) == 1 else 's'} late or soon late"
+
+
+# Messages.
+
+
+def _told(book: Book, routes: Sequence[Route], now: float) -> Book:
+    """Write a message for each channel that does not know the present state of an incident."""
+    incidents: list[Incident] = []
+    outbox = list(book.outbox)
+    for incident in book.incidents:
+        for route in routes:
+            kind = _due(incident, route, book.mutes, now)
+            if kind is None:
+                continue
+            before = incident.told.get(route.name)
+            number = before.number + 1 if before else 1
+            told = dict(incident.told)
+            told[route.name] = Told(
+                now,
+                number,
+                tuple(each.asset for each in incident.assets),
+                incident.is_late,
+                incident.acknowledged.at if incident.acknowledged else None,
+                is_closed=not incident.is_open,
+            )
+            incident = _stepped(replace(incident, told=told), now, f"message {kind}", route.name)
+            # A closing message of the night waits for the morning, as all others.
+            not_before = route.silent_until(now) or 0.0
+            id_ = f"{incident.id}-{sum(each.number for each in told.values())}"
+            outbox.append(IncidentMessage(id_, kind, route.name, now, incident, next_try=not_before))
+        incidents.append(incident)
+    mutes = tuple(mute for mute in book.mutes if now < mute.until)
+    return replace(book, incidents=tuple(incidents), outbox=tuple(outbox), mutes=mutes)
+
+
+def _due(incident: Incident, route: Route, mutes: Sequence[Mute], now: float) -> MessageKind | None:
+    """Return the message that a channel lacks about an incident, or None."""
+    told = incident.told.get(route.name)
+    if not incident.is_open:
+        return None if told is None or told.is_closed else MessageKind.CLOSED
+    if told is None:
+        if not route.takes(incident) or incident.clear_since is not None:
+            return None
+        waits = route.silent_until(now) is not None or muted_by(incident, mutes, now) is not None
+        return None if waits else MessageKind.OPENED
+    note = incident.acknowledged
+    if note is not None and told.acknowledged_at != note.at:
+        return MessageKind.ACKNOWLEDGED
+    if (note is not None and now < note.until) or muted_by(incident, mutes, now) or route.silent_until(now):
+        return None
+    news = {each.asset for each in incident.still_late} - set(told.assets)
+    is_news = bool(news) or (incident.is_late and not told.is_late)
+    return MessageKind.CHANGED if is_news and now - told.at >= CHANGE_SECONDS else None

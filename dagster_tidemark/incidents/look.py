@@ -1,0 +1,98 @@
+"""A look at the present root causes, and its record in the book of incidents.
+
+Belongs here: gathering the evidence from an instance. Does not belong here: root causes (`incidents.causes`), and
+incidents over time (`incidents.lifecycle`).
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.engine import engine
+from dagster_tidemark.engine.doubts import Doubts
+from dagster_tidemark.engine.overview import windows_of
+from dagster_tidemark.event_log.observations import dead_letters_told
+from dagster_tidemark.incidents.causes import Evidence, Ownership, troubles
+from dagster_tidemark.incidents.expected import ExpectedArrival, missing_windows
+from dagster_tidemark.incidents.incident import Book, Outage
+from dagster_tidemark.incidents.lifecycle import reviewed
+from dagster_tidemark.incidents.routing import Route
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.planner.decisions import Plan, Standing
+from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.settings import Settings
+
+_OUTAGE_SECONDS = 60.0
+"""A shorter pause between two looks is a slow tick."""
+_OUTAGE_COUNTS = 900.0
+"""Seconds after an outage: data that arrived before its end may still be late because of it."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look of the sensor `contracts`.
+
+    Args:
+        standings: By asset with a contract, without doubts.
+        looked_at: Time of the look before this one (Unix seconds); None if there was none.
+        ours: Returns True for an asset of this part of the location.
+        with_landing: True if the location has notifications of a bucket.
+        expected: Expected arrivals of sources.
+    """
+
+    plan: Plan
+    standings: Mapping[str, Standing]
+    doubts: Doubts
+    looked_at: float | None
+    ours: Callable[[str], bool]
+    with_landing: bool = False
+    expected: Sequence[ExpectedArrival] = ()
+
+
+def note_incidents(
+    instance: DagsterInstance, assets: AnyGraph, settings: Settings, look: Look, routes: Sequence[Route]
+) -> Book:
+    """Open, grow and close incidents by a look, write their messages to the outbox, and return the book."""
+    store, now = IncidentStore(instance, settings.code_location), look.plan.now
+    before = store.read()
+    outage = _outage(before, look, now)
+    since = {each.source: before.expected_since.get(each.source, now) for each in look.expected}
+    with engine.reporting(), dg.partition_loading_context(dynamic_partitions_store=instance):
+        planner = engine.engine_for(instance, assets, settings).planner
+        graph = planner.graph
+        evidence = Evidence(
+            graph,
+            planner.history,
+            planner.backlog,
+            look.plan,
+            look.standings,
+            look.doubts,
+            look.ours,
+            ownership_of(assets, graph, [each.source for each in look.expected]),
+            outage,
+            dead_letters_told(instance) if look.with_landing else 0,
+            missing_windows(look.expected, graph, planner.history, windows_of(assets), since, now),
+        )
+        found = troubles(evidence)
+    location = settings.code_location
+    return store.change(
+        lambda book: reviewed(replace(book, outage=outage, expected_since=since), found, routes, now, location=location)
+    )
+
+
+def _outage(book: Book, look: Look, now: float) -> Outage | None:
+    """Return the last time without a look of any sensor, if it may still make assets late."""
+    if look.looked_at is not None and now - look.looked_at > _OUTAGE_SECONDS:
+        return Outage(look.looked_at, now)
+    outage = book.outage
+    return outage if outage is not None and now - outage.until < _OUTAGE_COUNTS else None
+
+
+def ownership_of(assets: AnyGraph, graph: Graph, sources: Collection[str] = ()) -> dict[str, Ownership]:
+    """Return the owners and the group of each asset with a contract, and of some sources."""
+    promised = [key for key, node in graph.nodes.items() if node.contract is not None or key in sources]
+    nodes = {key: assets.get(dg.AssetKey.from_user_string(key)) for key in promised}
+    return {key: Ownership(tuple(node.owners or ()), node.group_name or "") for key, node in nodes.items()}

@@ -1,0 +1,217 @@
+"""Sending: messages of the outbox, in order, each at least once, by one process at a time.
+
+Each attempt is stored before the message is sent, and its result after. A process may die anywhere: the next one sends
+a message without a stored result again, with the same id. The right to send is a lease in the same book, extended with
+each stored attempt, so two daemons do not send at once. Does not belong here: messages
+(`incidents.lifecycle`) and protocols (`incidents.channels`).
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dagster_tidemark.incidents.channels.channel import UNSET, Channel, ChannelUnavailable, Delivery, MessageRefused
+from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, IncidentMessage, Lease, TimelineStep
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.settings import Settings
+
+DEAD_SECONDS = 60.0
+"""A channel that could send nothing for this long counts as dead."""
+LEASE_SECONDS = 30.0
+"""More than twice the time limit of an attempt."""
+GIVEN_UP_SECONDS = 86_400.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The sender of a code location's messages.
+
+    Args:
+        clock: Returns the time in Unix seconds.
+        holder: Name of this process in the lease.
+    """
+
+    store: IncidentStore
+    channels: Sequence[Channel]
+    settings: Settings
+    clock: Callable[[], float]
+    holder: str
+
+    @classmethod
+    def started(
+        cls, store: IncidentStore, channels: Sequence[Channel], settings: Settings, clock: Callable[[], float]
+    ) -> "Sender":
+        """Return a sender with its own name in the lease."""
+        return cls(store, channels, settings, clock, uuid.uuid4().hex)
+
+    def send(self, *, seconds: float) -> int:
+        """Send the messages that are due, and return their number.
+
+        Args:
+            seconds: No attempt begins after this time.
+        """
+        began, sent = time.monotonic(), 0
+        book = self.store.read()
+        if not book.outbox and not any(self._is_stale(book, channel) for channel in self.channels):
+            self.store.archive()
+            return 0
+        if not self._leads(self.store.change(self._leased)):
+            return 0
+        self.store.change(self._with_problems)
+        tried = set[str]()
+        while time.monotonic() - began < seconds:
+            message = self._next(self.store.read(), tried)
+            if message is None:
+                break
+            tried.add(message.id)
+            sent += self._attempt(message)
+        self.store.change(self._released)
+        self.store.archive()
+        return sent
+
+    def _is_stale(self, book: Book, channel: Channel) -> bool:
+        """Return True if the stored state of a channel does not fit its variables."""
+        state, problem = book.channels.get(channel.label, ChannelState()), channel.problem()
+        return state.error != problem if problem else _is_unset(state)
+
+    def _leased(self, book: Book) -> Book:
+        now = self.clock()
+        if book.lease is not None and book.lease.holder != self.holder and now < book.lease.until:
+            return book
+        return replace(book, lease=Lease(self.holder, now + LEASE_SECONDS))
+
+    def _released(self, book: Book) -> Book:
+        return replace(book, lease=None) if self._leads(book) else book
+
+    def _leads(self, book: Book) -> bool:
+        return book.lease is not None and book.lease.holder == self.holder
+
+    def _with_problems(self, book: Book) -> Book:
+        """Note channels that cannot send at all, before the first message needs them. Drop messages of unknown ones."""
+        states = dict(book.channels)
+        for channel in self.channels:
+            state, problem = states.get(channel.label, ChannelState()), channel.problem()
+            if problem:
+                since = state.failing_since if state.failing_since is not None else self.clock()
+                states[channel.label] = replace(state, failing_since=since, error=problem)
+            elif _is_unset(state):
+                states[channel.label] = replace(state, failing_since=None, error="")
+        known = {channel.label for channel in self.channels}
+        states = {name: state for name, state in states.items() if name in known}
+        outbox = tuple(message for message in book.outbox if message.channel in known)
+        return replace(book, channels=states, outbox=outbox)
+
+    def _next(self, book: Book, tried: set[str]) -> IncidentMessage | None:
+        """Return the next due message: for each channel, the messages of an incident in their order."""
+        now, waiting = self.clock(), set[tuple[str, str]]()
+        blocked = {each.channel for each in book.outbox if _pauses(book, each.channel, now)}
+        # After a failure the other incidents go first: a message that fails each time must not hold them up.
+        failed = {(each.channel, each.incident.id): each.attempts for each in book.outbox if each.attempts}
+        for message in sorted(book.outbox, key=lambda m: (failed.get((m.channel, m.incident.id), 0), m.at)):
+            place = (message.channel, message.incident.id)
+            is_due = message.next_try <= now and message.channel not in blocked
+            if is_due and place not in waiting and message.id not in tried:
+                return message
+            waiting.add(place)
+        return None
+
+    def _attempt(self, message: IncidentMessage) -> bool:
+        """Try to send a message once. Return True if it was sent."""
+        channel = next(each for each in self.channels if each.label == message.channel)
+        began = self.store.change(lambda book: self._with_attempt(book, message.id))
+        if not self._leads(began) or not any(each.id == message.id for each in began.outbox):
+            return False  # another process has taken over
+        incident = next((each for each in began.incidents if each.id == message.incident.id), message.incident)
+        thread = incident.threads.get(message.channel, "")
+        now = self.clock()
+        try:
+            if problem := channel.problem():
+                raise ChannelUnavailable(problem)
+            thread = channel.send(Delivery(message, thread, now, self.settings))
+        except MessageRefused as error:
+            outcome = partial(self._given_up, message=message, said=channel.redacted(str(error)))
+        except ChannelUnavailable as error:
+            outcome = partial(self._failed, message=message, said=channel.redacted(str(error)), error=error)
+        except Exception as error:  # a user's own channel may raise anything
+            said = channel.redacted(f"{type(error).__name__}: {error}")
+            outcome = partial(self._failed, message=message, said=said, error=None)
+        else:
+            outcome = partial(self._sent, message=message, thread=thread)
+        self.store.change(outcome)
+        return outcome.func == self._sent
+
+    def _with_attempt(self, book: Book, id_: str) -> Book:
+        leased = self._leased(book)
+        if not self._leads(leased):
+            return book
+        outbox = tuple(replace(each, attempts=each.attempts + 1) if each.id == id_ else each for each in leased.outbox)
+        return replace(leased, outbox=outbox)
+
+    def _sent(self, book: Book, message: IncidentMessage, thread: str) -> Book:
+        now, state = self.clock(), book.channels.get(message.channel, ChannelState())
+        state = replace(state, failing_since=None, error="", sent=state.sent + 1, last_sent_at=now)
+
+        def _threaded(incident: Incident) -> Incident:
+            step = TimelineStep(now, f"sent {message.kind}", message.channel)
+            threads = incident.threads | ({message.channel: thread} if thread else {})
+            return replace(incident, threads=threads, timeline=(*incident.timeline, step))
+
+        return _without(book, message, state, _threaded)
+
+    def _given_up(self, book: Book, message: IncidentMessage, said: str) -> Book:
+        state = book.channels.get(message.channel, ChannelState())
+        state = replace(state, given_up=state.given_up + 1, error=f"refused: {said}")
+        step = TimelineStep(self.clock(), f"given up {message.kind}", f"{message.channel}: {said}")
+        return _without(book, message, state, lambda each: replace(each, timeline=(*each.timeline, step)))
+
+    def _failed(self, book: Book, message: IncidentMessage, said: str, error: ChannelUnavailable | None) -> Book:
+        now = self.clock()
+        if now - message.at > GIVEN_UP_SECONDS:
+            return self._given_up(book, message, f"not sent for a day: {said}")
+        attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
+        pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), _LONGEST_PAUSE)
+        asked = error.retry_after if error is not None else None
+        state = book.channels.get(message.channel, ChannelState())
+        if error is not None and error.is_busy:
+            state = replace(state, error=said)  # a channel that answers is not dead
+        else:
+            since = state.failing_since if state.failing_since is not None else now
+            state = replace(state, failing_since=since, error=said)
+        # The next message would meet the same fault: the pause holds for the channel, not for the message.
+        state = replace(state, pause_until=now + (pause if asked is None else asked))
+        outbox = tuple(replace(each, error=said) if each.id == message.id else each for each in book.outbox)
+        return replace(book, outbox=outbox, channels=book.channels | {message.channel: state})
+
+
+def _pauses(book: Book, channel: str, now: float) -> bool:
+    return now < book.channels.get(channel, ChannelState()).pause_until
+
+
+def _is_unset(state: ChannelState) -> bool:
+    """Return True if a variable of the channel was not set at the last look."""
+    return UNSET in state.error
+
+
+def _without(book: Book, message: IncidentMessage, state: ChannelState, change: Callable[[Incident], Incident]) -> Book:
+    if not any(each.id == message.id for each in book.outbox):
+        return book
+    outbox = tuple(each for each in book.outbox if each.id != message.id)
+    incidents = tuple(change(each) if each.id == message.incident.id else each for each in book.incidents)
+    return replace(book, outbox=outbox, incidents=incidents, channels=book.channels | {message.channel: state})
+
+
+def dead(book: Book, now: float) -> dict[str, str]:
+    """Return the channels that could send nothing for a minute, each with the reason."""
+    return {
+        name: state.error
+        for name, state in book.channels.items()
+        if state.failing_since is not None and now - state.failing_since >= DEAD_SECONDS
+    }
+
+
+def undelivered(book: Book, now: float) -> Iterable[IncidentMessage]:
+    """Return the messages that wait longer than usual."""
+    return (each for each in book.outbox if now - max(each.at, each.next_try) > DEAD_SECONDS)

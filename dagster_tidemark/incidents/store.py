@@ -1,0 +1,97 @@
+"""The book of incidents in Dagster's storage: table `kvs`, on SQLite and PostgreSQL alike.
+
+One value holds incidents and outbox, so an incident is never stored without its message. A change replaces the value
+only if no other process has replaced it in the meantime. Closed incidents move to a second value, the newest first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+from dagster import DagsterInstance
+from pydantic import TypeAdapter, ValidationError
+
+from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.errors import Transient
+from dagster_tidemark.incidents.incident import BOOK_VERSION, Book, Incident
+from dagster_tidemark.tags import INCIDENTS, INCIDENTS_CLOSED
+
+KEPT_CLOSED = 200
+"""Number of closed incidents that are kept."""
+_TRIES = 20
+
+
+class BookBusy(Transient):
+    """Other processes replace the book of incidents all the time."""
+
+
+@cache
+def _books() -> TypeAdapter[Book]:
+    return TypeAdapter(Book)  # built on first use: it takes some milliseconds
+
+
+@cache
+def _histories() -> TypeAdapter[tuple[Incident, ...]]:
+    return TypeAdapter(tuple[Incident, ...])
+
+
+@dataclass(frozen=True)
+class IncidentStore:
+    """The incidents of a code location."""
+
+    instance: DagsterInstance
+    location: str
+
+    def read(self) -> Book:
+        """Return the book; an empty one if there is none of this version."""
+        return self._read()[1]
+
+    def change(self, change: Callable[[Book], Book]) -> Book:
+        """Store a changed book, and return it. `change` is called again if another process was quicker.
+
+        Raises:
+            BookBusy: another process was quicker each time.
+        """
+        for _ in range(_TRIES):
+            before, book = self._read()
+            changed = change(book)
+            if changed == book:
+                return book
+            if instance_store.replace_saved(self.instance, self._key, before, _books().dump_json(changed).decode()):
+                return changed
+        raise BookBusy(f"incidents of {self.location}: other processes replace them all the time; try again")
+
+    def archive(self) -> None:
+        """Move closed incidents whose messages are sent to the closed ones."""
+        book = self.read()
+        waiting = {message.incident.id for message in book.outbox}
+        done = [each for each in book.incidents if not each.is_open and each.id not in waiting]
+        if not done:
+            return
+        # First into the history: if the process ends in between, the next call repeats it.
+        known = {each.id for each in done}
+        kept = [*done, *(each for each in self.closed() if each.id not in known)]
+        kept.sort(key=lambda each: -(each.closed_at or 0.0))
+        text = _histories().dump_json(tuple(kept[:KEPT_CLOSED])).decode()
+        instance_store.save(self.instance, INCIDENTS_CLOSED + self.location, text)
+        self.change(lambda now: replace(now, incidents=tuple(each for each in now.incidents if each.id not in known)))
+
+    def closed(self) -> tuple[Incident, ...]:
+        """Return closed incidents, the newest first."""
+        text = instance_store.saved(self.instance, INCIDENTS_CLOSED + self.location)
+        try:
+            return _histories().validate_json(text or "[]")
+        except ValidationError:
+            return ()
+
+    @property
+    def _key(self) -> str:
+        return INCIDENTS + self.location
+
+    def _read(self) -> tuple[str | None, Book]:
+        text = instance_store.saved(self.instance, self._key)
+        try:
+            book = _books().validate_json(text) if text else Book()
+        except ValidationError:  # of another version: open causes are found again at the next look
+            return text, Book()
+        return text, book if book.version == BOOK_VERSION else Book()

@@ -1,0 +1,104 @@
+"""The sensor `incidents`: sends the messages about incidents, and reports if a channel is dead.
+
+The sensor `contracts` finds the incidents and writes their messages; this one only sends, because a slow channel must
+not delay the check of a contract. Does not belong here: sending itself (`incidents.sender`).
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.incidents.channels.channel import Channel
+from dagster_tidemark.incidents.incident import Book
+from dagster_tidemark.incidents.sender import Sender, dead, undelivered
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
+from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.settings import Settings
+
+NAME = "incidents"
+INCIDENTS_ASSET = dg.AssetKey(["ops", "incidents"])
+DELIVERY = "delivery"
+_SECONDS = 20.0  # a tick may take a minute
+
+
+def incidents_asset() -> dg.AssetsDefinition:
+    """Return the incidents as an asset: the UI plots their number."""
+    spec = dg.AssetSpec(
+        INCIDENTS_ASSET,
+        group_name="ops",
+        description="Open incidents, one for each root cause that makes data late. `tidemark incidents` shows them.",
+    )
+    return dg.AssetsDefinition(specs=[spec])
+
+
+def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
+    """Return the check that fails while a channel is dead, or messages wait."""
+
+    @dg.asset_check(
+        asset=INCIDENTS_ASSET,
+        name=DELIVERY,
+        description="Fails while a channel could send nothing for a minute.",
+        automation_condition=ReportedBySensor(),
+    )
+    def delivery(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        book = IncidentStore(context.instance, settings.code_location).read()
+        return dg.AssetCheckResult(**_result(book, event_time.now()))
+
+    return delivery
+
+
+def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: Scope) -> dg.SensorDefinition:
+    """Return the sensor that sends the messages about incidents."""
+    senders: list[Sender] = []
+
+    @dg.sensor(
+        name=scope.named(NAME),
+        description="Sends the messages about incidents to the channels of `notify`.",
+        asset_selection=dg.AssetSelection.assets(INCIDENTS_ASSET),
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def incidents(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        store = IncidentStore(context.instance, settings.code_location)
+        if not senders:
+            senders.append(Sender.started(store, channels, settings, event_time.now))
+        sent = senders[0].send(seconds=_SECONDS)
+        book, now = store.read(), event_time.now()
+        for name, why in dead(book, now).items():
+            context.log.error(f"channel {name} is dead: {why}")
+        state = [sorted(dead(book, now)), len(book.open), any(each.is_late for each in book.open)]
+        if state == json.loads(context.cursor or "null"):
+            return dg.SkipReason(f"{sent} messages sent, {len(book.outbox)} wait")
+        result = dg.AssetCheckEvaluation(asset_key=INCIDENTS_ASSET, check_name=DELIVERY, **_result(book, now))
+        seen = dg.AssetObservation(INCIDENTS_ASSET, metadata=_figures(book))
+        return dg.SensorResult(asset_events=[seen, result], cursor=json.dumps(state))
+
+    return incidents
+
+
+def _figures(book: Book) -> dict[str, Any]:
+    late = [each for each in book.open if each.is_late]
+    return {
+        "open": len(book.open),
+        "open and late": len(late),
+        "assets late": len({asset.asset for each in late for asset in each.still_late}),
+    }
+
+
+def _result(book: Book, now: float) -> dict[str, Any]:
+    found, waiting = dead(book, now), len(list(undelivered(book, now)))
+    said = "; ".join(f"{name}: {why}" for name, why in found.items())
+    return {
+        "passed": not found,
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": f"dead for a minute or more: {said}" if found else "every channel sends",
+        "metadata": {
+            "undelivered messages": waiting,
+            "given up": sum(state.given_up for state in book.channels.values()),
+            "sent": sum(state.sent for state in book.channels.values()),
+        },
+    }

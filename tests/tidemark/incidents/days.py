@@ -1,0 +1,102 @@
+"""Random days of faults, each with the incidents that a person would count, written down before the day is simulated.
+
+Every hour has one fault, or none, in one of two chains that share nothing. A fault is so short that no deadline (five
+minutes after the arrival at minute one) is missed, or so long that one surely is. The list follows from that alone.
+"""
+
+import random
+from dataclasses import dataclass
+
+from dagster_tidemark.engine.doubts import Cause, Doubts
+from dagster_tidemark.incidents.incident import CauseKind, MessageKind
+from tests.tidemark.incidents.test_causes import Location
+
+CHAINS = ("orders", "prices")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of an hour.
+
+    Args:
+        expected: Kind and subject of its incident, with `{}` for the asset; None if nothing is late.
+    """
+
+    name: str
+    expected: tuple[CauseKind, str] | None
+
+
+FAULTS = (
+    Fault("nothing", None),
+    Fault("one failure", None),
+    Fault("four failures", (CauseKind.FAILING, "core/{}")),
+    Fault("one minute slow", None),
+    Fault("ten minutes slow", (CauseKind.SLOW, "core/{}")),
+    Fault("sensor off for three minutes", None),
+    Fault("sensor off for twelve minutes", (CauseKind.PLATFORM, "sensor automation")),
+    Fault("outage of two minutes", None),
+    Fault("outage of twenty minutes", (CauseKind.PLATFORM, "sensors")),
+    Fault("service down for two minutes", None),
+    Fault("service down for twelve minutes", (CauseKind.PLATFORM, "Spark")),
+)
+
+
+def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
+    """Schedule a fault, and let the hour pass."""
+    simulation, at = location.simulation, lambda **more: location.simulation.time(hours=hour, **more)
+    for each in CHAINS:
+        location.arrives(each, f"2026-10-05-{hour:02}:00", hours=hour, minutes=1)
+    match fault.name:
+        case "one failure":
+            simulation.fail(f"core/{chain}", times=1)
+        case "four failures":
+            simulation.fail(f"core/{chain}", times=4)
+        case "one minute slow":
+            simulation.slow(f"core/{chain}", seconds=60)
+        case "ten minutes slow":
+            simulation.slow(f"core/{chain}", seconds=600)
+        case "sensor off for three minutes" | "sensor off for twelve minutes":
+            simulation.switch("automation", on=False, at=at())
+            simulation.switch("automation", on=True, at=at(minutes=3 if "three" in fault.name else 12))
+        case "outage of two minutes" | "outage of twenty minutes":
+            end = 2 if "two" in fault.name.split() else 20
+            location.until(hours=hour)
+            simulation.outage(at=at(), until=at(minutes=end))
+            location.blind = True
+            location.until(hours=hour, minutes=end, seconds=2)
+            location.blind = False
+        case "service down for two minutes" | "service down for twelve minutes":
+            end = 2 if "two" in fault.name.split() else 12
+            location.doubts = Doubts(general=(Cause("Spark", at(), "Spark: unreachable at 127.0.0.1:15002"),))
+            if end == 12:
+                for each in CHAINS:
+                    simulation.fail(f"core/{each}", times=9)
+            location.until(hours=hour, minutes=end)
+            location.doubts = Doubts()
+            simulation.heal(at=simulation.clock.now + 1)
+    location.until(hours=hour, minutes=35)
+    simulation.run_until(at(minutes=58))
+    location.looked_at = None  # the quiet end of the hour is not looked at, which is no outage
+
+
+def play(seed: int, hours: int) -> None:
+    """Simulate a day, and compare its incidents and messages with the list."""
+    chance, location = random.Random(seed), Location()
+    faults = [chance.choice(FAULTS) for _ in range(hours)]
+    written: list[tuple[int, str, str]] = []
+    for hour, fault in enumerate(faults, start=1):
+        chain = chance.choice(CHAINS)
+        if fault.expected is not None:
+            kind, subject = fault.expected
+            written.append((hour, str(kind), subject.format(chain)))
+        inject(fault, location, chain, hour)
+    day = location.simulation.start.timestamp()
+    found = [(int((each.opened_at - day) // 3600), str(each.cause.kind), each.cause.subject) for each in location.all]
+    assert found == written, f"seed {seed}: {[fault.name for fault in faults]}\nfound {found}\nlist {written}"
+    assert all(not each.is_open for each in location.all)
+    for each in location.all:
+        kinds = [message.kind for message in location.book.outbox if message.incident.id == each.id]
+        assert kinds.count(MessageKind.OPENED) == kinds.count(MessageKind.CLOSED) == 1
+        first = min(asset.deadline or 0.0 for asset in each.assets)
+        if each.cause.kind in (CauseKind.FAILING, CauseKind.SLOW):
+            assert each.opened_at <= first, "an unavoidable breach is reported before the deadline"

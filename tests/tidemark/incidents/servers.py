@@ -1,0 +1,116 @@
+"""Local servers that speak the protocols of the channels: HTTP with answers to choose, and SMTP."""
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Post:
+    """A request: its path, headers (lower case) and body."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class HttpServer:
+    """A server that keeps requests, and answers with the next of `answers`, else with `usual`."""
+
+    url: str = ""
+    posts: list[Post] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, str], str]] = field(default_factory=list)
+    usual: tuple[int, dict[str, str], str] = (200, {}, "")
+
+
+@contextmanager
+def http_server(usual: tuple[int, dict[str, str], str]) -> Iterator[HttpServer]:
+    """Serve on a free port of 127.0.0.1."""
+    served = HttpServer(usual=usual)
+
+    class _Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            served.posts.append(Post(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            status, headers, text = served.answers.pop(0) if served.answers else served.usual
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass
+class SmtpServer:
+    """A server that keeps mails. `refuse` maps a command (`RCPT`, `DATA`, `AUTH`) to the answer that refuses it."""
+
+    port: int = 0
+    mails: list[str] = field(default_factory=list)
+    refuse: dict[str, str] = field(default_factory=dict)
+    logins: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def smtp_server() -> Iterator[SmtpServer]:
+    """Serve ESMTP with AUTH PLAIN on a free port of 127.0.0.1."""
+    served = SmtpServer()
+
+    class _Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self._say("220 test ESMTP")
+            while line := self.rfile.readline().decode().strip():
+                word = line.split()[0].upper()
+                if word in served.refuse:
+                    self._say(served.refuse[word])
+                elif word == "EHLO":
+                    self._say("250-test\r\n250 AUTH PLAIN")
+                elif word == "AUTH":
+                    served.logins.append(line)
+                    self._say("235 ok")
+                elif word == "DATA":
+                    self._say("354 go on")
+                    lines = []
+                    while (text := self.rfile.readline().decode().rstrip("\r\n")) != ".":
+                        lines.append(text)
+                    served.mails.append("\n".join(lines))
+                    self._say("250 taken")
+                elif word == "QUIT":
+                    self._say("221 bye")
+                    return
+                else:
+                    self._say("250 ok")
+
+        def _say(self, text: str) -> None:
+            self.wfile.write(f"{text}\r\n".encode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
+        server.daemon_threads = True
+        served.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()

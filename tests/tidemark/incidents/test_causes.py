@@ -1,0 +1,271 @@
+"""Which root cause is at fault, which contracts it breaks, and when that is known: on simulated days."""
+
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark import ExpectedArrival
+from dagster_tidemark.engine.doubts import Cause, Doubts, Watched
+from dagster_tidemark.engine.overview import judged
+from dagster_tidemark.engine.saved_overview import Kept, keep, standing_rows
+from dagster_tidemark.incidents.causes import Evidence, troubles
+from dagster_tidemark.incidents.channels.channel import FakeChannel
+from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
+from dagster_tidemark.incidents.look import Look, note_incidents
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.incidents.watch import Watch
+from dagster_tidemark.planner.contracts import LagContract
+from dagster_tidemark.planner.decisions import Decision, Plan, State
+from dagster_tidemark.planner.event_records import Failure
+from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.settings import load_settings
+from dagster_tidemark.simulation.simulator import Simulation
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+
+HOUR_1 = "2026-10-05-01:00"
+NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+
+
+def graph() -> list[Any]:
+    """Return two chains that share nothing, so that a cause in one must not name the other."""
+    return [
+        source("orders", HOURS),
+        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), owners=["team:core"], **ASAP),
+        asset("marts/hourly", "core/orders", by=HOURS, freshness_policy=lag(minutes=60), owners=["team:sales"]),
+        asset("marts/report", within("core/orders"), by=DAYS, freshness_policy=NINE),
+        source("prices", HOURS),
+        asset("core/prices", "raw/prices", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+    ]
+
+
+class Location:
+    """A simulated location whose incidents are looked for every `every` seconds, after a first hour without looks.
+
+    In that hour it learns how long its runs take: about twenty seconds.
+    """
+
+    def __init__(self, assets: list[Any] | None = None, every: float = 20.0) -> None:
+        self.simulation = Simulation(dg.Definitions(assets or graph()), start=START)
+        self.every, self.looked_at = every, None
+        self.channel = FakeChannel()
+        self.doubts = Doubts()
+        self.blind = False
+        self.expected: list[ExpectedArrival] = []
+        self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
+        for minute in (1, 11, 21, 31):
+            for name in ("orders", "prices"):
+                self.arrives(name, "2026-10-05-00:00", minutes=minute)
+        self.simulation.run_until(self.simulation.time(minutes=59))
+
+    @property
+    def book(self) -> Book:
+        return self.store.read()
+
+    def arrives(self, name: str, hour: str = HOUR_1, **time: float) -> None:
+        self.simulation.arrive(f"raw/{name}", hour, at=self.simulation.time(**time))
+
+    def until(self, **time: float) -> None:
+        """Let time pass, with a look every few seconds."""
+        end = self.simulation.time(**time)
+        while self.simulation.clock.now < end:
+            self.simulation.run_until(min(end, self.simulation.clock.now + self.every))
+            if not self.blind:
+                self.look()
+
+    def look(self) -> None:
+        instance, assets = self.simulation.instance, self.simulation.asset_graph
+        with self.simulation.clock.frozen():
+            plan, standings = judged(instance, assets)
+            look = Look(plan, standings, self.doubts, self.looked_at, lambda _: True, expected=self.expected)
+            note_incidents(instance, assets, load_settings(), look, [self.channel.route])
+        self.looked_at = plan.now
+
+    @property
+    def all(self) -> list[Incident]:
+        self.store.archive()
+        return sorted([*self.book.incidents, *self.store.closed()], key=lambda each: each.opened_at)
+
+    def said(self) -> list[tuple[str, str, list[str]]]:
+        """Return each incident's kind, subject and assets."""
+        return [(e.cause.kind, e.cause.subject, sorted(a.asset for a in e.assets)) for e in self.all]
+
+    def messages(self) -> list[tuple[MessageKind, str]]:
+        return [(message.kind, message.incident.cause.subject) for message in self.book.outbox]
+
+
+def test_a_usual_hour_opens_nothing() -> None:
+    location = Location()
+    for minute in (1, 9, 20):
+        location.arrives("orders", hours=1, minutes=minute)
+    location.until(hours=1, minutes=30)
+    assert location.all == []
+
+
+def test_a_failing_asset_is_one_incident_that_grows_with_its_readers_and_closes_once() -> None:
+    location = Location()
+    location.simulation.fail("core/orders", times=6)  # with the pauses between, for half an hour
+    location.arrives("orders", hours=1)
+    location.until(hours=1, minutes=4, seconds=40)
+    (opened,) = location.book.open
+    assert opened.cause.kind is CauseKind.FAILING and opened.cause.subject == "core/orders"
+    assert not opened.is_late, "the next try is after the deadline, which is known before the deadline"
+    assert [each.asset for each in opened.assets] == ["core/orders"], "the others are repaired in time, as far as known"
+    location.every = 60.0
+    location.until(hours=2, minutes=10)
+    (grown,) = location.all
+    assert {each.asset for each in grown.assets} == {"core/orders", "marts/hourly"} and grown.is_late
+    assert grown.owners == ("team:core", "team:sales")
+    location.until(hours=3)
+    assert location.said() == [(CauseKind.FAILING, "core/orders", ["core/orders", "marts/hourly"])]
+    kinds = [kind for kind, _ in location.messages()]
+    assert kinds[0] is MessageKind.OPENED and kinds[-1] is MessageKind.CLOSED
+    assert kinds.count(MessageKind.OPENED) == kinds.count(MessageKind.CLOSED) == 1
+
+
+def test_a_failure_that_heals_before_the_deadline_tells_nobody() -> None:
+    location = Location()
+    location.simulation.fail("core/orders", times=1)
+    location.arrives("orders", hours=1)
+    location.until(hours=1, minutes=10)
+    assert location.all == []
+
+
+def test_data_that_never_came_is_told_apart_from_a_slow_pipeline() -> None:
+    location = Location()
+    location.simulation.run_until(location.simulation.time(days=2, hours=8, minutes=55))
+    location.until(days=2, hours=8, minutes=59)
+    assert location.all == []
+    location.until(days=2, hours=9, minutes=1)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.MISSING, "raw/orders")
+    assert [each.asset for each in opened.assets] == ["marts/report"]
+    assert opened.assets[0].partitions == ("2026-10-06",)
+    location.arrives("orders", "2026-10-06-07:00", days=2, hours=9, minutes=5)
+    location.until(days=2, hours=9, minutes=12)
+    assert location.book.open == ()
+
+
+def test_a_run_that_takes_longer_than_learned_opens_before_the_deadline() -> None:
+    location = Location()
+    location.simulation.slow("core/orders", seconds=600)
+    location.arrives("orders", hours=1)
+    location.until(hours=1, minutes=4, seconds=59)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.SLOW, "core/orders")
+    assert not opened.is_late, "with the time left that a usual run takes"
+    location.until(hours=1, minutes=15)
+    assert [each.is_open for each in location.all] == [False]
+
+
+def test_a_failed_blocking_check_names_every_reader_that_waits_for_it() -> None:
+    checked = asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP)
+
+    @dg.asset_check(asset=checked, blocking=True)
+    def complete() -> dg.AssetCheckResult: ...
+
+    others = [each for each in graph() if getattr(each, "key", None) != dg.AssetKey(["core", "orders"])]
+    location = Location([*others, checked, complete], every=60.0)
+    location.simulation.fail_check("core/orders", "complete", times=9)
+    location.arrives("orders", hours=1)
+    location.until(hours=2, minutes=1)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.CHECK, "core/orders: complete")
+    assert "marts/hourly" in {each.asset for each in opened.assets}
+    assert not {"core/prices", "core/orders"} & {each.asset for each in opened.assets}
+
+
+def test_a_service_that_is_down_is_one_incident_and_not_one_per_failing_asset() -> None:
+    location = Location()
+    down = location.simulation.time(hours=1)
+    location.doubts = Doubts(general=(Cause("Spark", down, "Spark: unreachable at 127.0.0.1:15002"),))
+    for name in ("orders", "prices"):
+        location.simulation.fail(f"core/{name}", times=5)
+        location.arrives(name, hours=1)
+    location.until(hours=1, minutes=8)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.PLATFORM, "Spark")
+    assert {"core/orders", "core/prices"} <= {each.asset for each in opened.assets}
+    location.doubts = Doubts()
+    location.simulation.heal(at=location.simulation.clock.now + 1)
+    location.until(hours=1, minutes=25)
+    found = [(each.cause.subject, each.is_open) for each in location.all]
+    assert found == [("Spark", False)], "what piled up is no new incident"
+    assert [kind for kind, _ in location.messages()].count(MessageKind.CLOSED) == 1
+
+
+def test_a_short_doubt_is_no_incident() -> None:
+    location = Location()
+    location.doubts = Doubts(general=(Cause("S3", location.simulation.time(hours=1), "S3: unreachable"),))
+    location.until(hours=1, minutes=2)
+    location.doubts = Doubts()
+    location.until(hours=1, minutes=6)
+    assert location.all == []
+
+
+def test_what_an_outage_of_the_platform_made_late_is_one_incident_after_it() -> None:
+    location = Location()
+    location.until(hours=1)
+    at, end = location.simulation.time(hours=1), location.simulation.time(hours=1, minutes=30)
+    location.simulation.outage(at=at, until=end)
+    for name in ("orders", "prices"):
+        location.arrives(name, hours=1, minutes=1)
+    location.blind = True
+    location.until(hours=1, minutes=30, seconds=2)
+    location.blind, location.every = False, 10.0
+    location.until(hours=1, minutes=36)
+    assert [(e.cause.kind, e.cause.subject) for e in location.all] == [(CauseKind.PLATFORM, "sensors")]
+    assert not location.all[0].is_open
+
+
+def test_a_switched_off_sensor_is_the_cause_of_what_it_does_not_request() -> None:
+    location = Location()
+    location.simulation.switch("automation", on=False, at=location.simulation.time(hours=1))
+    location.arrives("orders", hours=1, minutes=1)
+    location.until(hours=1, minutes=7)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.PLATFORM, "sensor automation")
+    location.simulation.switch("automation", on=True, at=location.simulation.time(hours=1, minutes=8))
+    location.until(hours=1, minutes=14)
+    assert [each.is_open for each in location.all] == [False]
+
+
+def test_a_watch_from_outside_opens_what_the_sensors_cannot_and_they_close_it() -> None:
+    location = Location(every=10.0)
+    location.until(hours=1)
+    instance, settings = location.simulation.instance, load_settings()
+    rows = standing_rows(location.simulation.graph, Plan(location.looked_at or 0.0), {})
+    watched = Watched(settings.code_location)
+    keep(instance, settings.code_location, Kept(location.looked_at or 0.0, "", watched, tuple(rows)))
+    watch = Watch(location.simulation.asset_graph, settings, [location.channel.route])
+    at, end = location.simulation.time(hours=1), location.simulation.time(hours=1, minutes=30)
+    location.simulation.outage(at=at, until=end)
+    location.arrives("orders", hours=1, minutes=1)
+    assert watch.look(instance, at + 120).open == (), "no contract can be broken yet"
+    (opened,) = watch.look(instance, at + 290).open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.PLATFORM, "sensors")
+    assert {each.asset for each in opened.assets} >= {"core/orders", "core/prices"}
+    assert watch.look(instance, at + 1700).open[0].id == opened.id
+    location.blind = True
+    location.until(hours=1, minutes=30, seconds=2)
+    location.blind = False
+    location.until(hours=1, minutes=36)
+    assert [(each.id, each.is_open) for each in location.all] == [(opened.id, False)]
+
+
+def test_a_chain_of_twenty_thousand_waiting_partitions_has_the_cause_at_its_end() -> None:
+    graph = Graph({"core/a": Node("core/a", contract=LagContract(60.0))})
+    history = History(graph)
+    facts = Decision("core/a", "0", State.BACKING_OFF, "failed", oldest_arrival=0.0, deadline=60.0, next_try=2000.0)
+    chain = {("core/a", "0"): facts}
+    for number in range(1, 20_000):
+        waits = facts.but(partition=str(number), state=State.WAITING, wait_for=(("core/a", str(number - 1)),))
+        chain[waits.target] = waits
+    history.failures[("core/a", "0")] = Failure(3, 1, 900.0)
+    decisions = dict(reversed(chain.items()))
+    found = troubles(Evidence(graph, history, Backlog(graph, history), Plan(1000.0, decisions), {}, Doubts()))
+    (trouble,) = found
+    assert (trouble.cause.kind, trouble.cause.subject) == (CauseKind.FAILING, "core/a")
+    assert trouble.late[0].count == 20_000

@@ -1,0 +1,151 @@
+"""`tidemark incidents`, `acknowledge`, `mute` and the line of `status`, against a stored book."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from dagster_tidemark import Slack, build_definitions
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.cli.status_view import dead_channels
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.incidents.channels.channel import FakeChannel
+from dagster_tidemark.incidents.incident import CauseKind, Incident, LateAsset, RootCause, Trouble
+from dagster_tidemark.incidents.lifecycle import reviewed
+from dagster_tidemark.incidents.sender import Sender
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.incidents.trial import sent_by, uncovered
+from dagster_tidemark.settings import load_settings
+from tests.tidemark.automation.toy_graph import HOURS, asset, lag, source
+
+CHANNEL = FakeChannel()
+TROUBLE = Trouble(
+    RootCause(
+        CauseKind.MISSING, "raw/tills", "no data: raw/tills never had data", 0.0, "raw/tills", "ask the supplier"
+    ),
+    (LateAsset("marts/sales", ("2026-10-05",), deadline=1_790_000_000.0, is_late=True, owners=("team:sales",)),),
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return folder
+
+
+@pytest.fixture
+def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IncidentStore]:
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
+    with dg.DagsterInstance.get() as instance:
+        store = IncidentStore(instance, load_settings().code_location)
+        look(store, TROUBLE)
+        yield store
+        for _ in range(2):
+            look(store)
+
+
+def look(store: IncidentStore, *troubles: Trouble) -> Incident | None:
+    at = event_time.now() if troubles else event_time.now() + 1e6
+    found = store.change(lambda book: reviewed(book, troubles, [CHANNEL.route], at, location=store.location))
+    if not troubles:
+        store.change(lambda book: reviewed(book, (), [CHANNEL.route], at + 100, location=store.location))
+        Sender.started(store, [CHANNEL], load_settings(), lambda: at + 200).send(seconds=10)
+    return found.open[0] if found.open else None
+
+
+def said(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_open_incidents_are_listed_with_cause_and_next_step(store: IncidentStore) -> None:
+    (incident,) = store.read().open
+    listed = said("incidents")
+    for part in (
+        incident.id,
+        "data of raw/tills is missing",
+        "marts/sales",
+        "to do: ask the supplier",
+        "reported to: fake",
+    ):
+        assert part in listed
+    (found,) = json.loads(said("incidents", "--json"))["incidents"]
+    assert found["id"] == incident.id and found["cause"]["kind"] == "missing data"
+    assert found["assets"][0]["partitions"] == ["2026-10-05"]
+    one = said("incidents", incident.id)
+    assert "timeline:" in one and "message opened: fake" in one and "(team:sales)" in one
+    assert "no incident i-none" in said("incidents", "i-none", code=2)
+
+
+def test_a_closed_incident_is_in_the_history(store: IncidentStore) -> None:
+    (incident,) = store.read().open
+    look(store)
+    assert said("incidents").startswith("no incident is open")
+    assert f"{incident.id} closed" in said("incidents", "--history")
+
+
+def test_acknowledging_needs_an_open_incident_a_reason_and_an_end(store: IncidentStore) -> None:
+    (incident,) = store.read().open
+    assert "no open incident" in said("acknowledge", "i-none", "--because", "x", "--for", "1h", code=2)
+    assert "either --for" in said("acknowledge", incident.id, "--because", "x", code=2)
+    assert "expected a number" in said("acknowledge", incident.id, "--because", "x", "--for", "soon", code=2)
+    assert "zone is missing" in said(
+        "acknowledge", incident.id, "--because", "x", "--until", "2050-01-01T00:00", code=2
+    )
+    assert "is past" in said("acknowledge", incident.id, "--because", "x", "--until", "2020-01-01T00:00Z", code=2)
+    said("acknowledge", incident.id, "--because", "at work", "--for", "4h")
+    assert "at work" in said("incidents")
+
+
+def test_a_mute_is_listed_and_ends(store: IncidentStore) -> None:
+    assert "needs a reason" in said("mute", "marts/*", "--for", "1h", code=2)
+    said("mute", "marts/*", "--because", "migration", "--for", "2d")
+    assert "marts/* (migration)" in said("incidents")
+    said("mute", "marts/*", "--end")
+    assert "migration" not in said("incidents")
+    assert "is not muted" in said("mute", "marts/*", "--end", code=2)
+
+
+def test_a_channel_without_its_variable_is_dead_after_a_minute(
+    store: IncidentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slack = Slack(token=dg.EnvVar("NO_SUCH_TOKEN"), channel="#data")
+    now = event_time.now()
+    Sender.started(store, [slack, CHANNEL], load_settings(), lambda: now - 61).send(seconds=10)
+    assert dead_channels(load_settings()) == [
+        "channel slack #data: NO_SUCH_TOKEN is not set; set it for the code server"
+    ]
+    assert "channel slack #data is dead" in said("incidents")
+    monkeypatch.setenv("NO_SUCH_TOKEN", "xoxb")
+    Sender.started(store, [slack, CHANNEL], load_settings(), lambda: now).send(seconds=10)
+    assert dead_channels(load_settings()) == []
+
+
+def test_a_location_with_channels_has_their_sensor_asset_and_check() -> None:
+    assets = [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5))]
+    defs = build_definitions(load_settings(), assets, [], [], notify=[CHANNEL])
+    names = {each.name for each in defs.sensors or ()}
+    assert "incidents" in names
+    graph = defs.resolve_asset_graph()
+    assert dg.AssetCheckKey(dg.AssetKey(["ops", "incidents"]), "delivery") in graph.asset_check_keys
+    assert "incidents" not in {each.name for each in build_definitions(load_settings(), assets, [], []).sensors or ()}
+
+
+def test_a_test_message_and_the_contracts_without_a_channel() -> None:
+    assets = [
+        source("orders", HOURS),
+        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), owners=["team:core"]),
+        asset("marts/sales", "core/orders", by=HOURS, freshness_policy=lag(minutes=5)),
+    ]
+    graph = dg.Definitions(assets).resolve_asset_graph()
+    channel = FakeChannel(owners=["team:core"])
+    assert sent_by(channel, load_settings(), 1_790_000_000.0) == ""
+    assert [each.report.title.split(" ")[1].rstrip(":") for each in channel.sent] == ["open", "closed"]
+    assert uncovered(graph, [channel]) == ["marts/sales"]
+    assert uncovered(graph, [channel, CHANNEL]) == []

@@ -1,25 +1,22 @@
-"""Each part of the benchmark measures, with few lines and one round.
+"""Latency and messages are measured, with one round on a catalog and queues in this process; the rest is built.
 
 The whole command runs in `tests.proof.test_bench`.
 """
 
 import csv
 import io
-import logging
 import os
 import subprocess
 import sys
 import time
-import uuid
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
+import dagster as dg
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
-from pyspark.sql import SparkSession
 
 from bench import latency, messages, throughput
 from bench.contestants import Contestant
@@ -39,26 +36,13 @@ def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
     assert ended.returncode == 0 and int(ended.stdout) > 0, ended.stderr[-2_000:]
 
 
-def test_the_project_and_the_scripts_make_the_same_tables_and_have_rates(
-    cloud: Settings,
-    spark_server: Settings,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    settings = cloud.model_copy(update={"landing_bucket": f"bench-{uuid.uuid4().hex[:8]}"})
-    boto3.client("s3", **settings.aws_options()).create_bucket(Bucket=settings.landing_bucket)
-    for name, value in settings.exports().items():  # the benchmark sets them for its process
-        monkeypatch.setenv(name, value)
-    caplog.set_level(logging.WARNING, "dagster")
-    try:
-        found = throughput.measure(settings, lines=240, rounds=1, warm_up=False)
-    finally:
-        throughput._drop_tables(spark)
-    assert found["tables"].keys() == {"core/orders", "marts/sales_daily"}
-    for table, figures in found["tables"].items():
-        assert all(rate > 0 for rate in figures["rows per second"].values()), table
-    assert found["tables"]["core/orders"]["rows per second"].keys() == {"tidemark", "script", "naive"}
+def test_the_contestants_of_the_throughput_are_built_for_each_table(tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = throughput._contestants(Settings(state_dir=tmp_path), None, instance)
+    assert {table: {*by} for table, by in found.items()} == {
+        "core/orders": {"tidemark", "script", "naive"},
+        "marts/sales_daily": {"tidemark", "script"},
+    }
 
 
 class Committing:
@@ -101,7 +85,7 @@ def test_latency_is_measured_of_contestants_that_have_the_same_rows(catalogs: di
 
 def test_latency_of_contestants_that_have_other_rows_is_no_figure(catalogs: dict[str, Catalog]) -> None:
     contestants = [Contestant(name, name, catalog) for name, catalog in catalogs.items()]
-    with pytest.raises(AssertionError, match="stock has other rows"):
+    with pytest.raises(AssertionError, match="stock has different rows"):
         latency.measure(contestants, Committing(catalogs, {"stock": 1}), rounds=1, warm_up=False)
 
 

@@ -7,9 +7,8 @@ from tests.tidemark.automation.code_plan.histories import WAYS, generated, play
 from tests.tidemark.automation.code_plan.holding import faults_of
 
 
-@pytest.mark.parametrize(
-    "way", sample(WAYS, "bump and back", "identical output", "reads more and bump", "during a run")
-)
+# "bump and back" and "reads more and bump" do what these three do.
+@pytest.mark.parametrize("way", sample(WAYS, *sorted({*WAYS} - {"bump", "bump several", "reads more"})))
 @pytest.mark.parametrize("seed", [3])
 def test_what_is_listed_is_what_runs(seed: int, way: str) -> None:
     deploy = play(generated(seed, way))

@@ -22,7 +22,10 @@ ODD = [
     ("{n};8.12.25;1,00;2025-12-08 12:00:00;x", "booked_on: expected date written as dd.MM.yy, found 8.12.25"),
     ("{n};08.12.25;2.647;2025-12-08 12:00:00;x", "amount: expected decimal(18,2) written as 1.234,56, found 2.647"),
     ("{n};08.12.25;1,005;2025-12-08 12:00:00;x", "cannot hold 1,005"),
-    ("{n};08.12.25;1,00;2025-03-30 02:30:00;x", "at: expected timestamp written as ISO 8601, found 2025-03-30 02:30:00"),
+    (
+        "{n};08.12.25;1,00;2025-03-30 02:30:00;x",
+        "at: expected timestamp written as ISO 8601, found 2025-03-30 02:30:00",
+    ),
     ("{n};08.12.25;1,00;2025-12-08 12:00:00", "it has 4 values, the header 5"),
 ]
 

@@ -31,8 +31,9 @@ def is_time(kind: str) -> bool:
 
 def patterns_of(patterns: object) -> Sequence[object]:
     """Return the patterns of a column, at least one."""
-    is_several = isinstance(patterns, list | tuple) and patterns
-    return list(patterns) if is_several else [patterns]  # type: ignore[call-overload,no-any-return]
+    if isinstance(patterns, list | tuple) and patterns:
+        return list(patterns)
+    return [patterns]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,13 @@ DAY = "2025-12-08"
 COLUMNS = {"n": "bigint", "booked_on": "date", "amount": "decimal(18,2)", "at": "timestamp", "remark": "string"}
 HEAD = "Umsatzanzeige;Datei erstellt am: 01.12.2025\n\nNr;Buchung;Betrag;at;Text\n"
 ODD = [
-    ("{n};8.12.25;1,00;2025-12-08 12:00:00;x", "booked_on is no date written as dd.MM.yy: 8.12.25"),
-    ("{n};08.12.25;2.647;2025-12-08 12:00:00;x", "amount is no decimal(18,2) written as 1.234,56: 2.647"),
-    ("{n};08.12.25;1,005;2025-12-08 12:00:00;x", "keeps a part only of 1,005"),
-    ("{n};08.12.25;1,00;2025-03-30 02:30:00;x", "at is no timestamp written as ISO 8601: 2025-03-30 02:30:00"),
+    ("{n};8.12.25;1,00;2025-12-08 12:00:00;x", "booked_on: expected date written as dd.MM.yy, found 8.12.25"),
+    ("{n};08.12.25;2.647;2025-12-08 12:00:00;x", "amount: expected decimal(18,2) written as 1.234,56, found 2.647"),
+    ("{n};08.12.25;1,005;2025-12-08 12:00:00;x", "cannot hold 1,005"),
+    (
+        "{n};08.12.25;1,00;2025-03-30 02:30:00;x",
+        "at: expected timestamp written as ISO 8601, found 2025-03-30 02:30:00",
+    ),
     ("{n};08.12.25;1,00;2025-12-08 12:00:00", "it has 4 values, the header 5"),
 ]
 
@@ -103,5 +106,5 @@ def test_rows_in_an_array_are_the_same_at_each_size(spark: SparkSession, put: Pu
         assert rows == {(f"{name}-{n}", f"t{n}", 12) for n in range(count)}
         entries = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}' AND source_file LIKE '%{name}'")
         (entry,) = entries.collect()
-        assert entry.message == "at is no timestamp written as epoch millis: noon"
+        assert entry.message == "at: expected timestamp written as epoch millis, found noon"
         assert json.loads(entry.content) == {"event_id": f"{name}-late", "at": "noon"}

@@ -302,6 +302,6 @@ REFUSED = [
     Refused("a key that is empty once", "a.csv", b"id,n\n1,1\n,2\n", "id (1 rows)", ("--key", "id")),
     Refused("a key that is no column", "a.csv", as_csv(TRIPS), "no column trip", ("--key", "trip")),
     Refused("a key that is not exact", "a.parquet", as_parquet({"km": [1.5]}), "double", ("--key", "km")),
-    Refused("a key and none", "a.csv", as_csv(TRIPS), "one of the two", ("--key", "bikeid", "--no-key")),
+    Refused("a key and none", "a.csv", as_csv(TRIPS), "exclude each other", ("--key", "bikeid", "--no-key")),
     Refused("an encoding that is none", "a.csv", as_csv(TRIPS), "encoding", ("--no-key", "--encoding", "klingon")),
 ]  # fmt: skip

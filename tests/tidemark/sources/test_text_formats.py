@@ -60,7 +60,7 @@ def test_a_wrong_option_of_json_is_named() -> None:
         ({"format": Csv(decimal=","), "columns": {"note": "string"}}, "no column is a number"),
         ({"format": Csv(quote=None), "multiline": True}, "multiline=True and quote=None"),
         ({"format": Csv(header=False, fields=("note", "amount"))}, "'booked_on' is in columns and not in fields"),
-        ({"names": {"note": "text"}}, "names of 'note' is a tuple"),
+        ({"names": {"note": "text"}}, "names of 'note'"),
         ({"names": {"text": ["note"]}}, "names has 'text', which is not in columns"),
         ({"names": {"note": ["amount"]}}, "'amount' is a name of 'note' and of 'amount'"),
     ],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.engine.overview import windows_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dagster_tidemark.asset_graph.planner_graph import AnyGraph
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.incidents.channels.channel import Channel, Delivery
 from dagster_tidemark.incidents.incident import (

@@ -7,6 +7,7 @@
     │   ├── lakehouse      SparkUnreachable, SparkLost, SparkFailed, NotScanned, CatalogUnavailable, CatalogUnreadable,
     │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone
     │   ├── streams        NotAnsweredYet, OvertakenDelivery
+    │   ├── incidents      ChannelUnavailable, BookBusy
     │   ├── sensors        CannotReconcile
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── cli            StorageUnreachable, NoWebserver
@@ -20,6 +21,7 @@
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails
+    │   ├── incidents      MessageRefused, ExpectationRefused, ChannelRefused
     │   ├── code_versions  NotPython, LockFileUnreadable
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages

@@ -96,7 +96,7 @@ class Email(Channel):
                 server.starttls(context=ssl.create_default_context())
             if self.username is not None and self.password is not None:
                 server.login(self.username.get_value("") or "", self.password.get_value("") or "")
-        except BaseException:
+        except BaseException:  # also if the sensor is interrupted
             server.close()
             raise
         return server

@@ -29,3 +29,12 @@ def test_a_saved_text_replaces_the_one_before(instance: dg.DagsterInstance) -> N
     assert instance_store.saved(instance, "tidemark/a") == "second"
     assert instance_store.saved(instance, "tidemark/b") is None
     assert instance_store.saved_values(instance, ["tidemark/a", "tidemark/b"]) == {"tidemark/a": "second"}
+
+
+def test_a_text_is_replaced_only_if_it_is_the_expected_one(instance: dg.DagsterInstance) -> None:
+    assert instance_store.replace_saved(instance, "tidemark/a", None, "first")
+    assert not instance_store.replace_saved(instance, "tidemark/a", None, "other")
+    assert not instance_store.replace_saved(instance, "tidemark/a", "unknown", "other")
+    assert instance_store.saved(instance, "tidemark/a") == "first"
+    assert instance_store.replace_saved(instance, "tidemark/a", "first", "second")
+    assert instance_store.saved(instance, "tidemark/a") == "second"

@@ -102,7 +102,9 @@ def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: P
 @pytest.mark.parametrize(
     ("name", "body", "said"),
     [
-        ("a.xlsx", b"x", "a sample ends in"),
+        ("a.xlsx", b"x", "it holds no row"),
+        ("a.xlsx", b"PK\x03\x04", "a spreadsheet"),
+        ("noending", b"x", "a sample ends in"),
         ("a.csv", b"", "a.csv"),
         ("a.csv", b"x,y\n", "it holds no row"),
         ("a.jsonl", b"[1, 2]", "no line of it is a JSON object"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.component_source import Source
+from dagster_tidemark.component_source import ComponentSource
 from dagster_tidemark.dagster_internals import components
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.discovery import refusing
@@ -37,7 +37,7 @@ class Declaration:
         feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
     """
 
-    source: Source
+    source: ComponentSource
     attributes: Mapping[str, Any]
     table: Table
     feed: Feed | None = None
@@ -65,7 +65,7 @@ class Declaring:
 
 
 @dataclass(frozen=True)
-class Declared:
+class ComponentDeclarations:
     """Declarations of a code location's components.
 
     Args:
@@ -111,7 +111,7 @@ class Declared:
         return f"{' and '.join(places)}: {line}" if places else line
 
 
-def declared_by(assets: Iterable[Any]) -> Declared:
+def declared_by(assets: Iterable[Any]) -> ComponentDeclarations:
     """Return the declarations of the components that gave these assets.
 
     Raises:
@@ -135,7 +135,7 @@ def declared_by(assets: Iterable[Any]) -> Declared:
     for each in found.values():
         if each.feed:
             _require_once(f"feed {each.feed.name}", feeds.setdefault(each.feed.name, each), each)
-    return Declared(found)
+    return ComponentDeclarations(found)
 
 
 def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
@@ -187,7 +187,7 @@ def without_pending(resources: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def taken_over(
     defs: dg.Definitions, tables: Iterable[Table], feeds: Iterable[Feed]
-) -> tuple[dg.Definitions, list[Any], Declared]:
+) -> tuple[dg.Definitions, list[Any], ComponentDeclarations]:
     """Split the definitions of a code location.
 
     Tidemark takes its components' assets, assets of the given tables, the source of each feed, and the checks on these

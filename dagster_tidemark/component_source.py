@@ -20,7 +20,7 @@ AttributePath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Source:
+class ComponentSource:
     """Place of a component's declaration.
 
     Args:
@@ -75,11 +75,11 @@ def _at(attribute: str | int, text: str) -> int:
     return words.start() if words else -1
 
 
-def source_of(context: dg.ComponentLoadContext, attributes: Any) -> Source:
+def source_of(context: dg.ComponentLoadContext, attributes: Any) -> ComponentSource:
     """Return the place of the component that Dagster loads; an empty source for a component in Python."""
     tree = context.resolution_context.source_position_tree
     if tree is None:
-        return Source()
+        return ComponentSource()
     path, below = Path(tree.position.filename), tree.children.get("attributes")
     lines: dict[AttributePath, int] = {(): tree.position.start.line}
     waiting: list[tuple[AttributePath, Any]] = [((), below)] if below else []
@@ -89,7 +89,7 @@ def source_of(context: dg.ComponentLoadContext, attributes: Any) -> Source:
         waiting += [((*at, name), child) for name, child in node.children.items()]
     root = context.project_root
     file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    return Source(file, path, tree.position.start.line, lines, dict(_texts_in(attributes, ())))
+    return ComponentSource(file, path, tree.position.start.line, lines, dict(_texts_in(attributes, ())))
 
 
 def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, str]]:
@@ -104,7 +104,7 @@ def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, 
                 yield from _texts_in(each, (*path, number))
 
 
-def require_keys_once(source: Source) -> None:
+def require_keys_once(source: ComponentSource) -> None:
     """Raise if a mapping of a component has a key twice. YAML readers silently take the last one.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_page import with_pages
-from dagster_tidemark.component_declarations import Declared, declared_by, taken_over, without_pending
+from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
@@ -36,7 +36,7 @@ from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
@@ -86,7 +86,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
 
-def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
+def _each_key_once(assets: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
     """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location.
 
     Assets of components are already reported, with their places.
@@ -108,7 +108,7 @@ def _each_key_once(assets: Sequence[Any], declared: Declared) -> list[Any]:
     return kept
 
 
-def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: Declared) -> list[Any]:
+def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
     """Return the assets whose inputs exist. Dagster would refuse a location with a missing input.
 
     Raises:
@@ -123,7 +123,7 @@ def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: D
     return kept
 
 
-def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: Declared) -> bool:
+def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: ComponentDeclarations) -> bool:
     is_computed = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
     if not is_computed or not isinstance(asset.node_def, dg.OpDefinition):
         return True
@@ -139,7 +139,7 @@ def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: Declared) -> 
     return not (lacking and is_named)
 
 
-def _each_name_once(feeds: Sequence[Feed], declared: Declared) -> list[Feed]:
+def _each_name_once(feeds: Sequence[Feed], declared: ComponentDeclarations) -> list[Feed]:
     """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
     kept: dict[str, Feed] = {}
     for feed in feeds:
@@ -233,7 +233,7 @@ def extend(
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
-    every = Declared({**added.by_asset, **declared.by_asset})
+    every = ComponentDeclarations({**added.by_asset, **declared.by_asset})
     ours = _parts(
         settings, assets, feeds, tables, streams, every, notify=notify, expected=expected, others=theirs, prefix=PREFIX
     )
@@ -269,7 +269,7 @@ def _parts(
     feeds: Sequence[Feed],
     tables: Iterable[Table],
     streams: Sequence[Stream | Deliveries],
-    declared: Declared,
+    declared: ComponentDeclarations,
     *,
     notify: Sequence[Channel] = (),
     expected: Sequence[ExpectedArrival] = (),
@@ -320,7 +320,7 @@ def _parts(
     checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []
     automated += [incidents_asset()] if channels else []
-    scope = Scope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
+    scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     return dg.Definitions(
         assets=automated,
         asset_checks=checks,

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dagster_tidemark import Settings
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.models import ModelStore
 from pipelines.models import demand
 from pipelines.schemas import ml
@@ -26,7 +26,7 @@ def keep_features(settings: Settings, features: pd.DataFrame, days: Collection[d
             index=False
         )
     ]
-    table.commit(Change(rows_of(table.schema, rows)))
+    table.commit(TableCommit(rows_of(table.schema, rows)))
 
 
 def publish(settings: Settings, learner: demand.DemandLearner, rows: pd.DataFrame, *, published: bool = True) -> str:
@@ -36,7 +36,7 @@ def publish(settings: Settings, learner: demand.DemandLearner, rows: pd.DataFram
     store.save(version, learner.fit(rows))
     table = Appendable(open_lake(settings), ml.DEMAND_MODEL)
     row = {"version": version, "published": published, "fitted_at": datetime.now(UTC), "path": store.path(version)}
-    table.commit(Change(rows_of(table.schema, [row])))
+    table.commit(TableCommit(rows_of(table.schema, [row])))
     return version
 
 

@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark import Table
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.alert_declaration import Alerting
 from dagster_tidemark.streams.alert_reaction import Alerts
 from dagster_tidemark.streams.decode import Fault
-from dagster_tidemark.streams.stream_declaration import Workplace
+from dagster_tidemark.streams.stream_declaration import StreamContext
 from pipelines.definitions import defs
 from pipelines.schemas import alerts, core, marts, raw
 from pipelines.streams.readings import READINGS
@@ -56,7 +56,7 @@ class Lake:
     def receive(self, messages: Sequence[dict[str, Any]]) -> None:
         """As a shift commits them."""
         table = Appendable(open_lake(self.settings), raw.READINGS)
-        table.commit(Change(rows_of(table.schema, messages)))
+        table.commit(TableCommit(rows_of(table.schema, messages)))
 
     def table(self, table: Table) -> pa.Table:
         return self.spark.table(table.identifier).toArrow()
@@ -127,7 +127,7 @@ def test_messages_become_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: 
     # A shift goes on from it, and it from what the shift has done, though core/readings knows nothing of it yet.
     lake.receive(messages(2, 60))
     assert isinstance(READINGS.reaction, Alerting)
-    place = Workplace(lake.settings, open_lake(lake.settings), READINGS)
+    place = StreamContext(lake.settings, open_lake(lake.settings), READINGS)
     Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)
     followed = lake.standing()
     assert followed.keys() == lake.expected() != standing.keys()
@@ -157,7 +157,7 @@ def test_a_message_on_which_the_rule_raises_leaves_the_alerts_of_the_others(lake
         refused.extend(fault.record.message_id for fault in faults)
         rejected_messages.enter(catalog, READINGS.asset, faults, (), "code-1")
 
-    place = Workplace(lake.settings, catalog, READINGS, refuse)
+    place = StreamContext(lake.settings, catalog, READINGS, refuse)
     Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)
     lake.run("alerts/cold_chain")
     assert (refused, lake.standing()) == (["poison"], before)

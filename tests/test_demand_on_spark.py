@@ -24,7 +24,7 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.models import ModelStore
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams import Workplace
+from dagster_tidemark.streams import StreamContext
 from pipelines.definitions import defs
 from pipelines.models.demand import DemandLearner
 from pipelines.schemas.core import ORDERS
@@ -185,7 +185,7 @@ def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
 def test_who_asks_for_the_next_day_is_told_what_the_forecast_says(lake: Lake) -> None:
     lake.fit()
     lake.serving()
-    answers = DemandScores(Workplace(lake.settings, open_lake(lake.settings), SCORING))
+    answers = DemandScores(StreamContext(lake.settings, open_lake(lake.settings), SCORING))
     forecast = lake.rows(DEMAND_FORECAST).query("day == @DAYS[-1]").to_dict("records")
     told = answers([{**row, "date": row["forecast_day"]} for row in forecast])
     assert told == [{"score": row["quantity"], "model_version": row["model_version"]} for row in forecast]

@@ -14,7 +14,7 @@ import pytest
 from dagster_tidemark import Settings
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sources.inlets import QueueInlet
-from dagster_tidemark.streams import Answering, Workplace
+from dagster_tidemark.streams import Answering, StreamContext
 from dagster_tidemark.streams.answer_reaction import Answers
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml
@@ -44,7 +44,7 @@ class Shop:
     known: pd.DataFrame
 
     def answerer(self) -> DemandScores:
-        return DemandScores(Workplace(self.settings, open_lake(self.settings), SCORING))
+        return DemandScores(StreamContext(self.settings, open_lake(self.settings), SCORING))
 
     def publish(self, learner: demand.DemandLearner, *, published: bool = True) -> str:
         return publish(self.settings, learner, demand.labelled(self.known), published=published)
@@ -231,7 +231,7 @@ def test_from_the_queue_to_the_queue(shop: Shop, products: list[int]) -> None:
 def test_without_the_models_files_nobody_is_told_a_number(shop: Shop, products: list[int]) -> None:
     shop.publish(SMALL)
     shutil.rmtree(Path(shop.settings.warehouse) / "models")
-    place = Workplace(shop.settings, open_lake(shop.settings), SCORING)
+    place = StreamContext(shop.settings, open_lake(shop.settings), SCORING)
     assert SCORING.reaction is not None
     reaction = SCORING.reaction(place)
     assert isinstance(reaction, Answers)

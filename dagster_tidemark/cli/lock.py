@@ -11,7 +11,7 @@ from dagster_tidemark.cli.commands import fail
 from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.code_versions.lock_file import Asset, Finding
+    from dagster_tidemark.code_versions.lock_file import Asset, LockFinding
 
 commands = typer.Typer(help="Compare code with code versions, in code-versions.lock.", no_args_is_help=True)
 
@@ -98,7 +98,7 @@ def forgotten() -> list[str]:
     return [finding.message for finding in unversioned()]
 
 
-def unversioned() -> "list[Finding]":
+def unversioned() -> "list[LockFinding]":
     """Return the findings about assets whose code changed under the same version."""
     from dagster_tidemark.code_versions import lock_file
 

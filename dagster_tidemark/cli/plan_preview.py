@@ -33,8 +33,8 @@ from dagster_tidemark.preview import preview_runs
 from dagster_tidemark.preview.lake import PreviewLake
 from dagster_tidemark.preview.manifest import (
     DEFAULT,
-    Manifest,
     NoPreview,
+    PreviewManifest,
     Store,
     TablePreview,
     publishing,
@@ -80,7 +80,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         plan = plan_of(definitions, instance, contract_scale=settings.contract_scale)
         plan = plan if select is None else plan_view.selected(plan, definitions, select)
         history = follow(definitions, instance, contract_scale=settings.contract_scale).history
-        manifest = Manifest.begun({}, {})
+        manifest = PreviewManifest.begun({}, {})
         landing = dict(definitions.resources or {})[f"{PREFIX}landing"]
         lake = PreviewLake(spark, tables, manifest, settings, landing=landing.open, instance=instance)
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
@@ -228,7 +228,9 @@ def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
 
 
 @contextmanager
-def _no_rebuilds(definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: Manifest) -> Iterator[None]:
+def _no_rebuilds(
+    definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: PreviewManifest
+) -> Iterator[None]:
     """Stop the sensor that requests rebuilds: the running code considers published partitions stale."""
     keys = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
     running = [sensor for sensor in webserver.sensors(RANGES, keys) if sensor.is_on]
@@ -244,18 +246,18 @@ def _no_rebuilds(definitions: dg.Definitions, webserver: Webserver, store: Store
         store.write(manifest)
 
 
-def _switch_on(webserver: Webserver, manifest: Manifest) -> None:
+def _switch_on(webserver: Webserver, manifest: PreviewManifest) -> None:
     for selector in list(manifest.sensors_off):
         webserver.start(selector)
         manifest.sensors_off.remove(selector)
 
 
-def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: Manifest) -> None:
+def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: PreviewManifest) -> None:
     _switch_on(Webserver.of(settings), manifest)
     preview_runs.discard(spark, location.tables(settings), store, manifest)
 
 
-def _recorded(store: Store) -> Manifest:
+def _recorded(store: Store) -> PreviewManifest:
     found = store.read()
     if found is None:
         raise NoPreview("there is no preview; `tidemark plan --preview` builds one")

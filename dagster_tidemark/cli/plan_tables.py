@@ -17,7 +17,7 @@ from dagster_tidemark.code_versions.column_names import Names, names_in
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
 from dagster_tidemark.engine.code_plan import CodePlan, TableDifference
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.lakehouse.table_changes import Change, Kind, Stored, changes_of
+from dagster_tidemark.lakehouse.table_changes import Stored, TableChange, TableChangeKind, changes_of
 from dagster_tidemark.settings import Settings
 
 
@@ -47,13 +47,15 @@ def table_differences(
     return found
 
 
-def _difference(asset: str, changes: Sequence[Change], is_rebuilt: bool, readers: "_Readers") -> TableDifference:
+def _difference(asset: str, changes: Sequence[TableChange], is_rebuilt: bool, readers: "_Readers") -> TableDifference:
     refused = [f"{change}: {change.refused}" for change in changes if change.refused]
-    key = next((change for change in changes if change.kind is Kind.ROW_KEY), None)
+    key = next((change for change in changes if change.kind is TableChangeKind.ROW_KEY), None)
     if key and not is_rebuilt:
         refused.append(f"{key}: existing rows have the old key; raise code_version to rebuild them")
     notes = []
-    replaced = next((change for change in changes if change.kind is Kind.REPLACED and not change.refused), None)
+    replaced = next(
+        (change for change in changes if change.kind is TableChangeKind.REPLACED and not change.refused), None
+    )
     if replaced and not is_rebuilt:
         refused.append(f"{replaced}: no run would fill the new table; raise code_version to rebuild it")
     elif replaced:
@@ -90,9 +92,9 @@ class _Readers:
         self._code: AssetCode | None = None
         self._project = Project(settings.code_root, settings.code_location)
 
-    def told(self, asset: str, change: Change) -> list[str]:
+    def told(self, asset: str, change: TableChange) -> list[str]:
         """Return a sentence for each reader that may break, or that declares a narrower type."""
-        if change.kind is Kind.WIDENED:
+        if change.kind is TableChangeKind.WIDENED:
             narrow = [reader for reader, table in self._of(asset) if table.columns.get(change.column) == change.before]
             return [
                 f"{reader} declares {change.column} as {change.before}: larger values fail there" for reader in narrow
@@ -110,10 +112,10 @@ class _Readers:
                 )
         return found or ([] if self._broken(asset, column) else [f"no reader mentions {column}"])
 
-    def refused(self, asset: str, change: Change) -> list[str]:
+    def refused(self, asset: str, change: TableChange) -> list[str]:
         """Return a sentence for each reader that would break."""
         column = change.lost_column
-        remedy = f"change it to read {change.after}" if change.kind is Kind.RENAMED else "change it too"
+        remedy = f"change it to read {change.after}" if change.kind is TableChangeKind.RENAMED else "change it too"
         return [
             f"{reader} reads {column} ({self._mentions(reader, column) or 'its table declares it'}) and would fail: "
             f"{remedy}, or keep the column declared"

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff
-from dagster_tidemark.preview.manifest import Manifest, TablePreview
+from dagster_tidemark.preview.manifest import PreviewManifest, TablePreview
 from dagster_tidemark.preview.publish import Published
 
 ROWS_DIFFER = 2
@@ -23,7 +23,7 @@ NOT_PREVIEWED = 7
 _LONGEST = 24  # characters of a value in a table of 80 columns
 
 
-def exit_code(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> int:
+def exit_code(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> int:
     """Return `NOT_PREVIEWED` if anything planned is missing, else `ROWS_DIFFER` if any row or check differs, else 0."""
     if manifest.left_out:
         return NOT_PREVIEWED
@@ -32,7 +32,7 @@ def exit_code(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence
     return ROWS_DIFFER if differs else 0
 
 
-def as_dict(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> dict[str, Any]:
+def as_dict(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> dict[str, Any]:
     """Return a preview as JSON. The one partition of an unpartitioned asset is null; sums are text."""
     return {
         "id": manifest.id,
@@ -53,7 +53,7 @@ def as_dict(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[A
     }
 
 
-def shown(manifest: Manifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any], name: str = "") -> Group:
+def shown(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any], name: str = "") -> Group:
     """Return a preview for a terminal of 80 columns."""
     lines: list[Any] = []
     for own in manifest.tables:

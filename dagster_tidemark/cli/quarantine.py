@@ -12,7 +12,7 @@ from dagster_tidemark.cli.commands import fail
 from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.cli.quarantine_work import Target
+    from dagster_tidemark.cli.quarantine_work import QuarantineTarget
     from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 
 commands = typer.Typer(help="Show rejected rows and files; retry, waive or patch them.", invoke_without_command=True)
@@ -129,14 +129,14 @@ def rehearse(
         raise typer.Exit(4)
 
 
-def _place() -> AbstractContextManager["Target"]:
+def _place() -> AbstractContextManager["QuarantineTarget"]:
     from dagster_tidemark.cli.quarantine_work import open_place
 
     return open_place(load_settings())
 
 
 def _selection(
-    place: "Target", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
+    place: "QuarantineTarget", asset: str | None, reason: list[str] | None, since: datetime | None, file: str | None
 ) -> "Selection":
     from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 

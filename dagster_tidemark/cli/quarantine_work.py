@@ -29,10 +29,10 @@ from dagster_tidemark.cli.quarantine_view import entries_shown
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
-from dagster_tidemark.event_log.observations import EventLog, source_key
+from dagster_tidemark.event_log.observations import ObservationLedger, source_key
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
 from dagster_tidemark.lakehouse.loading import quarantine_actions
-from dagster_tidemark.lakehouse.loading.dry_run import Rehearsal, rehearse
+from dagster_tidemark.lakehouse.loading.dry_run import DryRun, rehearse
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
@@ -50,13 +50,13 @@ class CannotHandle(Terminal):
 
 
 @dataclass(frozen=True)
-class Target:
+class QuarantineTarget:
     """The lake, the bucket and the instance of a command, and the loads of the assets."""
 
     spark: SparkSession
     bucket: S3Bucket
     instance: DagsterInstance
-    ledger: EventLog
+    ledger: ObservationLedger
     loads: Mapping[str, Load]
     streams: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Target:
 
 
 @contextmanager
-def open_place(settings: Settings) -> Iterator[Target]:
+def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
     """Open the running platform, or the platform that the environment names.
 
     Raises:
@@ -102,11 +102,11 @@ def open_place(settings: Settings) -> Iterator[Target]:
         stack.callback(spark.stop)
         stack.enter_context(naming_the_server(spark))
         bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-        yield Target(
+        yield QuarantineTarget(
             spark,
             bucket,
             instance,
-            EventLog(instance, settings.start_date),
+            ObservationLedger(instance, settings.start_date),
             known.loads,
             known.streams,
             known.refused,
@@ -114,7 +114,7 @@ def open_place(settings: Settings) -> Iterator[Target]:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredLoads:
     """Loads and streams that the sound parts of the code location declare."""
 
     loads: Mapping[str, Load] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Declared:
     streams: Sequence[str] = ()
 
 
-def _declared(settings: Settings) -> Declared:
+def _declared(settings: Settings) -> DeclaredLoads:
     """Read the code location and name its broken parts on stderr. Entries can be shown and waived without them."""
     try:
         with location.without_broken_parts():
@@ -132,10 +132,10 @@ def _declared(settings: Settings) -> Declared:
     except location.LocationBroken as broken:
         for line in str(broken).splitlines():
             typer.echo(f"tidemark: left out: {line}", err=True)
-        return Declared()
+        return DeclaredLoads()
     name_left_out(settings)
     loads, refused = loads_of(graph, feeds, tables)
-    return Declared(loads, refused, streams)
+    return DeclaredLoads(loads, refused, streams)
 
 
 def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> tuple[dict[str, Load], dict[str, str]]:
@@ -156,7 +156,7 @@ def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> 
     return found, refused
 
 
-def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> None:
+def show(place: QuarantineTarget, selection: Selection, *, sample: int, as_json: bool) -> None:
     """Print the number of rejected rows and files per reason, and a sample of the entries."""
     found = quarantine_actions.entries(place.spark, selection)
     counts = [row.asDict() for row in quarantine_actions.counts(found).collect()]
@@ -173,7 +173,7 @@ def show(place: Target, selection: Selection, *, sample: int, as_json: bool) -> 
         print("no entries")
 
 
-def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]:
+def send_back(place: QuarantineTarget, selection: Selection) -> dict[str, list[Partition]]:
     """Request that the files of the selected entries are read again, by the automation or the next load.
 
     Returns:
@@ -187,7 +187,7 @@ def send_back(place: Target, selection: Selection) -> dict[str, list[Partition]]
     return found
 
 
-def waive(place: Target, selection: Selection, because: str) -> int:
+def waive(place: QuarantineTarget, selection: Selection, because: str) -> int:
     """Waive the selected entries, and report new check results.
 
     Returns:
@@ -199,7 +199,7 @@ def waive(place: Target, selection: Selection, because: str) -> int:
     return count
 
 
-def unwaive(place: Target, selection: Selection) -> int:
+def unwaive(place: QuarantineTarget, selection: Selection) -> int:
     """Withdraw waivers, and report new check results.
 
     Returns:
@@ -210,7 +210,7 @@ def unwaive(place: Target, selection: Selection) -> int:
     return count
 
 
-def patch(place: Target, key: str, corrected: Path, because: str) -> str:
+def patch(place: QuarantineTarget, key: str, corrected: Path, because: str) -> str:
     """Put a corrected copy next to a file, and waive the file's entries. The copy's rows replace rows of the same key.
 
     Returns:
@@ -235,13 +235,13 @@ def patch(place: Target, key: str, corrected: Path, because: str) -> str:
     return target
 
 
-def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
+def rehearse_days(place: QuarantineTarget, asset: str, days: int) -> DryRun:
     """Return the rejections of this code's rules in the files of the last days, read day by day. Write nothing.
 
     Raises:
         CannotHandle: the asset is not loaded from files, or cannot be loaded.
     """
-    load, said = place.load_of(asset), Rehearsal()
+    load, said = place.load_of(asset), DryRun()
     today = datetime.now(ZoneInfo(load.feed.timezone)).date()
     if load.feed.grain is Grain.NONE:
         return rehearse(place.spark, place.bucket, load, load.feed.partitions_of(today))
@@ -250,7 +250,7 @@ def rehearse_days(place: Target, asset: str, days: int) -> Rehearsal:
     return said
 
 
-def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
+def show_rehearsal(load: Load, said: DryRun, *, as_json: bool) -> None:
     """Print the result of a rehearsal."""
     share, limit = said.largest_share, load.feed.quarantine_share
     counts = [{"now": now, "then": then, "count": n} for (now, then), n in sorted(said.reasons.items(), key=repr)]
@@ -281,20 +281,20 @@ def show_rehearsal(load: Load, said: Rehearsal, *, as_json: bool) -> None:
         print(f"not read: {key}: {reason}")
 
 
-def not_handled(place: Target, selection: Selection) -> list[str]:
+def not_handled(place: QuarantineTarget, selection: Selection) -> list[str]:
     """Return the assets with entries that the code location does not load, or cannot load."""
     found = quarantine_actions.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset not in place.loads and row.asset not in place.streams)
 
 
-def _assets(place: Target, selection: Selection) -> list[str]:
+def _assets(place: QuarantineTarget, selection: Selection) -> list[str]:
     if selection.asset:
         place.load_of(selection.asset)
     found = quarantine_actions.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset in place.loads)
 
 
-def _tell(place: Target, assets: Sequence[str]) -> None:
+def _tell(place: QuarantineTarget, assets: Sequence[str]) -> None:
     """Report current results for the checks of some assets and their sources."""
     for feed in {place.loads[asset].feed for asset in assets}:
         loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]

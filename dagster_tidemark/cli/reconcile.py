@@ -9,7 +9,7 @@ from dagster_tidemark.cli.commands import LEFT_OUT, fail, name_left_out
 from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.sensors.change_detection import Changes
+    from dagster_tidemark.sensors.change_detection import DetectedChanges
     from dagster_tidemark.sources.feed import Feed
 
 
@@ -45,7 +45,7 @@ def reconcile(
     with instance_of(settings) as instance, Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task(f"s3://{settings.landing_bucket}", total=len(feeds))
 
-        def looked(of: "Feed", found: "Changes") -> None:
+        def looked(of: "Feed", found: "DetectedChanges") -> None:
             told[of.name] = {"changed": len(found.changed), "held": found.held, "alarm": found.alarms.get(of)}
             progress.advance(bar)
 

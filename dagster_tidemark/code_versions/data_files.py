@@ -53,7 +53,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
-class Place:
+class DataPath:
     """A path.
 
     Args:
@@ -67,19 +67,19 @@ class Place:
     def __bool__(self) -> bool:
         return self.known is not None
 
-    def __truediv__(self, more: "str | Place | None") -> "Place":
-        if isinstance(more, Place):
+    def __truediv__(self, more: "str | DataPath | None") -> "DataPath":
+        if isinstance(more, DataPath):
             return more
         if self.known is None or not self.is_whole:
             return self
         if more is None:
-            return Place(self.known)
+            return DataPath(self.known)
         if _GLOB.search(more):
-            return Place(Path(os.path.normpath(self.known / _GLOB.split(more)[0].rpartition("/")[0])))
-        return Place(Path(os.path.normpath(self.known / more)), is_whole=True)
+            return DataPath(Path(os.path.normpath(self.known / _GLOB.split(more)[0].rpartition("/")[0])))
+        return DataPath(Path(os.path.normpath(self.known / more)), is_whole=True)
 
 
-ELSEWHERE = Place(is_whole=True)
+ELSEWHERE = DataPath(is_whole=True)
 """Path in a store: not a file of the project."""
 
 
@@ -133,7 +133,7 @@ class _Search:
             if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):  # a docstring
                 self.look(child, local, is_definition=is_definition and isinstance(child, ast.expr))
 
-    def _take(self, place: Place, node: ast.expr, *, is_definition: bool) -> None:
+    def _take(self, place: DataPath, node: ast.expr, *, is_definition: bool) -> None:
         path, root = place.known, self._project.root
         assert path is not None
         if is_definition and place.is_whole and path.is_dir():
@@ -157,7 +157,7 @@ class _Search:
             return
         for name in (text, *(a or b for a, b in _QUOTED.findall(text))):
             if re.fullmatch(r"[\w.-]+(/[\w.*?-]+)*", name) and "." in name and ".." not in name:
-                place = Place(self._project.root, is_whole=True) / name
+                place = DataPath(self._project.root, is_whole=True) / name
                 path = place.known
                 is_there = path is not None and (path.is_file() or (not place.is_whole and path.is_dir()))
                 if path is not None and is_there and path != self._project.root and path.suffix != ".py":
@@ -218,11 +218,11 @@ class _Search:
                 return found[1]._text(found[0], local if found[1] is self else {})
         return None
 
-    def _place(self, node: ast.expr, local: _Locals) -> Place | None:
+    def _place(self, node: ast.expr, local: _Locals) -> DataPath | None:
         """Return the path that an expression is, reads or lists; None if it is no path."""
         match node:
             case ast.Name(id="__file__") if self._module.path and "__file__" not in local:
-                return Place(self._module.path, is_whole=True)
+                return DataPath(self._module.path, is_whole=True)
             case ast.Name() | ast.Attribute() if (found := self._value(node, local)) is not None:
                 return found[1]._place(found[0], local if found[1] is self else {})
             case ast.Attribute(value=of, attr="parent"):
@@ -244,32 +244,32 @@ class _Search:
                 return self._joined_text(place, None if None in texts else "".join(filter(None, texts)))
             case ast.Starred(value=of) | ast.Subscript(value=of):  # an element of a list
                 place = self._place(of, local)
-                return None if place is None else Place(place.known)
+                return None if place is None else DataPath(place.known)
             case ast.Call():
                 return self._of_call(node, local)
         return None
 
-    def _joined_text(self, place: Place, more: str | None) -> Place:
+    def _joined_text(self, place: DataPath, more: str | None) -> DataPath:
         if place.known is None or not place.is_whole:
             return place
         if more is None:
-            return Place(place.known)
-        return Place(place.known.parent, is_whole=True) / f"{place.known.name}{more}"
+            return DataPath(place.known)
+        return DataPath(place.known.parent, is_whole=True) / f"{place.known.name}{more}"
 
-    def _up(self, of: ast.expr, levels: int | None, local: _Locals) -> Place | None:
+    def _up(self, of: ast.expr, levels: int | None, local: _Locals) -> DataPath | None:
         place = self._place(of, local)
         if place is None or place.known is None:
             return place
         parents = [*place.known.parents]
         if levels is None or not place.is_whole or levels > len(parents):
-            return Place(self._project.root)
-        return Place(parents[levels - 1], is_whole=True)
+            return DataPath(self._project.root)
+        return DataPath(parents[levels - 1], is_whole=True)
 
-    def _of_call(self, node: ast.Call, local: _Locals) -> Place | None:
+    def _of_call(self, node: ast.Call, local: _Locals) -> DataPath | None:
         called = self._called(node, local)
         first = _first(node)
         if called in _ROOT or (called in _PATHS and not node.args):
-            return Place(self._project.root, is_whole=True)
+            return DataPath(self._project.root, is_whole=True)
         if called.startswith(_OF_PACKAGES):
             return self._in_package(node, local)
         if called == "os.path.dirname" and first is not None:
@@ -293,28 +293,28 @@ class _Search:
                     return place
         return None
 
-    def _renamed(self, place: Place, node: ast.Call, local: _Locals) -> Place:
+    def _renamed(self, place: DataPath, node: ast.Call, local: _Locals) -> DataPath:
         text = self._text(node.args[0], local) if node.args else None
         if place.known is None or not place.is_whole:
             return place
         if text is None:
-            return Place(place.known.parent)
+            return DataPath(place.known.parent)
         assert isinstance(node.func, ast.Attribute)
-        return Place(getattr(place.known, node.func.attr)(text), is_whole=True)
+        return DataPath(getattr(place.known, node.func.attr)(text), is_whole=True)
 
-    def _start(self, node: ast.expr, local: _Locals) -> Place:
+    def _start(self, node: ast.expr, local: _Locals) -> DataPath:
         """Return a path that begins with a text. It starts at the project's root, like commands and runs."""
         place = self._place(node, local)
         if place is not None:
             return place
         text = self._text(node, local)
         if text is not None:
-            return ELSEWHERE if "://" in text else Place(self._project.root, is_whole=True) / text
+            return ELSEWHERE if "://" in text else DataPath(self._project.root, is_whole=True) / text
         begins = self._beginning(node, local)
         if "://" in begins:
             return ELSEWHERE
         folder = begins.rpartition("/")[0]
-        return Place((Place(self._project.root, is_whole=True) / folder).known) if folder else Place()
+        return DataPath((DataPath(self._project.root, is_whole=True) / folder).known) if folder else DataPath()
 
     def _beginning(self, node: ast.expr, local: _Locals) -> str:
         """Return the known beginning of a text."""
@@ -325,18 +325,18 @@ class _Search:
                 return self._text(first, local) or ""
         return ""
 
-    def _below(self, place: Place, parts: Sequence[ast.expr], local: _Locals) -> Place:
+    def _below(self, place: DataPath, parts: Sequence[ast.expr], local: _Locals) -> DataPath:
         for part in parts:
             place = place / (self._place(part, local) or self._text(part, local))
         return place
 
-    def _in_package(self, node: ast.Call, local: _Locals) -> Place | None:
+    def _in_package(self, node: ast.Call, local: _Locals) -> DataPath | None:
         """Return the place that `importlib.resources` and `pkgutil` read: a file of a package, or the package."""
         if not node.args:
             return self._folder(self._module.name) if self._called(node, local).endswith(".files") else None
         package = self._package(node.args[0], local)
         if package is None:
-            return Place()
+            return DataPath()
         folder = self._folder(package)
         return None if folder is None else self._below(folder, node.args[1:], local)
 
@@ -352,12 +352,12 @@ class _Search:
                 return name
         return self._text(node, local)
 
-    def _folder(self, package: str) -> Place | None:
+    def _folder(self, package: str) -> DataPath | None:
         """Return the folder of a package of the project; None for a library."""
         folder = self._project.root.joinpath(*package.split("."))
         if folder.is_dir():
-            return Place(folder, is_whole=True)
-        return Place(folder.parent, is_whole=True) if folder.with_suffix(".py").is_file() else None
+            return DataPath(folder, is_whole=True)
+        return DataPath(folder.parent, is_whole=True) if folder.with_suffix(".py").is_file() else None
 
     def _value(self, node: ast.expr, local: _Locals) -> "tuple[ast.expr, _Search] | None":
         """Return the only value of a variable or constant, and the search of the module that holds it."""

@@ -16,7 +16,7 @@ from dagster_tidemark.code_versions.docstrings import docstrings, reads_docstrin
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
-from dagster_tidemark.code_versions.normal_form import Form, form_of, import_form, is_constant, reference_to
+from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Attribute, Given, Inlined, Ref, as_counted, as_named
 
@@ -154,10 +154,10 @@ class Code:
     def _effects(self) -> Mapping[Definition, list[Effect]]:
         return effects_in(self.project)
 
-    def _form(self, nodes: Iterable[ast.AST], module: Module) -> Form:
+    def _form(self, nodes: Iterable[ast.AST], module: Module) -> NormalForm:
         nodes = list(nodes)
         form, read = form_of(nodes, module, self.project, self.constant), data_files(nodes, module, self.project)
-        return Form(form.text, (*form.refs, *read.files), tuple(read.undecided))
+        return NormalForm(form.text, (*form.refs, *read.files), tuple(read.undecided))
 
     def _of_files(self, files: Files) -> _Node:
         label = files.path.relative_to(self.project.root).as_posix()
@@ -191,14 +191,14 @@ class Code:
         found = frozenset(what for what, is_read in reads.items() if is_read)
         return replace(node, docs=docstrings(statements, module), reads=found)
 
-    def _of_effect(self, effect: Effect) -> Form:
+    def _of_effect(self, effect: Effect) -> NormalForm:
         module = self.project.module(effect.module)
         assert module is not None
         if not effect.defines:
             return self._form([effect.statement], module)
         marked = self._form(getattr(effect.statement, "decorator_list", ()), module)
         mention = reference_to(effect.defines, Definition(effect.module, effect.defines))
-        return Form(marked.text + mention.text, marked.refs + mention.refs, marked.undecided)
+        return NormalForm(marked.text + mention.text, marked.refs + mention.refs, marked.undecided)
 
     def _of_module(self, module: Module) -> _Node:
         """Return the node of a whole module and its submodules, for code that looks names up at run time."""
@@ -206,7 +206,7 @@ class Code:
         forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
         forms += [self._form([statement], module) for statement in module.others]
         below = [found for found in self.project.modules_below(module.name) if found is not module]
-        forms += [Form("@module", (Definition(found.name, EVERYTHING),)) for found in below]
+        forms += [NormalForm("@module", (Definition(found.name, EVERYTHING),)) for found in below]
         return _joined(f"{self.project.label(module.name)}: all of it", forms)
 
 
@@ -214,7 +214,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def _joined(label: str, forms: Iterable[Form]) -> _Node:
+def _joined(label: str, forms: Iterable[NormalForm]) -> _Node:
     forms = list(forms)
     refs = tuple(ref for form in forms for ref in form.refs)
     return _Node(label, ";".join(form.text for form in forms), refs, tuple(u for form in forms for u in form.undecided))

@@ -48,7 +48,7 @@ class Difference(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LockFinding:
     """A difference of one asset.
 
     Args:
@@ -113,7 +113,7 @@ def _entry(asset: Asset) -> dict[str, object]:
     }
 
 
-def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[Finding]:
+def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[LockFinding]:
     """Return the findings of `tidemark lock check`, in the order of keys; empty if the lock file is up to date."""
     locked = {name: asset for name, asset in assets.items() if not asset.is_versioned_by_code}
     found = []
@@ -122,7 +122,7 @@ def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[Finding]:
         finding = _difference(name, before, now, name in assets)
         if finding and finding.difference is Difference.FORGOTTEN and lock.format != FORMAT:
             message = f"{name}: {NAME} was written by another version of Tidemark; {_UPDATE}"
-            finding = Finding(name, Difference.OUTDATED, message)
+            finding = LockFinding(name, Difference.OUTDATED, message)
         found += [finding] if finding else []
     return found
 
@@ -137,15 +137,15 @@ def undecided(assets: Mapping[str, Asset]) -> list[str]:
     return [f"{line}: {why} ({', '.join(names)})" for line, names in where.items()]
 
 
-def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bool) -> Finding | None:
+def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bool) -> LockFinding | None:
     if now is None:
         why = "is versioned by its code now" if is_there else "no longer exists"
-        return Finding(name, Difference.GONE, f"{name}: {why}, but is still in {NAME}; {_UPDATE}")
+        return LockFinding(name, Difference.GONE, f"{name}: {why}, but is still in {NAME}; {_UPDATE}")
     if before is None:
-        return Finding(name, Difference.NEW, f"{name}: is not in {NAME}; {_UPDATE}")
+        return LockFinding(name, Difference.NEW, f"{name}: is not in {NAME}; {_UPDATE}")
     if before.code_version != now.code_version:
         raised = f"code_version is {_said(now)}, but {_said(before)} in {NAME}"
-        return Finding(name, Difference.RAISED, f"{name}: {raised}; {_UPDATE}")
+        return LockFinding(name, Difference.RAISED, f"{name}: {raised}; {_UPDATE}")
     if before.fingerprint.digest == now.fingerprint.digest:
         return None
     changed = changed_definitions(before.fingerprint.definitions, now.fingerprint.definitions)
@@ -157,7 +157,7 @@ def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bo
     )
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
     named = ", ".join(changed[:_NAMED]) or "code that it refers to"
-    return Finding(name, Difference.FORGOTTEN, f"{name}: {named}{more} changed and {still}", tuple(changed))
+    return LockFinding(name, Difference.FORGOTTEN, f"{name}: {named}{more} changed and {still}", tuple(changed))
 
 
 def _said(asset: Asset) -> str:
@@ -178,7 +178,7 @@ def _name(label: str) -> str:
     return label.rpartition(": ")[2]
 
 
-def updated(lock: Lock, assets: Mapping[str, Asset]) -> tuple[Lock, list[Finding]]:
+def updated(lock: Lock, assets: Mapping[str, Asset]) -> tuple[Lock, list[LockFinding]]:
     """Return the lock with raised versions and new assets, and without deleted assets.
 
     Returns:

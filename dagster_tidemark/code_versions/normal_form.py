@@ -25,7 +25,7 @@ from dagster_tidemark.code_versions.project import (
 )
 from dagster_tidemark.code_versions.references import Constants, Ref, References, either, no_constants, parts_of
 from dagster_tidemark.code_versions.scopes import (
-    Scope,
+    NameScope,
     arguments_of,
     comprehension_scope,
     function_scope,
@@ -53,7 +53,7 @@ _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ct
 
 
 @dataclass(frozen=True)
-class Form:
+class NormalForm:
     """A definition's text without cosmetic details, and its references in the order of the text.
 
     Args:
@@ -65,7 +65,9 @@ class Form:
     undecided: tuple[str, ...] = ()
 
 
-def form_of(nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants) -> Form:
+def form_of(
+    nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants
+) -> NormalForm:
     """Return the normal form of statements at a module's level.
 
     Args:
@@ -74,24 +76,24 @@ def form_of(nodes: Iterable[ast.AST], module: Module, project: Project, constant
     writer = _Writer(module, project, constants)
     for node in nodes:
         writer.write(node)
-    return Form("".join(writer.text), writer.refs)
+    return NormalForm("".join(writer.text), writer.refs)
 
 
-def reference_to(name: str, target: Definition) -> Form:
+def reference_to(name: str, target: Definition) -> NormalForm:
     """Return the form of a mention of a definition."""
-    return Form(either(f"@{name}", "@"), (target,))
+    return NormalForm(either(f"@{name}", "@"), (target,))
 
 
-def import_form(target: Target) -> Form:
+def import_form(target: Target) -> NormalForm:
     """Return the form of a module-level import of a name that statements bind too."""
     match target:
         case Definition() | Files():
-            return Form("@import", (target,))
+            return NormalForm("@import", (target,))
         case InModule(module):
-            return Form("@import", (Definition(module, EVERYTHING),))
+            return NormalForm("@import", (Definition(module, EVERYTHING),))
         case External():
-            return Form(f"!{target.in_fingerprints}", ())
-    return Form(f"!{target.name}", ())
+            return NormalForm(f"!{target.in_fingerprints}", ())
+    return NormalForm(f"!{target.name}", ())
 
 
 def is_constant(node: ast.expr) -> bool:
@@ -113,7 +115,7 @@ class _Writer:
         self.text: list[str] = []
         self._module = module
         self._project = project
-        self._scopes: list[Scope] = []
+        self._scopes: list[NameScope] = []
         self._references = References(module, project, self._scopes, constants)
 
     @property

@@ -20,7 +20,7 @@ from dagster_tidemark.code_versions.project import (
     Target,
     Unknown,
 )
-from dagster_tidemark.code_versions.scopes import Scope
+from dagster_tidemark.code_versions.scopes import NameScope
 
 _READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
 _IMPORTS = ("importlib.import_module", "builtins.__import__", "runpy.", "pydoc.locate", "pkgutil.")
@@ -93,7 +93,7 @@ class References:
     """
 
     def __init__(
-        self, module: Module, project: Project, scopes: Sequence[Scope], constants: Constants = no_constants
+        self, module: Module, project: Project, scopes: Sequence[NameScope], constants: Constants = no_constants
     ) -> None:
         self.found: list[Ref] = []
         self._module = module

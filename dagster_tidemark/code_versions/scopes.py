@@ -9,7 +9,7 @@ from dagster_tidemark.code_versions.modules import Module, bound_by, own_nodes
 
 
 @dataclass
-class Scope:
+class NameScope:
     """Names bound by a function, lambda, comprehension or class.
 
     Args:
@@ -32,7 +32,7 @@ class Scope:
         return self._numbers.setdefault(name, len(self._numbers))
 
 
-def scope_of(body: Iterable[ast.AST], module: Module, parameters: Collection[ast.arg] = ()) -> Scope:
+def scope_of(body: Iterable[ast.AST], module: Module, parameters: Collection[ast.arg] = ()) -> NameScope:
     """Return the names that a body binds, including parameters."""
     variables = {parameter.arg for parameter in parameters}
     imports: dict[str, tuple[str, str | None]] = {}
@@ -44,7 +44,7 @@ def scope_of(body: Iterable[ast.AST], module: Module, parameters: Collection[ast
             of_module |= set(node.names)
         else:
             variables |= set(bound_by(node))
-    return Scope(variables - of_module - imports.keys(), imports)
+    return NameScope(variables - of_module - imports.keys(), imports)
 
 
 def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
@@ -53,7 +53,7 @@ def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *single]
 
 
-def function_scope(node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> Scope:
+def function_scope(node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> NameScope:
     """Return the scope of a function. Its variables get numbers; its parameters do not, since callers name them.
 
     A variable keeps its name if a text in the function contains it (`duckdb.sql("FROM frame")`, `query("a > @limit")`),
@@ -64,7 +64,9 @@ def function_scope(node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module)
     return scope
 
 
-def comprehension_scope(node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, module: Module) -> Scope:
+def comprehension_scope(
+    node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, module: Module
+) -> NameScope:
     """Return the scope of a comprehension."""
     targets = [generator.target for generator in node.generators]
     scope = scope_of(targets, module)

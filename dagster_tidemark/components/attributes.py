@@ -96,7 +96,7 @@ class PartitionedBy(PartitionColumn):
         return ByDimensions({name: each.by_column for name, each in self.dimensions.items()})
 
 
-class Input(dg.Model):
+class ComponentInput(dg.Model):
     """An input that needs more than its key."""
 
     key: str = Field(description="Key of the asset to read, as `namespace/table`.")

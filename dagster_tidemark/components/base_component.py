@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from dagster_tidemark.component_declarations import Declaration, Declaring, pending
-from dagster_tidemark.component_source import Source, require_keys_once, source_of
+from dagster_tidemark.component_source import ComponentSource, require_keys_once, source_of
 from dagster_tidemark.components.attributes import Freshness, KeptSnapshots, PartitionedBy
 from dagster_tidemark.components.schema_errors import in_words
 from dagster_tidemark.components.templates import (
@@ -43,7 +43,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
     description: str | None = None
     group_name: str | None = None
 
-    _source: Source = PrivateAttr(Source())
+    _source: ComponentSource = PrivateAttr(ComponentSource())
     _templates: dict[str, Any] = PrivateAttr({})
     _declaration: Declaration | None = PrivateAttr(None)
 
@@ -139,7 +139,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
 
 
 @contextmanager
-def _named_by_place(source: Source, component: type[BaseModel]) -> Iterator[None]:
+def _named_by_place(source: ComponentSource, component: type[BaseModel]) -> Iterator[None]:
     """Raise errors of a component's attributes with the file and line of the attribute that they are about."""
     try:
         yield

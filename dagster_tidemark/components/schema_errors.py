@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dagster_tidemark.component_source import AttributePath, Source
+from dagster_tidemark.component_source import AttributePath, ComponentSource
 
 _OF_DAGSTER = {"translation", "automation_condition", "metadata", "kinds", "deps", "asset_attributes", "skippable"}
 """Attributes that other components have, and that `post_processing` sets for ours."""
@@ -28,7 +28,7 @@ _EXPECTED = {
 }
 
 
-def in_words(error: ValidationError, source: Source, component: type[BaseModel]) -> tuple[AttributePath, str]:
+def in_words(error: ValidationError, source: ComponentSource, component: type[BaseModel]) -> tuple[AttributePath, str]:
     """Return the path of the first wrong attribute, and a sentence about it.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from dagster_tidemark.components.attributes import Input, function_named, named, partitions_of
+from dagster_tidemark.components.attributes import ComponentInput, function_named, named, partitions_of
 from dagster_tidemark.components.base_component import BaseComponent
 from dagster_tidemark.components.scaffolding import TableScaffolder
 from dagster_tidemark.derived_table import table_asset
@@ -24,7 +24,7 @@ class TableComponent(BaseComponent):
         description="Function that computes the table: a parameter for each of `ins`, the rows as its result.",
         examples=["shop.transforms.sales:sales_daily"],
     )
-    ins: dict[str, str | Input] = Field({}, description="Asset that each parameter of the transform reads.")
+    ins: dict[str, str | ComponentInput] = Field({}, description="Asset that each parameter of the transform reads.")
     partitions: str | None = Field(
         None,
         description="`hour`, `day`, `week` or `month`, from the location's start date on, or a partitions definition "
@@ -41,7 +41,7 @@ class TableComponent(BaseComponent):
         declare = table_asset(table, ins=ins, partitions=partitions, **self._asset_options())
         return [declare(function_named("transform", self.transform))]
 
-    def _input(self, given: str | Input) -> str | dg.AssetIn:
+    def _input(self, given: str | ComponentInput) -> str | dg.AssetIn:
         if isinstance(given, str):
             return given
         mapping = named("partition_mapping", given.partition_mapping) if given.partition_mapping else None

@@ -19,8 +19,8 @@ from dagster_tidemark.asset_graph.run_plans import RunPlans
 from dagster_tidemark.dagster_internals import event_storage, event_time, sensor_states
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint, deployed
-from dagster_tidemark.event_log.consumer import Follower
-from dagster_tidemark.lakehouse.table_changes import Change
+from dagster_tidemark.event_log.consumer import LogConsumer
+from dagster_tidemark.lakehouse.table_changes import TableChange
 from dagster_tidemark.planner.code_changes import Declared, changes, declared
 from dagster_tidemark.planner.decisions import RANGES
 from dagster_tidemark.planner.graph import Graph, Node, Target
@@ -72,7 +72,7 @@ class TableDifference:
     """
 
     asset: str
-    changes: Sequence[Change]
+    changes: Sequence[TableChange]
     readers: Sequence[str] = ()
     refused: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -260,7 +260,7 @@ def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Map
     return deployed.kept_code(instance, _graph(definitions.get_repository_def(), 1.0))
 
 
-def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> Follower:
+def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> LogConsumer:
     """Return a follower of the event log, read to its end for the graph of these definitions. It saves nothing."""
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
@@ -270,9 +270,9 @@ def _graph(repository: dg.RepositoryDefinition, contract_scale: float) -> Graph:
     return graph_of(repository.asset_graph, contract_scale=contract_scale)
 
 
-def _read(instance: DagsterInstance, graph: Graph) -> Follower:
+def _read(instance: DagsterInstance, graph: Graph) -> LogConsumer:
     graph.moment.moves_to(event_time.now(), event_storage.dynamic_partitions(instance, graph.dynamic))
-    follower = Follower.started(instance, graph)
+    follower = LogConsumer.started(instance, graph)
     follower.keeps = False
     while follower.read(instance, lambda: False):
         pass

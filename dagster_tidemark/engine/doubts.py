@@ -20,7 +20,7 @@ from dagster_tidemark.dagster_internals import instance_store, run_storage, sens
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
-from dagster_tidemark.planner.decisions import RANGES, Standing
+from dagster_tidemark.planner.decisions import RANGES, ContractStatus
 from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.tags import LOOKED, PREFIX
 
@@ -127,7 +127,7 @@ class Doubts:
         return tuple(dict.fromkeys(found))
 
 
-def in_doubt(standing: Standing, causes: Sequence[Cause]) -> Standing:
+def in_doubt(standing: ContractStatus, causes: Sequence[Cause]) -> ContractStatus:
     """Add causes to a standing. A met contract becomes unknown; a breached one stays breached and names the causes."""
     if not causes or standing.verdict is FreshnessStatus.NOT_JUDGED:
         return standing

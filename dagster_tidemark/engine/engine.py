@@ -21,7 +21,7 @@ from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
@@ -74,7 +74,7 @@ class Engine:
         checks: Requested runs of blocking checks.
     """
 
-    follower: Follower
+    follower: LogConsumer
     slots: int | None = None
     planner: Planner = field(init=False)
     reserved: dict[Target, float] = field(default_factory=dict)
@@ -383,7 +383,7 @@ def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings |
             if same is not None:
                 same.follower.save(instance)
                 collector.thaw()
-            engine = Engine(Follower.started(instance, graph), run_storage.run_slots(instance))
+            engine = Engine(LogConsumer.started(instance, graph), run_storage.run_slots(instance))
         engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
         return engine

@@ -21,7 +21,7 @@ from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.doubts import Doubts, Watched, doubts, in_doubt
 from dagster_tidemark.planner.contract_status import standings
 from dagster_tidemark.planner.contracts import CronContract
-from dagster_tidemark.planner.decisions import Plan, Standing
+from dagster_tidemark.planner.decisions import ContractStatus, Plan
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt, Windows
 from dagster_tidemark.settings import Settings
@@ -48,7 +48,7 @@ def overview(
     *,
     wait: bool = False,
     read_only: bool = False,
-) -> tuple[Plan, dict[str, Standing]]:
+) -> tuple[Plan, dict[str, ContractStatus]]:
     """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
 
     Args:
@@ -67,7 +67,7 @@ def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
     return kept.watched if kept is not None else Watched()
 
 
-def doubted(found: Mapping[str, Standing], graph: Graph, doubts: Doubts) -> dict[str, Standing]:
+def doubted(found: Mapping[str, ContractStatus], graph: Graph, doubts: Doubts) -> dict[str, ContractStatus]:
     """Return the standings after the doubts. A contract counts as met only at the time of the last complete look."""
     return {
         asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
@@ -82,7 +82,7 @@ def judged(
     *,
     wait: bool = False,
     read_only: bool = False,
-) -> tuple[Plan, dict[str, Standing]]:
+) -> tuple[Plan, dict[str, ContractStatus]]:
     """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
     found = engine.engine_for(instance, assets, settings)
     plan = found.look(event_time.now(), instance)

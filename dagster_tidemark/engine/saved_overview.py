@@ -17,7 +17,7 @@ from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.planner.contract_status import is_set_aside, told
 from dagster_tidemark.planner.contracts import FreshnessStatus
-from dagster_tidemark.planner.decisions import Decision, Plan, Standing
+from dagster_tidemark.planner.decisions import ContractStatus, Decision, Plan
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.wording import name, names
 from dagster_tidemark.tags import OVERVIEW
@@ -97,12 +97,12 @@ def _values(row: Sequence[Any]) -> list[Any]:
     return [tuple(value) if isinstance(value, list) else value for value in row]
 
 
-def standing_rows(graph: Graph, plan: Plan, standings: Mapping[str, Standing]) -> list[StandingRow]:
+def standing_rows(graph: Graph, plan: Plan, standings: Mapping[str, ContractStatus]) -> list[StandingRow]:
     """Return a row for each asset, in the order of the graph."""
     return [_row(node, graph, plan, standings.get(key)) for key, node in graph.nodes.items()]
 
 
-def _row(node: Node, graph: Graph, plan: Plan, standing: Standing | None) -> StandingRow:
+def _row(node: Node, graph: Graph, plan: Plan, standing: ContractStatus | None) -> StandingRow:
     decisions = plan.of(node.key)
     aside = is_set_aside(node, plan)
     looked_after = bool(node.automated or node.left_out or node.contract)
@@ -123,12 +123,12 @@ def _row(node: Node, graph: Graph, plan: Plan, standing: Standing | None) -> Sta
     )
 
 
-def _aside(node: Node, plan: Plan, standing: Standing | None) -> tuple[str, ...]:
+def _aside(node: Node, plan: Plan, standing: ContractStatus | None) -> tuple[str, ...]:
     own = (f"{name((node.key, partition))}: {why}" for partition, why in plan.aside(node.key).items())
     return tuple(sorted({*own, *(standing.set_aside if standing is not None else ())}))
 
 
-def _reason(node: Node, plan: Plan, standing: Standing | None, decisions: Sequence[Decision]) -> str:
+def _reason(node: Node, plan: Plan, standing: ContractStatus | None, decisions: Sequence[Decision]) -> str:
     said = (FreshnessStatus.NOT_JUDGED, FreshnessStatus.UNKNOWN)
     if standing is not None and (standing.partition is not None or standing.set_aside or standing.verdict in said):
         return standing.reason

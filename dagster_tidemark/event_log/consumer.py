@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Follower:
+class LogConsumer:
     """A history, and its position in the event log of an instance.
 
     Args:
@@ -101,7 +101,7 @@ class Follower:
         return self.intake.notes
 
     @classmethod
-    def started(cls, instance: DagsterInstance, graph: Graph) -> "Follower":
+    def started(cls, instance: DagsterInstance, graph: Graph) -> "LogConsumer":
         """Return a follower that starts at an earlier process's checkpoint, or else at the beginning of the log."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)

@@ -46,7 +46,7 @@ _IS_BLOCKING = '"blocking": true'
 """Part of the text of a blocking check's evaluation."""
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """Kind of an event, by Dagster's name."""
 
     OBSERVED = "ASSET_OBSERVATION"
@@ -74,7 +74,7 @@ class Event:
     """
 
     id: int
-    kind: Kind
+    kind: EventKind
     asset: str
     partitions: tuple[Partition, ...]
     run_id: str | None
@@ -94,7 +94,7 @@ class Event:
         return None if told == self.run_id else told
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """A row of the log's table."""
 
     id: int
@@ -105,7 +105,7 @@ class Row(NamedTuple):
     text: str
 
 
-def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -> Iterator[Row]:
+def rows_after(instance: DagsterInstance, after: int, kinds: Collection[EventKind]) -> Iterator[LogRow]:
     """Yield all rows after a storage id, in ascending order."""
     while True:
         found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, limit=_PAGE)
@@ -115,7 +115,7 @@ def rows_after(instance: DagsterInstance, after: int, kinds: Collection[Kind]) -
         after = found[-1].id
 
 
-def ids_after(instance: DagsterInstance, after: int, kinds: Collection[Kind], limit: int) -> list[int]:
+def ids_after(instance: DagsterInstance, after: int, kinds: Collection[EventKind], limit: int) -> list[int]:
     """Return the existing storage ids after an id in ascending order, up to a limit."""
     query = (
         sqlalchemy.select(LOG_COLUMNS.id)
@@ -127,15 +127,15 @@ def ids_after(instance: DagsterInstance, after: int, kinds: Collection[Kind], li
         return [int(id) for (id,) in connection.execute(query)]
 
 
-def rows_with(instance: DagsterInstance, ids: Sequence[int]) -> Iterator[Row]:
+def rows_with(instance: DagsterInstance, ids: Sequence[int]) -> Iterator[LogRow]:
     """Yield the rows with these ids, in ascending order. Rows deleted in the meantime are left out."""
     for start in range(0, len(ids), _IDS_IN_A_QUERY):
         yield from _rows(instance, LOG_COLUMNS.id.in_(ids[start : start + _IDS_IN_A_QUERY]))
 
 
 def rows_of_assets(
-    instance: DagsterInstance, assets: Collection[str], kinds: Collection[Kind], since: float
-) -> Iterator[Row]:
+    instance: DagsterInstance, assets: Collection[str], kinds: Collection[EventKind], since: float
+) -> Iterator[LogRow]:
     """Yield the rows of some assets written after a time (Unix seconds), in the order of ids.
 
     Evaluations of checks are left out, because they cannot be found by asset.
@@ -152,16 +152,16 @@ def rows_of_assets(
         after = found[-1].id
 
 
-def last_rows_of(instance: DagsterInstance, asset: str, kind: Kind, limit: int) -> list[Row]:
+def last_rows_of(instance: DagsterInstance, asset: str, kind: EventKind, limit: int) -> list[LogRow]:
     """Return the latest rows of one asset, the newest first."""
     key = stored_key(asset)
     return _rows(instance, _of([kind]), LOG_COLUMNS.asset_key == key, limit=limit, descending=True)
 
 
-def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[Row]:
+def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[LogRow]:
     """Return the latest evaluations of checks with this name, up to a limit, in ascending order."""
     named = LOG_COLUMNS.event.contains(f'"{check}"', autoescape=True)
-    return _rows(instance, _of([Kind.CHECKED]), named, limit=limit, descending=True)[::-1]
+    return _rows(instance, _of([EventKind.CHECKED]), named, limit=limit, descending=True)[::-1]
 
 
 def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
@@ -175,52 +175,52 @@ def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
 
 def events_after(instance: DagsterInstance, after: int, checks: Collection[str] = ()) -> Iterator[Event]:
     """Yield all events after a storage id. Evaluations are limited to blocking checks and these checks."""
-    for row in rows_after(instance, after, tuple(Kind)):
+    for row in rows_after(instance, after, tuple(EventKind)):
         event = event_of(row, row.id, checks)
         if event is not None:
             yield event
 
 
-def event_of(row: Row, id: int, checks: Collection[str] = ()) -> Event | None:
+def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None:
     """Return the event of a row. If the row cannot be read, the event's `problem` is the reason.
 
     Return None for the evaluation of a non-blocking check with a different name.
     """
     if (
-        row.kind == Kind.CHECKED
+        row.kind == EventKind.CHECKED
         and _IS_BLOCKING not in row.text
         and not any(f'"{name}"' in row.text for name in checks)
     ):
         return None
     try:
-        return _evaluation(row, id, checks) if row.kind == Kind.CHECKED else _event(row, id)
+        return _evaluation(row, id, checks) if row.kind == EventKind.CHECKED else _event(row, id)
     except Exception as error:  # an unforeseen form must not stop the reading of other events
         asset = _asset_or_text(row.key or "")
         why = f"event {row.id} cannot be read: {type(error).__name__}: {error}"
-        return Event(id, Kind(row.kind), asset, (row.partition,), row.run_id or None, 0.0, {}, problem=why)
+        return Event(id, EventKind(row.kind), asset, (row.partition,), row.run_id or None, 0.0, {}, problem=why)
 
 
-def _event(row: Row, id: int) -> Event:
+def _event(row: LogRow, id: int) -> Event:
     entry = json.loads(row.text)
     told = entry["dagster_event"]["event_specific_data"]
-    kind, asset = Kind(row.kind), _asset(row.key or "")
+    kind, asset = EventKind(row.kind), _asset(row.key or "")
     partitions: tuple[Partition, ...] = (row.partition,)
     about: Mapping[str, Any] = {}
-    if kind is Kind.PLANNED:
+    if kind is EventKind.PLANNED:
         if told.get("partitions_subset") is not None:
             partitions = partitions_of_text(row.text)
     else:
-        about = told["asset_observation"] if kind is Kind.OBSERVED else told["materialization"]
+        about = told["asset_observation"] if kind is EventKind.OBSERVED else told["materialization"]
     tags = about.get("tags") or {}
     if not all(isinstance(value, str) for value in tags.values()):
         raise ValueError(f"expected text as tag values, found {tags}")
     content = None
-    if kind is Kind.MATERIALIZED or asset == JOURNAL:
-        content = _metadata(about.get("metadata_entries") or (), CONTENT if kind is Kind.MATERIALIZED else JOURNAL)
+    if kind is EventKind.MATERIALIZED or asset == JOURNAL:
+        content = _metadata(about.get("metadata_entries") or (), CONTENT if kind is EventKind.MATERIALIZED else JOURNAL)
     return Event(id, kind, asset, partitions, row.run_id or None, float(entry["timestamp"]), tags, content)
 
 
-def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
+def _evaluation(row: LogRow, id: int, checks: Collection[str]) -> Event | None:
     entry = json.loads(row.text)
     told = entry["dagster_event"]["event_specific_data"]
     blocking = told.get("blocking")
@@ -234,7 +234,7 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
     of_the_whole = passed and partition is None and built_by != row.run_id
     return Event(
         id,
-        Kind.CHECKED,
+        EventKind.CHECKED,
         "/".join(told["asset_key"]["path"]),
         (partition,),
         None if of_the_whole else built_by or None,
@@ -249,14 +249,14 @@ def _evaluation(row: Row, id: int, checks: Collection[str]) -> Event | None:
 
 def _rows(
     instance: DagsterInstance, *wanted: ColumnElement[bool], limit: int | None = None, descending: bool = False
-) -> list[Row]:
+) -> list[LogRow]:
     order = LOG_COLUMNS.id.desc() if descending else LOG_COLUMNS.id
     query = sqlalchemy.select(*_COLUMNS).where(*wanted).order_by(order).limit(limit)
     with log_connection(instance) as connection:
-        return [Row(*row) for row in connection.execute(query).fetchall()]
+        return [LogRow(*row) for row in connection.execute(query).fetchall()]
 
 
-def _of(kinds: Collection[Kind]) -> ColumnElement[bool]:
+def _of(kinds: Collection[EventKind]) -> ColumnElement[bool]:
     return LOG_COLUMNS.dagster_event_type.in_([kind.value for kind in kinds])
 
 

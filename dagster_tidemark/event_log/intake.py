@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sys import intern
 
 from dagster_tidemark.dagster_internals import event_time
-from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.user_code import Raised, called
@@ -62,12 +62,12 @@ class Intake:
         if not targets:
             return
         self.goes_back_to(event.at, (event.asset,))
-        if event.kind is Kind.PLANNED:
+        if event.kind is EventKind.PLANNED:
             for target in targets:
                 self._try(target, event, self._plan)
-        elif event.kind is Kind.MATERIALIZED:
+        elif event.kind is EventKind.MATERIALIZED:
             self._try(targets[0], event, self._materialize)
-        elif event.kind is Kind.CHECKED:
+        elif event.kind is EventKind.CHECKED:
             self._evaluate(node, targets[0], event)
         elif node.source or (not node.inputs and DATA_VERSION in event.tags):
             # Other observations do not identify the data.
@@ -78,7 +78,7 @@ class Intake:
         history = self.history
         is_older = event.at < history.graph.moment.defined_at.get(event.asset, -math.inf)
         # Dagster only makes runs of existing partitions. A run may write events after its partitions cease to exist.
-        is_of_run = event.run_id is not None and event.kind in (Kind.PLANNED, Kind.MATERIALIZED)
+        is_of_run = event.run_id is not None and event.kind in (EventKind.PLANNED, EventKind.MATERIALIZED)
         if not (is_older or is_of_run) or history.problem(target) is None:
             return False
         history.forget_former(target)
@@ -106,7 +106,7 @@ class Intake:
         if isinstance(raised, Raised):
             self._set_aside(target, f"event {event.id} cannot be applied: {raised}")
             return
-        if event.kind is not Kind.PLANNED and self.unread.pop(target, None) is not None:
+        if event.kind is not EventKind.PLANNED and self.unread.pop(target, None) is not None:
             # This event replaces the unread one. If the key is invalid, the history has set the target aside again.
             if self.history.set_aside.get(target) == strange:
                 self.history.set_aside.pop(target, None)

@@ -18,7 +18,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
-from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.run_durations import SAMPLES
@@ -82,7 +82,7 @@ def opened(event: Event) -> dict[str, Any] | None:
 
 def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the notes written after a time (Unix seconds) with their storage ids, in ascending order."""
-    for row in event_rows.rows_of_assets(instance, [JOURNAL], [Kind.OBSERVED], since):
+    for row in event_rows.rows_of_assets(instance, [JOURNAL], [EventKind.OBSERVED], since):
         event = event_rows.event_of(row, row.id)
         note = opened(event) if event else None
         if note is not None:
@@ -91,7 +91,7 @@ def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[s
 
 def last_shifts(instance: DagsterInstance, location: str) -> list[tuple[int, int]]:
     """Return the shifts in a code location's latest note."""
-    for row in event_rows.last_rows_of(instance, JOURNAL, Kind.OBSERVED, limit=_OF_OTHERS):
+    for row in event_rows.last_rows_of(instance, JOURNAL, EventKind.OBSERVED, limit=_OF_OTHERS):
         event = event_rows.event_of(row, row.id)
         note = opened(event) if event else None
         if note is not None and note["location"] == location:

@@ -65,7 +65,7 @@ class Ledger(Protocol):
         ...
 
 
-class EventLog:
+class ObservationLedger:
     """Ledger in the event log of a Dagster instance."""
 
     def __init__(self, instance: DagsterInstance, start: date = date.min) -> None:

@@ -18,7 +18,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.event_rows import Event, Row
+from dagster_tidemark.event_log.event_rows import Event, LogRow
 
 _LATE_SECONDS = 300.0  # longest time between taking an id and committing its event
 _LONG_AGO = 900.0  # by the writer's clock, which may differ from ours
@@ -87,7 +87,7 @@ class LogReader:
             self.shifts = shifts
 
     def _in_order(self, instance: DagsterInstance, checks: Collection[str]) -> Iterator[Event]:
-        kinds = tuple(event_rows.Kind)
+        kinds = tuple(event_rows.EventKind)
         if not self.tail:
             rows = event_rows.rows_after(instance, self.after, kinds)
         else:
@@ -97,7 +97,7 @@ class LogReader:
             if first is None or (first.id, _mark(first)) != self.tail[-1]:
                 self._step_back(instance, kinds)
                 rows = event_rows.rows_after(instance, self.after, kinds)
-        last: deque[Row] = deque(maxlen=_TAIL)
+        last: deque[LogRow] = deque(maxlen=_TAIL)
         try:
             for row in rows:
                 self.after = row.id
@@ -109,7 +109,7 @@ class LogReader:
         finally:
             self.tail.extend((row.id, _mark(row)) for row in last)
 
-    def _step_back(self, instance: DagsterInstance, kinds: Collection[event_rows.Kind]) -> None:
+    def _step_back(self, instance: DagsterInstance, kinds: Collection[event_rows.EventKind]) -> None:
         """Move back to the last row read that still exists, after later ones were deleted. Rows after it are new."""
         oldest = self.tail[0][0]
         there: dict[int, int] = {}
@@ -124,7 +124,7 @@ class LogReader:
         self.tail, self.after = deque(kept, maxlen=_TAIL), last
 
     def _as_committed(self, instance: DagsterInstance, checks: Collection[str], first_time: bool) -> Iterator[Event]:
-        kinds, now, clock = tuple(event_rows.Kind), time.monotonic(), event_time.now()
+        kinds, now, clock = tuple(event_rows.EventKind), time.monotonic(), event_time.now()
         for row in chain.from_iterable(self._unseen(instance, kinds)):
             event = event_rows.event_of(row, row.id, checks)
             # Ids of old events are not remembered. No event is missed if the clocks agree within 15 minutes.
@@ -139,7 +139,7 @@ class LogReader:
         self.after = max(self.after, max(settled, default=0))
         self.seen = {id: first for id, first in self.seen.items() if id > self.after}
 
-    def _unseen(self, instance: DagsterInstance, kinds: Collection[event_rows.Kind]) -> Iterator[Iterator[Row]]:
+    def _unseen(self, instance: DagsterInstance, kinds: Collection[event_rows.EventKind]) -> Iterator[Iterator[LogRow]]:
         after = self.after
         while True:
             ids = event_rows.ids_after(instance, after, kinds, _IDS_AT_ONCE)
@@ -149,5 +149,5 @@ class LogReader:
             after = ids[-1]
 
 
-def _mark(row: Row) -> int:
+def _mark(row: LogRow) -> int:
     return zlib.crc32(f"{row.run_id}/{row.text}".encode())

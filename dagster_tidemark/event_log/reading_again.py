@@ -13,7 +13,7 @@ from operator import itemgetter
 from dagster import DagsterInstance
 
 from dagster_tidemark.event_log import event_rows, journal
-from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.event_log.intake import Intake
 from dagster_tidemark.event_log.reader import LogReader
 from dagster_tidemark.event_log.run_facts import RunFacts, run_facts
@@ -21,7 +21,7 @@ from dagster_tidemark.planner.event_records import Outcome
 
 _NEVER = float("-inf")
 _EVALUATIONS = 10_000
-_KINDS = [kind for kind in Kind if kind is not Kind.CHECKED]
+_KINDS = [kind for kind in EventKind if kind is not EventKind.CHECKED]
 
 
 def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, float]) -> list[str]:
@@ -60,7 +60,7 @@ def read_again(
     found = [event_rows.event_of(row, reader.place(row.id)) for row in rows if reader.has_read(row.id)]
     events = [event for event in found if event and (event.problem or event.at > wiped.get(event.asset, _NEVER))]
     ended = run_facts(instance, {event.run_id for event in events if event.run_id} - open_before)
-    written = {(e.run_id, e.asset, p) for e in events if e.kind is Kind.MATERIALIZED for p in e.partitions}
+    written = {(e.run_id, e.asset, p) for e in events if e.kind is EventKind.MATERIALIZED for p in e.partitions}
     steps: list[tuple[int, Callable[[], object]]] = []
     for event in events:
         steps.append((event.id, partial(intake.apply, _as_it_ended(event, ended, written))))
@@ -97,7 +97,7 @@ def read_checks(
 def _as_it_ended(event: Event, ended: Mapping[str, RunFacts], written: Collection[object]) -> Event:
     """Return a planned event without partitions that its run did not build: the run's end was already applied."""
     run = ended.get(event.run_id or "")
-    if event.kind is not Kind.PLANNED or run is None or run.ended_at is None or run.outcome is Outcome.SUCCEEDED:
+    if event.kind is not EventKind.PLANNED or run is None or run.ended_at is None or run.outcome is Outcome.SUCCEEDED:
         return event
     partitions = tuple(p for p in event.partitions if (event.run_id, event.asset, p) in written)
     return replace(event, partitions=partitions)

@@ -27,7 +27,7 @@ _FROM_OUTSIDE = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/dev/termin
 _CONTAINERS = re.compile(r"/(?:containers|pods)/([0-9a-f-]{36,64}(?:/containers/[^/ ]+)?)")
 
 
-class Fate(StrEnum):
+class ProcessState(StrEnum):
     """State of a run's process, as far as it is known."""
 
     ALIVE = "alive"
@@ -37,7 +37,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessHost:
     """The place where a process id is valid.
 
     Args:
@@ -58,18 +58,18 @@ class Place:
         return "|".join(value.replace("|", " ") for value in asdict(self).values())
 
     @classmethod
-    def read(cls, text: str) -> "Place | None":
+    def read(cls, text: str) -> "ProcessHost | None":
         """Read a place as `str` writes it."""
         parts = text.split("|")
         return cls(*parts) if len(parts) == 5 else None
 
-    def is_same(self, other: "Place") -> bool:
+    def is_same(self, other: "ProcessHost") -> bool:
         """Return True if both places see the same processes."""
         if self.boot:
             return bool(self.namespace) and (self.boot, self.namespace) == (other.boot, other.namespace)
         return not other.boot and (self.machine, self.host) == (other.machine, other.host)  # not Linux
 
-    def replaced(self, other: "Place") -> bool:
+    def replaced(self, other: "ProcessHost") -> bool:
         """Return True if this place proves that the other one ended: a restarted container, or a rebooted host."""
         if self.container or other.container:
             return self.container == other.container and self.namespace != other.namespace
@@ -79,9 +79,9 @@ class Place:
 
 
 @cache
-def this_place() -> Place:
+def this_place() -> ProcessHost:
     """Return the place of this process."""
-    return Place(
+    return ProcessHost(
         boot=_read("/proc/sys/kernel/random/boot_id"),
         namespace=_link("/proc/self/ns/pid"),
         container=container_in(_read("/proc/self/mountinfo")),
@@ -110,30 +110,30 @@ def record(instance: DagsterInstance, run: DagsterRun) -> None:
         instance.add_run_tags(run.run_id, {PROCESS: identity})
 
 
-def fate_of(run: DagsterRun) -> Fate:
+def fate_of(run: DagsterRun) -> ProcessState:
     """Return the state of a run's process, as far as this process can see it."""
     return fate_of_identity(run.tags.get(PROCESS, ""))
 
 
-def fate_of_identity(identity: str) -> Fate:
+def fate_of_identity(identity: str) -> ProcessState:
     """Return the state of a process by its identity, as far as this process can see it."""
-    place = Place.read(identity.partition(" ")[2])
+    place = ProcessHost.read(identity.partition(" ")[2])
     if place is None:
-        return Fate.UNKNOWN
+        return ProcessState.UNKNOWN
     if not this_place().is_same(place):
-        return Fate.GONE if this_place().replaced(place) else Fate.UNKNOWN
-    return Fate.ALIVE if _living(identity) else Fate.GONE
+        return ProcessState.GONE if this_place().replaced(place) else ProcessState.UNKNOWN
+    return ProcessState.ALIVE if _living(identity) else ProcessState.GONE
 
 
 def process_of(run: DagsterRun) -> psutil.Process | None:
     """Return the living process of a run at this place, or None."""
     identity = run.tags.get(PROCESS, "")
-    return _living(identity) if fate_of_identity(identity) is Fate.ALIVE else None
+    return _living(identity) if fate_of_identity(identity) is ProcessState.ALIVE else None
 
 
 def place_of(run: DagsterRun) -> str:
     """Return the host of a run's process for messages; empty if the process never wrote its identity."""
-    place = Place.read(run.tags.get(PROCESS, "").partition(" ")[2])
+    place = ProcessHost.read(run.tags.get(PROCESS, "").partition(" ")[2])
     return place.host if place else ""
 
 

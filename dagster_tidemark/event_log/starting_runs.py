@@ -18,7 +18,7 @@ import psutil
 from dagster import DagsterInstance, DagsterRun
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
-from dagster_tidemark.event_log.run_process import Fate, Place, this_place
+from dagster_tidemark.event_log.run_process import ProcessHost, ProcessState, this_place
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
 _KEPT_SECONDS = 7 * 86_400.0
@@ -35,7 +35,7 @@ def note_code_server(instance: DagsterInstance) -> None:
         instance_store.save(instance, CODE_SERVERS, json.dumps(noted))
 
 
-def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
+def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessState:
     """Return the state of a run's process before it has recorded its identity.
 
     Unknown if the run was started by another launcher, by a server with a port or at another place, or has not logged
@@ -43,18 +43,18 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> Fate:
     """
     socket = run_storage.launching_socket(run)
     if PROCESS in run.tags or socket is None:
-        return Fate.UNKNOWN
+        return ProcessState.UNKNOWN
     noted = _servers(instance).get(socket)
-    place = Place.read(str(noted[0])) if noted is not None and _time_of(noted) else None
+    place = ProcessHost.read(str(noted[0])) if noted is not None and _time_of(noted) else None
     if place is None:
-        return Fate.UNKNOWN
+        return ProcessState.UNKNOWN
     if not this_place().is_same(place):
-        return Fate.GONE if this_place().replaced(place) else Fate.UNKNOWN
+        return ProcessState.GONE if this_place().replaced(place) else ProcessState.UNKNOWN
     pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
-        return Fate.UNKNOWN
+        return ProcessState.UNKNOWN
     # Times are not compared: after a clock change, a living process would look like a later one with the same pid.
-    return Fate.ALIVE if _exists(pid) else Fate.GONE
+    return ProcessState.ALIVE if _exists(pid) else ProcessState.GONE
 
 
 def _exists(pid: int) -> bool:

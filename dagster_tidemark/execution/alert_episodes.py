@@ -25,7 +25,7 @@ from dagster_tidemark.streams.alert_declaration import Alerting
 from dagster_tidemark.streams.alert_identity import Episode
 from dagster_tidemark.streams.alert_reevaluation import Episodes, Reevaluation
 from dagster_tidemark.streams.decode import Fault
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.user_rules import RULE_RAISES
 
 
@@ -53,7 +53,7 @@ def reevaluate(
     def refuse(faults: Sequence[Fault]) -> None:
         rejected_messages.enter(lake, stream.asset, faults, (), code_of(settings))
 
-    work = Reevaluation(declared, Workplace(settings, lake, stream, refuse), _sends_nothing)
+    work = Reevaluation(declared, StreamContext(settings, lake, stream, refuse), _sends_nothing)
 
     def found(snapshot_id: int | None) -> Episodes:
         with naming_an_expired_snapshot(stream.table):

@@ -9,7 +9,7 @@ import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.event_log.observations import EventLog, holds_files
+from dagster_tidemark.event_log.observations import ObservationLedger, holds_files
 from dagster_tidemark.execution.load_check import landed_results, told_columns
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
 from dagster_tidemark.execution.watermark import through
@@ -57,7 +57,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             Load(feed, table, transform, code_version),
             context.instance,
             start=self.spark.settings.start_date,
-            misplaced=EventLog(context.instance).misplaced(feed),
+            misplaced=ObservationLedger(context.instance).misplaced(feed),
         )
 
     def read(self, table: Table) -> DataFrame:
@@ -216,7 +216,7 @@ def _say_what_is_loaded(
 
 def observed_removals(instance: dg.DagsterInstance, feed: Feed, start: date) -> Observed:
     """Return the removals that the latest observations of a feed's partitions report."""
-    latest = EventLog(instance, start).latest(feed)
+    latest = ObservationLedger(instance, start).latest(feed)
     return Observed(
         vanished={
             partition: datetime.fromtimestamp(float(tags[LISTED_AT]), UTC)

@@ -16,11 +16,11 @@ from dagster_tidemark.engine.doubts import QUEUE, SENSORS, Cause, Doubts
 from dagster_tidemark.incidents.expected import MissingWindow
 from dagster_tidemark.incidents.incident import CauseKind, LateAsset, Outage, RootCause, Trouble
 from dagster_tidemark.planner.contracts import FreshnessStatus, deadline
-from dagster_tidemark.planner.decisions import RANGES, Decision, Plan, Standing, State
+from dagster_tidemark.planner.decisions import RANGES, ContractStatus, Decision, Plan, State
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.silence import Silence
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.planner.wording import failed, moment, name
 from dagster_tidemark.sources.feed import Partition
 
@@ -53,9 +53,9 @@ class Evidence:
 
     graph: Graph
     history: History
-    backlog: Backlog
+    backlog: PendingWork
     plan: Plan
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, ContractStatus]
     doubts: Doubts
     ours: Callable[[str], bool] = lambda _: True
     ownership: Mapping[str, Ownership] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from dagster_tidemark.incidents.incident import Book, Outage
 from dagster_tidemark.incidents.lifecycle import reviewed
 from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.incidents.store import IncidentStore
-from dagster_tidemark.planner.decisions import Plan, Standing
+from dagster_tidemark.planner.decisions import ContractStatus, Plan
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.settings import Settings
 
@@ -44,7 +44,7 @@ class Look:
     """
 
     plan: Plan
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, ContractStatus]
     doubts: Doubts
     looked_at: float | None
     ours: Callable[[str], bool]

@@ -21,7 +21,7 @@ from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.settings import Settings
 
 
@@ -50,7 +50,7 @@ class Watch:
             Evidence(
                 self._graph,
                 history,
-                Backlog(self._graph, history),
+                PendingWork(self._graph, history),
                 Plan(now),
                 {},
                 since_look(doubts(instance, kept.watched, now), kept.at, now),

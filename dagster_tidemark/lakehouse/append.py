@@ -50,7 +50,7 @@ from dagster_tidemark.lakehouse.commits import CommitConflict, again_after_a_rac
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
 from dagster_tidemark.lakehouse.pyiceberg_internals import commit_without_retries, require_head, share_copies
 from dagster_tidemark.lakehouse.table import CATALOG, Table
-from dagster_tidemark.lakehouse.table_changes import Kind, changes_of, comments_after, require_possible
+from dagster_tidemark.lakehouse.table_changes import TableChangeKind, changes_of, comments_after, require_possible
 from dagster_tidemark.lakehouse.table_properties import created_with, generation_of, location_of
 from dagster_tidemark.settings import LOCAL_KEY, Settings
 
@@ -86,7 +86,7 @@ def open_lake(settings: Settings, **more: str) -> Catalog:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableCommit:
     """Change of a table in one commit.
 
     Args:
@@ -212,7 +212,7 @@ class Appendable:
         )
         return _with_small_types(scan.to_arrow())
 
-    def commit(self, change: Change) -> int | None:
+    def commit(self, change: TableCommit) -> int | None:
         """Change the table, if its head is still the one that this writer has seen. Return the new head.
 
         Raises:
@@ -298,7 +298,7 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
     changes = changes_of(table, stored)
     require_possible(table, changes)
     new = [c.new_column for c in changes if c.new_column]
-    wider = {c.column: _type(c.after) for c in changes if c.kind is Kind.WIDENED}
+    wider = {c.column: _type(c.after) for c in changes if c.kind is TableChangeKind.WIDENED}
     docs = comments_after(table, stored, changes)
     if new or wider or docs:
         with made.update_schema() as update:

@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse import catalog, metadata_reads
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import with_declared_columns
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
-from dagster_tidemark.lakehouse.table_changes import Change, Kind, require_possible
+from dagster_tidemark.lakehouse.table_changes import TableChange, TableChangeKind, require_possible
 from dagster_tidemark.lakehouse.write import RUN_ID, current_snapshot
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def exists(spark: SparkSession, table: Table) -> bool:
     return metadata_reads.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
 
 
-def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
+def require_branchable(spark: SparkSession, table: Table) -> list[TableChange]:
     """Return the differences of an existing table from its declaration. Change nothing.
 
     Raises:
@@ -43,7 +43,7 @@ def require_branchable(spark: SparkSession, table: Table) -> list[Change]:
         require_possible(table, changes)
     except SchemaDiffers as error:
         raise ColumnsDiffer(f"{table.name}: {error}") from error
-    if replaced := [str(change) for change in changes if change.kind is Kind.REPLACED]:
+    if replaced := [str(change) for change in changes if change.kind is TableChangeKind.REPLACED]:
         raise ColumnsDiffer(f"{table.name}: {', '.join(replaced)}: a table that is to be replaced cannot get a branch")
     return changes
 

@@ -17,9 +17,9 @@ from dagster_tidemark.lakehouse.table import CATALOG, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import (
     NOT_DECLARED,
     RETIRED,
-    Change,
-    Kind,
     Stored,
+    TableChange,
+    TableChangeKind,
     changes_of,
     comments_after,
     require_possible,
@@ -111,7 +111,7 @@ def _ensured(spark: SparkSession, table: Table, *, may_have_more: bool, may_alte
     return stored
 
 
-def changes_to(spark: SparkSession, table: Table) -> list[Change]:
+def changes_to(spark: SparkSession, table: Table) -> list[TableChange]:
     """Return the changes, possible or not, that `ensure` would make to an existing table."""
     changes = _compared(spark, table, _stored(spark, table), may_have_more=True)[1]
     if table.generation > 1:
@@ -135,15 +135,17 @@ def _is_replaced(spark: SparkSession, table: Table, *, may_alter: bool) -> bool:
     return True
 
 
-def _compared(spark: SparkSession, table: Table, stored: Stored, *, may_have_more: bool) -> tuple[Stored, list[Change]]:
+def _compared(
+    spark: SparkSession, table: Table, stored: Stored, *, may_have_more: bool
+) -> tuple[Stored, list[TableChange]]:
     """Return a table and its changes. Rarely needed facts are queried only for changes that need them."""
     changes = changes_of(table, stored, may_have_more=may_have_more)
     kinds = {change.kind for change in changes}
-    if Kind.ADDED in kinds:
+    if TableChangeKind.ADDED in kinds:
         stored = replace(stored, written=_written(spark, table))
-    if Kind.RETYPED in kinds:
+    if TableChangeKind.RETYPED in kinds:
         stored = replace(stored, widened=tuple(widened_columns(_properties(spark, table))))
-    if kinds & {Kind.ADDED, Kind.RETYPED}:
+    if kinds & {TableChangeKind.ADDED, TableChangeKind.RETYPED}:
         changes = changes_of(table, stored, may_have_more=may_have_more)
     return stored, changes
 
@@ -228,12 +230,12 @@ def _properties(spark: SparkSession, table: Table) -> dict[str, str]:
     return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
 
 
-def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[Change]) -> None:
+def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[TableChange]) -> None:
     """Widen columns of a table while its deployed code still declares the narrower types.
 
     Iceberg cannot undo it. Readers get the narrower type until the wider type is deployed.
     """
-    wider = {change.column: change.after for change in changes if change.kind is Kind.WIDENED}
+    wider = {change.column: change.after for change in changes if change.kind is TableChangeKind.WIDENED}
     if not wider:
         return
     marked = as_widened(widened_columns(_properties(spark, table)) | wider)
@@ -242,13 +244,13 @@ def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[Cha
         spark.sql(f"ALTER TABLE {table.identifier} ALTER COLUMN {quoted(column)} TYPE {kind}")
 
 
-def _alter(spark: SparkSession, table: Table, stored: Stored, changes: Collection[Change]) -> None:
+def _alter(spark: SparkSession, table: Table, stored: Stored, changes: Collection[TableChange]) -> None:
     """Add and widen columns. A column that is no longer declared stays, with null in new rows and a comment on that."""
     new = [c.new_column for c in changes if c.new_column]
     if new:
         columns = as_ddl({c: kind for c, kind in table.columns.items() if c in new})
         spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
-    for change in (change for change in changes if change.kind is Kind.WIDENED):
+    for change in (change for change in changes if change.kind is TableChangeKind.WIDENED):
         spark.sql(f"ALTER TABLE {table.identifier} ALTER COLUMN {quoted(change.column)} TYPE {change.after}")
     for column, comment in comments_after(table, stored, changes).items():
         alter = f"ALTER TABLE {table.identifier} ALTER COLUMN {quoted(column)}"

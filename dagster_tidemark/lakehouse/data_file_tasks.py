@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from dagster_tidemark.lakehouse.parsing.sources import Bucket
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 
 FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
 """Columns next to those of the table: number of the landed file, hash of the row key, hash of the row."""
@@ -34,7 +34,7 @@ _BUFFERED_BYTES = 64 << 20
 _LOW = 0xFFFF_FFFF
 
 
-def file_system(store: Bucket | None) -> fs.FileSystem:
+def file_system(store: BucketAddress | None) -> fs.FileSystem:
     """Return Arrow's file system of a warehouse: of its bucket, or of this machine's folders."""
     return store.connect() if store else fs.LocalFileSystem()
 
@@ -104,7 +104,7 @@ class DataFileTask:
         options: Options of pyarrow's `ParquetWriter`.
     """
 
-    store: Bucket | None
+    store: BucketAddress | None
     schema: pa.Schema
     folders: Sequence[str]
     values: Sequence[Mapping[str, Any]]

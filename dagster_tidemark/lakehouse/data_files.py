@@ -35,7 +35,7 @@ from dagster_tidemark.lakehouse import append, metadata_reads, write
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.data_file_tasks import Report, file_system
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type
-from dagster_tidemark.lakehouse.parsing.sources import Bucket
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.lakehouse.session import settings_of
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import LOCAL_KEY, Settings
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Target:
+class DataFileTarget:
     """Table whose data files tasks can write.
 
     Args:
@@ -66,7 +66,7 @@ class Target:
     found: IcebergTable
     snapshot_id: int | None
     partitions: Sequence[Mapping[str, Any]]
-    store: Bucket | None
+    store: BucketAddress | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -193,7 +193,7 @@ _MOST_CONDITIONS = 200
 
 def target_of(
     spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, Any]], snapshot_id: int | None
-) -> Target | None:
+) -> DataFileTarget | None:
     """Return the target for files of some partitions; None if only Spark's own writer can write the table.
 
     Args:
@@ -207,7 +207,7 @@ def target_of(
     store = _store_of(found, settings)
     if not reason and isinstance(store, str):
         reason = store
-    target = Target(table, found, snapshot_id, partitions, store if isinstance(store, Bucket) else None)
+    target = DataFileTarget(table, found, snapshot_id, partitions, store if isinstance(store, BucketAddress) else None)
     if not reason and target.has_deletes():
         reason = "some partitions have delete files, or files of an earlier partitioning"
     if reason:
@@ -243,7 +243,7 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
     return ""
 
 
-def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
+def _store_of(found: IcebergTable, settings: Settings) -> BucketAddress | str | None:
     """Return the bucket of a table, None for a folder, or the reason why tasks cannot write to it."""
     location = urlsplit(found.location())
     if location.scheme in ("", "file"):
@@ -254,7 +254,7 @@ def _store_of(found: IcebergTable, settings: Settings) -> Bucket | str | None:
     key = LOCAL_KEY if settings.own_cloud else None
     if not options.keys() <= _OF_S3 or options.get("s3.access-key-id") != key:
         return "the catalog issues credentials or options for its store"
-    return Bucket(location.netloc, settings.aws_region, settings.aws_endpoint_url, key)
+    return BucketAddress(location.netloc, settings.aws_region, settings.aws_endpoint_url, key)
 
 
 def _paths(files: Collection[FileScanTask]) -> set[str]:

@@ -22,7 +22,7 @@ RETIRED = "no longer declared"
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
-class Kind(StrEnum):
+class TableChangeKind(StrEnum):
     """Kind of a change to a column, or to the table."""
 
     ADDED = "added"
@@ -69,7 +69,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """A difference between a declaration and its table.
 
     Args:
@@ -79,7 +79,7 @@ class Change:
         refused: The reason why Iceberg cannot make the change, with the remedy; empty if it can.
     """
 
-    kind: Kind
+    kind: TableChangeKind
     column: str
     before: str = ""
     after: str = ""
@@ -88,27 +88,33 @@ class Change:
     @property
     def new_column(self) -> str:
         """The column that the table must get; empty if there is none."""
-        return self.column if self.kind is Kind.ADDED else self.after if self.kind is Kind.RENAMED else ""
+        return (
+            self.column
+            if self.kind is TableChangeKind.ADDED
+            else self.after
+            if self.kind is TableChangeKind.RENAMED
+            else ""
+        )
 
     @property
     def lost_column(self) -> str:
         """The column that is no longer declared; empty if there is none."""
-        return self.column if self.kind in (Kind.DROPPED, Kind.RENAMED) else ""
+        return self.column if self.kind in (TableChangeKind.DROPPED, TableChangeKind.RENAMED) else ""
 
     def __str__(self) -> str:
         match self.kind:
-            case Kind.ADDED:
+            case TableChangeKind.ADDED:
                 return f"added {self.column} {self.after}"
-            case Kind.DROPPED:
+            case TableChangeKind.DROPPED:
                 return f"dropped {self.column} {self.before}"
-            case Kind.RENAMED:
+            case TableChangeKind.RENAMED:
                 return f"renamed {self.column} -> {self.after} ({self.before})"
-            case Kind.PARTITIONING | Kind.ROW_KEY | Kind.REPLACED:
+            case TableChangeKind.PARTITIONING | TableChangeKind.ROW_KEY | TableChangeKind.REPLACED:
                 return f"{self.kind} {self.before or 'none'} -> {self.after or 'none'}"
         return f"{self.kind} {self.column} {self.before} -> {self.after}"
 
 
-def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> list[Change]:
+def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> list[TableChange]:
     """Compare a declaration with its table.
 
     A dropped and an added column with the same type and position among the other columns count as renamed.
@@ -125,12 +131,14 @@ def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> 
     changes = []
     for old, new in renamed.items():
         refused = _other_case(table, old, new) or _not_droppable(table, stored, old)
-        changes.append(Change(Kind.RENAMED, old, found[old], new, refused))
+        changes.append(TableChange(TableChangeKind.RENAMED, old, found[old], new, refused))
     for column in (c for c in added if c not in renamed.values()):
         lost = _dropped_by_hand(table, column) if stored.written.get(column, "") == added[column] else ""
-        changes.append(Change(Kind.ADDED, column, "", added[column], lost))
+        changes.append(TableChange(TableChangeKind.ADDED, column, "", added[column], lost))
     for column in (c for c in dropped if c not in renamed):
-        changes.append(Change(Kind.DROPPED, column, found[column], "", _not_droppable(table, stored, column)))
+        changes.append(
+            TableChange(TableChangeKind.DROPPED, column, found[column], "", _not_droppable(table, stored, column))
+        )
     for column, kind in table.columns.items():
         if column in found and found[column] != kind and not is_narrower(table, stored, column):
             changes.append(_retyped(table, stored, column, found[column], kind))
@@ -148,7 +156,7 @@ def is_narrower(table: Table, stored: Stored, column: str) -> bool:
     return column in stored.widened and widens(declared, kind)
 
 
-def require_possible(table: Table, changes: Iterable[Change]) -> None:
+def require_possible(table: Table, changes: Iterable[TableChange]) -> None:
     """Raise if a table cannot be made as declared.
 
     Raises:
@@ -162,7 +170,7 @@ def require_possible(table: Table, changes: Iterable[Change]) -> None:
         raise SchemaDiffers(f"{table.identifier} has {has}, its declaration has {says}; {why}")
 
 
-def comments_after(table: Table, stored: Stored, changes: Iterable[Change]) -> dict[str, str]:
+def comments_after(table: Table, stored: Stored, changes: Iterable[TableChange]) -> dict[str, str]:
     """Return the new comments of columns that are no longer declared, and of columns that are declared again."""
     comments = {c.lost_column: f"{RETIRED}: null in new rows" for c in changes if c.lost_column}
     return comments | {c: table.comment_on(c) for c in stored.retired if c in table.columns}
@@ -235,9 +243,9 @@ def _not_droppable(table: Table, stored: Stored, column: str) -> str:
     return ""
 
 
-def _retyped(table: Table, stored: Stored, column: str, before: str, after: str) -> Change:
+def _retyped(table: Table, stored: Stored, column: str, before: str, after: str) -> TableChange:
     if widens(before, after) and column not in table.stored_by:
-        return Change(Kind.WIDENED, column, before, after)
+        return TableChange(TableChangeKind.WIDENED, column, before, after)
     if column in stored.from_files:
         why = (
             f"a feed with new_columns=add has added it as string: declare {column} as string; or drop it (ALTER TABLE "
@@ -250,22 +258,24 @@ def _retyped(table: Table, stored: Stored, column: str, before: str, after: str)
         what = "the declared type is narrower" if widens(after, before) else "the types differ"
         why = f"{what}, and Iceberg can only widen a type (int to bigint, float to double, decimals to more digits)"
         why = f"{why}; give the column another name, declare {before}, or {_replaced(table)}"
-    return Change(Kind.RETYPED, column, before, after, why)
+    return TableChange(TableChangeKind.RETYPED, column, before, after, why)
 
 
-def _of_the_table(table: Table, stored: Stored) -> Iterable[Change]:
+def _of_the_table(table: Table, stored: Stored) -> Iterable[TableChange]:
     if stored.partitioned_by is not None and set(table.stored_by) - set(stored.partitioned_by):
         before, after = ", ".join(stored.partitioned_by), ", ".join(table.stored_by)
         why = f"its files are partitioned by {before or 'no column'}; {_replaced(table)}"
-        yield Change(Kind.PARTITIONING, "", before, after, why)
+        yield TableChange(TableChangeKind.PARTITIONING, "", before, after, why)
     if stored.row_key is not None and set(stored.row_key) != set(table.row_key):
-        yield Change(Kind.ROW_KEY, "", ", ".join(stored.row_key), ", ".join(table.row_key))
+        yield TableChange(TableChangeKind.ROW_KEY, "", ", ".join(stored.row_key), ", ".join(table.row_key))
 
 
-def _replaced_by(table: Table, stored: Stored) -> Change:
+def _replaced_by(table: Table, stored: Stored) -> TableChange:
     before, after = str(stored.generation), str(table.generation)
     newer = "newer code has replaced the table; deploy that code, or declare its generation"
-    return Change(Kind.REPLACED, "", before, after, newer if table.generation < stored.generation else "")
+    return TableChange(
+        TableChangeKind.REPLACED, "", before, after, newer if table.generation < stored.generation else ""
+    )
 
 
 def _replaced(table: Table) -> str:

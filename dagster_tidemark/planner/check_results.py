@@ -21,7 +21,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LatestWrite:
     """Latest write of a partition, with the storage id `id`. `run_id` is the run that wrote it, if one did."""
 
     id: int
@@ -43,7 +43,7 @@ class Results:
             self.whole = result
             self.on = {p: of for p, of in self.on.items() if of.id > result.id}
 
-    def of(self, partition: Partition, written: Written) -> CheckResult | None:
+    def of(self, partition: Partition, written: LatestWrite) -> CheckResult | None:
         """Return the result on the last write of a partition, or None."""
         latest = self._latest(partition)
         # A step may report its check before its output: then the result is older than the write of the same run.
@@ -69,16 +69,16 @@ class CheckResults:
         for asset in blocking.keys() & self.of.keys():
             self.of[asset] = {name: of for name, of in self.of[asset].items() if name in blocking[asset]}
 
-    def blocking(self, target: Target, written: Written | int) -> str | None:
+    def blocking(self, target: Target, written: LatestWrite | int) -> str | None:
         """Return a check that failed on the last write of a partition, or None."""
-        last = Written(written) if isinstance(written, int) else written
+        last = LatestWrite(written) if isinstance(written, int) else written
         for check, results in self.of.get(target[0], {}).items():
             result = results.of(target[1], last)
             if result is not None and not result.passed:
                 return check
         return None
 
-    def without_result(self, target: Target, written: Written, blocking: Collection[str]) -> tuple[str, ...]:
+    def without_result(self, target: Target, written: LatestWrite, blocking: Collection[str]) -> tuple[str, ...]:
         """Return the blocking checks of an asset that have no result on the last write of a partition."""
         known = self.of.get(target[0], {})
         lacking = (name for name in blocking if name not in known or known[name].of(target[1], written) is None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from dagster_tidemark.planner.contracts import Contract, CronContract, FreshnessStatus, LagContract
-from dagster_tidemark.planner.decisions import Decision, Lack, Plan, Standing, State
+from dagster_tidemark.planner.decisions import ContractStatus, Decision, Lack, Plan, State
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import A_LOOP
@@ -28,9 +28,9 @@ Missing = Callable[[Node], Mapping[Partition, float]]
 if the windows of the asset cannot be computed."""
 
 
-def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, Standing]:
+def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, ContractStatus]:
     """Return the status of each asset with a contract, at the time of the plan."""
-    found: dict[str, Standing] = {}
+    found: dict[str, ContractStatus] = {}
     silence = Silence(graph, history)
     held = withheld(graph, history, plan, silence)
     above: dict[str, set[str]] = {}  # assets that it is made from, at any depth, and that the planner skips
@@ -77,18 +77,18 @@ def span(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def _badness(standing: Standing) -> tuple[int, float]:
+def _badness(standing: ContractStatus) -> tuple[int, float]:
     return _WORST_FIRST.index(standing.verdict), -standing.lag
 
 
-def _of_decision(decision: Decision, now: float) -> Standing:
+def _of_decision(decision: Decision, now: float) -> ContractStatus:
     verdict = decision.verdict(now)
     if verdict is FreshnessStatus.AT_RISK and _goes_as_planned(decision):
         verdict = FreshnessStatus.MET
     reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
     if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
         reason = f"{reason}; promised for {moment(decision.deadline, decision.zone)}"
-    return Standing(
+    return ContractStatus(
         decision.asset,
         verdict,
         decision.lag(now),
@@ -105,37 +105,37 @@ def _goes_as_planned(decision: Decision) -> bool:
 
 
 def _standing(
-    node: Node, history: History, plan: Plan, missing: Missing, silence: Silence, held: Mapping[str, Standing]
-) -> Standing:
+    node: Node, history: History, plan: Plan, missing: Missing, silence: Silence, held: Mapping[str, ContractStatus]
+) -> ContractStatus:
     judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
     judged += [held[node.key]] if node.key in held else []
     raised = called(lambda: judged.extend(_unbuilt(node, history, plan, missing, silence)))
     if isinstance(raised, Raised):
         judged.append(_not_judged(node.key, f"its windows cannot be computed: {raised}"))
-    worst = min(judged, key=_badness, default=Standing(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
+    worst = min(judged, key=_badness, default=ContractStatus(node.key, FreshnessStatus.MET, 0.0, reason=_MET))
     lacks = tuple(lack for standing in judged for lack in standing.lacks)
     return replace(worst, lacks=lacks) if lacks != worst.lacks else worst
 
 
-def _not_judged(asset: str, reason: str) -> Standing:
-    return Standing(asset, FreshnessStatus.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
+def _not_judged(asset: str, reason: str) -> ContractStatus:
+    return ContractStatus(asset, FreshnessStatus.NOT_JUDGED, 0.0, reason=f"set aside: {reason}")
 
 
-def _noted(standing: Standing, notes: tuple[str, ...]) -> Standing:
+def _noted(standing: ContractStatus, notes: tuple[str, ...]) -> ContractStatus:
     if not notes:
         return standing
     reason = f"{standing.reason}; set aside: {names(notes)}".replace(_MET, "it contains everything else that arrived")
     return replace(standing, reason=reason, set_aside=notes)
 
 
-def _with_loops(standing: Standing, plan: Plan) -> Standing:
+def _with_loops(standing: ContractStatus, plan: Plan) -> ContractStatus:
     if A_LOOP in standing.reason:
         return standing
     told = [loop.reason for loop in plan.loops if standing.asset in loop.tables]
     return replace(standing, reason="; ".join([standing.reason, *told])) if told else standing
 
 
-def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[Standing]:
+def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[ContractStatus]:
     """Return the oldest missing window whose tick is past, unless a decision already covers it."""
     found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
     for partition, promised in found.items():
@@ -155,5 +155,7 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         if len(found) > 1:
             reason = f"{reason}; {len(found)} windows are missing"
         late = plan.now - promised
-        return [Standing(node.key, FreshnessStatus.BREACHED, late, partition, reason, deadline=promised, lacks=lacks)]
+        return [
+            ContractStatus(node.key, FreshnessStatus.BREACHED, late, partition, reason, deadline=promised, lacks=lacks)
+        ]
     return []

@@ -229,7 +229,7 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ContractStatus:
     """State of an asset's contract over all its partitions.
 
     Args:

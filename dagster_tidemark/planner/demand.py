@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from dagster_tidemark.planner.contracts import Due, Pace, due, first_tick
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog, Pending
+from dagster_tidemark.planner.staleness import Pending, PendingWork
 
 _MOST_TERMS = 16
 """Most terms of a kind. Above it two are merged into the stricter of each: earlier than needed, never later."""
@@ -120,7 +120,7 @@ class Demands:
 
     graph: Graph
     history: History
-    backlog: Backlog
+    backlog: PendingWork
     margin: float
     _needs: dict[Target, Needs] = field(default_factory=dict)
     _known: dict[Target, tuple[float, Demand | None]] = field(default_factory=dict)

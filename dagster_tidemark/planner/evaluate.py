@@ -20,9 +20,9 @@ from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
 from dagster_tidemark.planner.requests import Requests
-from dagster_tidemark.planner.staleness import Backlog, Pending
+from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.planner.waiting import Waiting, waiting
+from dagster_tidemark.planner.waiting import WaitingReasons, waiting
 from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.sources.feed import Partition
 
@@ -53,14 +53,14 @@ class Bound:
     range: int = 20_000
 
 
-class Tick:
+class EvaluationPass:
     """One look at everything pending, at one time."""
 
     def __init__(
         self,
         graph: Graph,
         history: History,
-        backlog: Backlog,
+        backlog: PendingWork,
         margin: float,
         slots: int | None,
         now: float,
@@ -82,7 +82,7 @@ class Tick:
         self._asked: list[Request] = []
         self._changed: dict[Target, Decision] = {}
         self.demands = Demands(graph, history, backlog, margin)
-        self._waiting = Waiting(
+        self._waiting = WaitingReasons(
             graph, history, backlog, self.demands, self.decisions, now, self._at, self._wake_at, asked.unanswered
         )
         self._waiting.deferred, self._waiting.in_flight = self._deferred, self._in_flight

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from dagster_tidemark.planner import run_retries
-from dagster_tidemark.planner.check_results import CheckResult, CheckResults, Written
+from dagster_tidemark.planner.check_results import CheckResult, CheckResults, LatestWrite
 from dagster_tidemark.planner.dynamic_keys import DynamicKeys
 from dagster_tidemark.planner.event_records import (
     Built,
@@ -238,12 +238,12 @@ class History:
         blocking = self.graph.blocking(target[0])
         return self.checks.without_result(target, self.written(target), blocking) if blocking else ()
 
-    def written(self, target: Target) -> Written:
+    def written(self, target: Target) -> LatestWrite:
         """Return the latest write of a partition."""
         built = self.built.get(target)
         # An external table has changes, but no builds. A build that a person reported counts as a change, too.
         reported = max((change.id for change in self.changes.get(target, ())[-1:]), default=0)
-        return Written(reported) if built is None or reported > built.id else Written(built.id, built.run_id)
+        return LatestWrite(reported) if built is None or reported > built.id else LatestWrite(built.id, built.run_id)
 
     def guarded_elsewhere(self, asset: str, check: str, *, blocking: bool) -> None:
         """Record that another code location declares a check of an asset as blocking, or no longer as blocking."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Refits:
 
     graph: Graph
     history: History
-    backlog: Backlog
+    backlog: PendingWork
     _told: dict[str, str] = field(default_factory=dict)
 
     def wait(self, node: Node) -> tuple[str, tuple[Target, ...]] | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from dagster_tidemark.planner.contracts import margin_of
 from dagster_tidemark.planner.decisions import Asked, Plan
-from dagster_tidemark.planner.evaluate import Bound, Tick
+from dagster_tidemark.planner.evaluate import Bound, EvaluationPass
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 
 TICK_SECONDS = 5.0
 """Interval between two sensor evaluations of Dagster's daemon."""
@@ -34,15 +34,15 @@ class Planner:
     margin: float = margin_of(TICK_SECONDS)
     slots: int | None = None
     bound: Bound = field(default_factory=Bound)
-    backlog: Backlog = field(init=False)
+    backlog: PendingWork = field(init=False)
     _last: Plan | None = None
     _basis: tuple[int, Asked, int | None] | None = None
     _wake: float = float("-inf")
-    _tick: Tick | None = None
+    _tick: EvaluationPass | None = None
     _steps: Iterator[int] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
-        self.backlog = Backlog(self.graph, self.history)
+        self.backlog = PendingWork(self.graph, self.history)
         self.history.dirty.update(self.history.changes, self.history.built)
 
     @property
@@ -78,7 +78,9 @@ class Planner:
                 return replace(self._last, now=now)
             self.backlog.moved = False
             self._basis = basis
-            self._tick = Tick(self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound)
+            self._tick = EvaluationPass(
+                self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound
+            )
             self._steps = self._tick.steps()
         tick = self._tick
         try:

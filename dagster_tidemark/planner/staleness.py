@@ -69,7 +69,7 @@ class _OfInput:
 
 
 @dataclass
-class Backlog:
+class PendingWork:
     """Pending work by partition, kept up to date with a history.
 
     Args:

@@ -12,7 +12,7 @@ from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.model_assets import Refits
-from dagster_tidemark.planner.staleness import Backlog, Pending
+from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.wording import failed, lost, moment, name, names, unanswered
 from dagster_tidemark.sources.feed import Partition
 
@@ -23,7 +23,7 @@ _STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER,
 
 
 @dataclass
-class Waiting:
+class WaitingReasons:
     """Reasons why partitions wait, at one time.
 
     Args:
@@ -37,7 +37,7 @@ class Waiting:
 
     graph: Graph
     history: History
-    backlog: Backlog
+    backlog: PendingWork
     demands: Demands
     decisions: Mapping[Target, Decision]
     now: float

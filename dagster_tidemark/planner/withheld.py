@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, Window, deadline, verdict, warn_at
-from dagster_tidemark.planner.decisions import Decision, Lack, Plan, Standing, State
+from dagster_tidemark.planner.decisions import ContractStatus, Decision, Lack, Plan, State
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.silence import Silence, reaches_back
@@ -39,9 +39,9 @@ class _Held:
     sources: frozenset[str]
 
 
-def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, Standing]:
+def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, ContractStatus]:
     """Return the worst standing of each asset with a contract that lacks withheld data, its own or an input's."""
-    found: dict[str, Standing] = {}
+    found: dict[str, ContractStatus] = {}
     for decision in plan.decisions.values():
         standings = called(_standings, graph, history, plan, silence, decision)
         if isinstance(standings, Raised):  # the planner names the asset
@@ -62,7 +62,9 @@ def _earliest(*lacks: Lack) -> tuple[Lack, ...]:
     return tuple(found.values())
 
 
-def _standings(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> list[Standing]:
+def _standings(
+    graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision
+) -> list[ContractStatus]:
     held = _held(graph, history, plan, silence, decision)
     if held is None:
         return []
@@ -144,7 +146,7 @@ def _below(graph: Graph, history: History, held: Target, now: float) -> Iterator
 
 def _standing(
     node: Node, partition: Partition, history: History, held: _Held, silence: Silence, now: float
-) -> Standing | None:
+) -> ContractStatus | None:
     """Return how an asset's promise on a partition stands, or None if it is judged elsewhere."""
     target, contract = (node.key, partition), node.contract
     built = target in history.built
@@ -164,4 +166,4 @@ def _standing(
         reason = f"{reason}; promised for {moment(promised, zone)}"
     lack = Lack(partition, tuple(sorted(held.sources)), held.arrival, promised)
     late = max(0.0, now - held.arrival)
-    return Standing(node.key, state, late, partition, reason, deadline=promised, lacks=(lack,))
+    return ContractStatus(node.key, state, late, partition, reason, deadline=promised, lacks=(lack,))

@@ -27,7 +27,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.lakehouse.write import current_snapshot
 from dagster_tidemark.preview import quarantined
-from dagster_tidemark.preview.manifest import Manifest
+from dagster_tidemark.preview.manifest import PreviewManifest
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 
@@ -51,7 +51,7 @@ class PreviewLake:
         self,
         spark: SparkSession,
         tables: Mapping[str, Table],
-        manifest: Manifest,
+        manifest: PreviewManifest,
         settings: Settings,
         *,
         landing: Callable[[], Landing] | None = None,

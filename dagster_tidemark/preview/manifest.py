@@ -109,7 +109,7 @@ class RunPreview:
 
 
 @dataclass
-class Manifest:
+class PreviewManifest:
     """A preview.
 
     Args:
@@ -134,7 +134,7 @@ class Manifest:
     form: int = _FORM
 
     @classmethod
-    def begun(cls, code: Mapping[str, str], left_out: Mapping[str, str]) -> "Manifest":
+    def begun(cls, code: Mapping[str, str], left_out: Mapping[str, str]) -> "PreviewManifest":
         """Return a preview that has built nothing yet."""
         return cls(uuid.uuid4().hex[:8], time.time(), dict(code), left_out=dict(left_out))
 
@@ -189,7 +189,7 @@ class Store:
             return only
         return self.folder / _FOLDER / f"{self.name}.json"
 
-    def write(self, manifest: Manifest) -> None:
+    def write(self, manifest: PreviewManifest) -> None:
         """Write the record atomically."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
@@ -199,7 +199,7 @@ class Store:
             os.fsync(file.fileno())
         new.replace(self.path)
 
-    def read(self) -> Manifest | None:
+    def read(self) -> PreviewManifest | None:
         """Return the recorded preview; None if there is none.
 
         Raises:
@@ -211,7 +211,7 @@ class Store:
                 raise NoPreview(f"{self.path} was written by another version; drop its branches and delete the file")
             found["tables"] = [TablePreview(**table) for table in found["tables"]]
             found["runs"] = [RunPreview(**run) for run in found["runs"]]
-            return Manifest(**found)
+            return PreviewManifest(**found)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
@@ -280,7 +280,7 @@ def _said_in(path: Path) -> str:
     return path.read_text().strip() or "by a process that has just started"
 
 
-def state_of(store: Store, manifest: Manifest) -> str:
+def state_of(store: Store, manifest: PreviewManifest) -> str:
     """Return a preview's state in words, with the possible commands."""
     if used := store.used_by():
         return used

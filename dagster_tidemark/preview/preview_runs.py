@@ -26,7 +26,7 @@ from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
-from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.targets import Targets, runs_of
 from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
 from dagster_tidemark.sources.feed import Partition
@@ -163,7 +163,9 @@ def _count_turned_away(lake: PreviewLake, own: TablePreview) -> None:
         own.turned_away = {reason: [before.get(reason, 0), after.get(reason, 0)] for reason in sorted(before | after)}
 
 
-def _note(own: TablePreview, manifest: Manifest, node: Node, history: History, inside: Collection[Target]) -> None:
+def _note(
+    own: TablePreview, manifest: PreviewManifest, node: Node, history: History, inside: Collection[Target]
+) -> None:
     contents: dict[Partition, str] = {}
     for run in manifest.runs:
         for event in events(run.materializations):
@@ -253,7 +255,7 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
     return "the run recorded no reason"
 
 
-def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: Manifest) -> None:
+def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: PreviewManifest) -> None:
     """Drop a preview's branches, and delete its record."""
     branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.event_log.observations import QUARANTINE as QUARANTINE_CHECK
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.event_log.run_process import identity_of
@@ -40,7 +40,7 @@ from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.preview import quarantined
-from dagster_tidemark.preview.manifest import Manifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.preview_runs import QUIET, events, read_digest, run_of, told
 from dagster_tidemark.preview.published_runs import (
     arrivals,
@@ -82,7 +82,7 @@ class Published:
     forwarded: list[str] = field(default_factory=list)
 
 
-def require_publishable(manifest: Manifest, code: Mapping[str, str]) -> None:
+def require_publishable(manifest: PreviewManifest, code: Mapping[str, str]) -> None:
     """Raise if a preview must not be published.
 
     Args:
@@ -115,13 +115,13 @@ class Publisher:
     instance: DagsterInstance
     spark: SparkSession
     tables: Mapping[str, Table]
-    manifest: Manifest
+    manifest: PreviewManifest
     store: Store
     feeds: Collection[Feed] = ()
     contract_scale: float = 1.0
     found: Published = field(default_factory=Published)
     _widened: dict[str, Table] = field(default_factory=dict)
-    _follower: Follower = field(init=False)
+    _follower: LogConsumer = field(init=False)
     _inside: frozenset[Target] = field(init=False)
 
     def publish(self) -> Published:

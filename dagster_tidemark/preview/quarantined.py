@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import branches, catalog, metadata_reads, write
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
-from dagster_tidemark.preview.manifest import Manifest
+from dagster_tidemark.preview.manifest import PreviewManifest
 from dagster_tidemark.sources.feed import Partition
 
 _SAID = ("source_file", "source_version", "loaded_by", "row_number", "content", "reason", "message")
@@ -23,7 +23,7 @@ Entries = Mapping[Partition, Counter[tuple[Any, ...]]]
 """The quarantine's entries of each partition, without the time of entry, with their counts."""
 
 
-def begin(spark: SparkSession, manifest: Manifest) -> None:
+def begin(spark: SparkSession, manifest: PreviewManifest) -> None:
     """Create the preview's branch of the quarantine, unless it exists."""
     if manifest.quarantine_head is None:
         catalog.ensure(spark, QUARANTINE)
@@ -44,7 +44,7 @@ def reasons(
 
 
 def changed_by_others(
-    spark: SparkSession, manifest: Manifest, asset: str, partitions: Collection[Partition], now: int | None
+    spark: SparkSession, manifest: PreviewManifest, asset: str, partitions: Collection[Partition], now: int | None
 ) -> set[Partition]:
     """Return the partitions whose entries differ from the preview's base and also from its branch."""
     before, own, found = (
@@ -56,7 +56,7 @@ def changed_by_others(
 
 def publish(
     spark: SparkSession,
-    manifest: Manifest,
+    manifest: PreviewManifest,
     asset: str,
     partitions: Collection[Partition],
     now: int | None,

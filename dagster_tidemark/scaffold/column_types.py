@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
-from dagster_tidemark.lakehouse.readers.file_format import Written
+from dagster_tidemark.lakehouse.readers.file_format import UntypedText
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -67,7 +67,7 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
     """Return the type of a column.
 
     Args:
-        values: Values from a format: `Written` if the format has no types, else Python values; None if empty.
+        values: Values from a format: `UntypedText` if the format has no types, else Python values; None if empty.
         kind: The type that the file itself gives the column, in Arrow's words; empty if it gives none.
     """
     if own := _own_type(kind):
@@ -77,7 +77,7 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
         return "string"
     if all(isinstance(value, str) for value in held):
         texts = [str(value) for value in held]
-        found = _type_of_texts(name, texts) if all(isinstance(v, Written) for v in held) else None
+        found = _type_of_texts(name, texts) if all(isinstance(v, UntypedText) for v in held) else None
         return found or _time_type(texts) or "string"
     return _type_of_python(held)
 

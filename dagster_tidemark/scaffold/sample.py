@@ -19,10 +19,10 @@ import pyarrow as pa
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
-from dagster_tidemark.lakehouse.parsing.value_forms import Form, NumberForm
+from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm
 from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.declared_forms import time_form
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Written
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat, UntypedText
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
@@ -86,12 +86,12 @@ class Sample:
     notes: Sequence[str] = ()
     empty: Mapping[str, int] = field(default_factory=dict)
     repeated: int = 0
-    settings: "Settings" = field(default_factory=lambda: Settings())
+    settings: "SampleSettings" = field(default_factory=lambda: SampleSettings())
     form: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Settings:
+class SampleSettings:
     """Settings for reading a feed's files, as in `Feed`.
 
     Args:
@@ -106,7 +106,7 @@ class Settings:
     @property
     def options(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
-        return {name: value for name, value in vars(self).items() if value != vars(Settings())[name]}
+        return {name: value for name, value in vars(self).items() if value != vars(SampleSettings())[name]}
 
     def feed(self, name: str, columns: Sequence[str]) -> Feed:
         """Return a feed with these columns as texts.
@@ -154,7 +154,7 @@ def read_sample(
         body = path.read_bytes()
         text = gzip.decompress(body) if is_compressed(suffix) else body
         encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
-        settings = Settings(encoding or "utf-8", multiline, None, suffixes)
+        settings = SampleSettings(encoding or "utf-8", multiline, None, suffixes)
         probing = settings.feed("sample", ["any"])
         _refuse_size(read_as, path.name, body, probing)
         _refuse_disguise(read_as, suffix, text, probing.encoding)
@@ -205,8 +205,8 @@ def read_sample(
 
 
 def _with_form(
-    read_as: FileFormat[Any], text: bytes, settings: Settings, options: Mapping[str, Any]
-) -> tuple[Settings, list[str]]:
+    read_as: FileFormat[Any], text: bytes, settings: SampleSettings, options: Mapping[str, Any]
+) -> tuple[SampleSettings, list[str]]:
     """Return the settings with the separators and the place of the rows that a text shows, and the evidence."""
     if read_as.name == Format.CSV:
         found, multiline, evidence = csv_found(text, settings.encoding)
@@ -239,11 +239,11 @@ def _of_format(options: Mapping[str, Any], format: type[Csv] | type[Json]) -> di
 
 def _with_values(
     read_as: FileFormat[Any],
-    settings: Settings,
+    settings: SampleSettings,
     rows: list[dict[str, object]],
     names: Sequence[str],
     options: Mapping[str, Any],
-) -> tuple[Settings, list[str]]:
+) -> tuple[SampleSettings, list[str]]:
     """Return the settings with the forms of values, and the evidence.
 
     In `rows`, texts that mean a missing value become None.
@@ -269,7 +269,7 @@ def _in_plain_form(
     kinds: dict[str, str] = {}
     for name in names:
         texts = pa.array([None if (v := row.get(name)) is None else str(v) for row in rows], pa.string())
-        form: Form
+        form: ValueForm
         if name in format.times:
             pattern = format.times[name]
             is_day = not pattern.startswith("epoch") and not set("Hh").intersection(pattern)
@@ -283,7 +283,7 @@ def _in_plain_form(
         if plain.null_count == texts.null_count:
             for row, value in zip(rows, plain.to_pylist(), strict=True):
                 if value is not None:
-                    row[name] = Written(value)
+                    row[name] = UntypedText(value)
     return rows, kinds
 
 
@@ -372,7 +372,7 @@ def _refuse_values(names: Sequence[str]) -> None:
         )
 
 
-def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "Settings") -> list[dict[str, object]]:
+def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "SampleSettings") -> list[dict[str, object]]:
     assert read_as.sample is not None
     options = {name: value for name, value in settings.options.items() if name != "suffixes"}
     if options:

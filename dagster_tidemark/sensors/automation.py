@@ -20,7 +20,7 @@ from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 
 _MOST = 500
@@ -34,7 +34,7 @@ def automation_sensor(settings: Settings | None = None) -> dg.SensorDefinition:
 
 
 def automation_sensors(
-    definitions: Iterable[Any], *, scope: Scope = WHOLE_LOCATION, others: Iterable[Any] = ()
+    definitions: Iterable[Any], *, scope: LocationScope = WHOLE_LOCATION, others: Iterable[Any] = ()
 ) -> list[dg.SensorDefinition]:
     """Return sensors that request runs of due partitions, one run a partition. Warn of assets it cannot plan.
 
@@ -97,7 +97,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
 
     Args:
         idle: Checks that belong to the sensor and are not evaluated.
-        settings: The settings of the code location; see `Scope`.
+        settings: The settings of the code location; see `LocationScope`.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.engine.tick_log import line
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
 
@@ -23,7 +23,7 @@ __all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_no
 _TOLD = 10
 
 
-def catch_up_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
+def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that requests runs over ranges of due partitions: in a first load, or after an outage."""
 
     @dg.sensor(

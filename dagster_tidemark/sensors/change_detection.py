@@ -39,7 +39,7 @@ _MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, a
 
 
 @dataclass
-class Changes:
+class DetectedChanges:
     """Changes found by a look.
 
     Args:
@@ -54,8 +54,8 @@ class Changes:
     held: int = 0
     failed: dict[tuple[Feed, str | None], str] = field(default_factory=dict)
 
-    def __add__(self, other: "Changes") -> "Changes":
-        return Changes(
+    def __add__(self, other: "DetectedChanges") -> "DetectedChanges":
+        return DetectedChanges(
             self.changed + other.changed,
             self.alarms | other.alarms,
             self.held + other.held,
@@ -63,10 +63,10 @@ class Changes:
         )
 
 
-def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> Changes:
+def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> DetectedChanges:
     """List notified partitions again, and report the changed ones."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
-    found = Changes()
+    found = DetectedChanges()
     patience = _Patience(bucket)
     for feed, partition in notified:
         if (listing := patience.look(feed, partition)) is not None:
@@ -87,7 +87,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
     return found
 
 
-def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> Changes:
+def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> DetectedChanges:
     """List the misplaced folders that messages named, and report their objects in the check `misplaced`."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
@@ -100,7 +100,7 @@ def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collec
             with reporting():
                 said = ledger.misplaced(feed) or {}
                 ledger.tell_misplaced(feed, {n: m for n, m in said.items() if n not in looked_at} | beside)
-    return Changes(failed=patience.failed)
+    return DetectedChanges(failed=patience.failed)
 
 
 class _Patience:
@@ -143,7 +143,7 @@ class _Patience:
         return None
 
 
-def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> Changes:
+def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> DetectedChanges:
     """Report partitions as changed, even if they are unchanged, so that a load reads them again.
 
     Raises:
@@ -177,7 +177,7 @@ def look_at_feed(
     *,
     accept_removals: bool = False,
     report: bool = True,
-) -> Changes:
+) -> DetectedChanges:
     """List a whole feed, by one LIST, and report the partitions that differ from their last observation.
 
     Raises:
@@ -198,7 +198,7 @@ def look_at_days(
     days: Collection[date],
     *,
     accept_removals: bool = False,
-) -> Changes:
+) -> DetectedChanges:
     """List some days (UTC) of a feed and report the changed partitions.
 
     A day takes one LIST, or one for each key if the folders of keys are above the folder of the day. A feed without a
@@ -206,7 +206,7 @@ def look_at_days(
     """
     if feed.grain is Grain.NONE:
         return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
-    found = Changes()
+    found = DetectedChanges()
     local = dict.fromkeys(each for day in days for each in feed.layout.times.local_days(day))
     # Several days may lie in one week or month.
     parts = {tuple(feed.prefixes_of_day(day)): feed.partitions_of(day) for day in local}
@@ -225,7 +225,7 @@ def _compare(
     *,
     accept_removals: bool,
     report: bool = True,
-) -> Changes:
+) -> DetectedChanges:
     with reporting():
         seen = ledger.latest(feed, partitions)
         # Keep listings of changed partitions only, to save memory.
@@ -245,7 +245,7 @@ def _compare(
     return found
 
 
-def _report(ledger: Ledger, found: Changes) -> None:
+def _report(ledger: Ledger, found: DetectedChanges) -> None:
     ledger.report(found.changed)
     for feed, alarm in found.alarms.items():
         ledger.tell(feed, alarm)
@@ -259,9 +259,9 @@ def changes(
     *,
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
-) -> Changes:
+) -> DetectedChanges:
     """Return the differences between the listings and the last observations, without held removals."""
-    found = Changes()
+    found = DetectedChanges()
     differing = {
         p: listing
         for p, listing in listings.items()
@@ -272,7 +272,7 @@ def changes(
         for p, listing in differing.items()
         if not listing.objects and (holds_files(seen.get(p, {})) or accept_removals)
     }
-    fates: Mapping[Partition, removals.Fate] = {}
+    fates: Mapping[Partition, removals.RemovedFiles] = {}
     if vanished:
         alarmed = _alarm(feed, vanished, ledger.latest(feed))
         fates = removals.decide(
@@ -287,7 +287,7 @@ def changes(
         if alarmed and found.held:
             found.alarms[feed] = alarmed
     for partition, listing in differing.items():
-        fate = fates.get(partition, removals.Fate())
+        fate = fates.get(partition, removals.RemovedFiles())
         if fate.held:
             continue
         before = seen.get(partition, {})
@@ -299,7 +299,7 @@ def changes(
     return found
 
 
-def _outcome(fate: removals.Fate, listing: Listing, before: Tags, *, accept_removals: bool) -> Tags:
+def _outcome(fate: removals.RemovedFiles, listing: Listing, before: Tags, *, accept_removals: bool) -> Tags:
     if fate.expired:
         return {OUTCOME: removals.EXPIRED}
     if fate.gone:

@@ -31,10 +31,10 @@ from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.incidents.look import Look, note_incidents
 from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.planner.contracts import FreshnessStatus
-from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.reachable import unreachable
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.settings import Settings
 
@@ -71,7 +71,7 @@ def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> 
     """Return a check for each asset with a freshness policy.
 
     Args:
-        settings: The settings of the code location; see `Scope`.
+        settings: The settings of the code location; see `LocationScope`.
     """
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
@@ -82,7 +82,7 @@ def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> 
 def contract_sensor(
     watched: Watched | None = None,
     *,
-    scope: Scope = WHOLE_LOCATION,
+    scope: LocationScope = WHOLE_LOCATION,
     routes: Sequence[Route] = (),
     expected: Sequence[ExpectedArrival] = (),
 ) -> dg.SensorDefinition:
@@ -146,7 +146,7 @@ def contract_sensor(
     return contracts
 
 
-def _only_ours(row: StandingRow, scope: Scope) -> StandingRow:
+def _only_ours(row: StandingRow, scope: LocationScope) -> StandingRow:
     """Return the row, hidden if its asset is outside the scope."""
     return row if scope.has([dg.AssetKey.from_user_string(row.asset)]) else replace(row, shown=False)
 
@@ -167,7 +167,7 @@ class _World:
             note_look(instance, location, name, Looked(now, why))
 
 
-def _state(standing: Standing, built: int | None) -> list[Any]:
+def _state(standing: ContractStatus, built: int | None) -> list[Any]:
     """Return the values that a result depends on. A new result is written when a value changes."""
     # Not Python's hash(): for strings it differs from process to process.
     aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
@@ -196,13 +196,13 @@ def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph], settings: Settings |
     return contract
 
 
-def _evaluation(standing: Standing, now: float) -> dg.AssetCheckEvaluation:
+def _evaluation(standing: ContractStatus, now: float) -> dg.AssetCheckEvaluation:
     key = dg.AssetKey.from_user_string(standing.asset)
     result = _result(standing, now)
     return dg.AssetCheckEvaluation(asset_key=key, check_name=CHECK, **result)
 
 
-def _result(standing: Standing, now: float) -> dict[str, Any]:
+def _result(standing: ContractStatus, now: float) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         STATE: str(standing.verdict),
         "lag (seconds)": round(standing.lag, 1),
@@ -225,6 +225,6 @@ def _result(standing: Standing, now: float) -> dict[str, Any]:
     }
 
 
-def _summary(standings: Sequence[Standing]) -> str:
+def _summary(standings: Sequence[ContractStatus]) -> str:
     counted = {verdict: sum(standing.verdict is verdict for standing in standings) for verdict in FreshnessStatus}
     return ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count) or "no contract"

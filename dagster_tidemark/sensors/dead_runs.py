@@ -13,16 +13,16 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import run_storage
-from dagster_tidemark.event_log.run_process import Fate, fate_of
+from dagster_tidemark.event_log.run_process import ProcessState, fate_of
 from dagster_tidemark.event_log.starting_runs import fate_while_starting, note_code_server
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.tags import PROCESS
 
 NAME = "dead_runs"
 _UNDER_WAY = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
-def dead_runs_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
+def dead_runs_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinition:
     """Return the sensor that ends runs whose process is gone."""
 
     @dg.sensor(
@@ -42,7 +42,7 @@ def dead_runs_sensor(scope: Scope = WHOLE_LOCATION) -> dg.SensorDefinition:
     return dead_runs
 
 
-def end_dead_runs(instance: DagsterInstance, scope: Scope = WHOLE_LOCATION) -> list[dg.DagsterRun]:
+def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATION) -> list[dg.DagsterRun]:
     """End each unfinished run whose process is gone, and return these runs.
 
     Args:
@@ -69,14 +69,14 @@ def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.D
     return [run for run in runs if _is_gone(instance, run)]
 
 
-def _is_ours(run: dg.DagsterRun, scope: Scope) -> bool:
+def _is_ours(run: dg.DagsterRun, scope: LocationScope) -> bool:
     if scope.keys is None or PROCESS in run.tags:
         return True
     return bool(run.asset_selection) and scope.has(run.asset_selection or ())
 
 
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
-    if fate_of(run) is Fate.GONE:
+    if fate_of(run) is ProcessState.GONE:
         return True
     # A started run without a recorded process belongs to a different code location. Its log may be long.
-    return run.status is not DagsterRunStatus.STARTED and fate_while_starting(instance, run) is Fate.GONE
+    return run.status is not DagsterRunStatus.STARTED and fate_while_starting(instance, run) is ProcessState.GONE

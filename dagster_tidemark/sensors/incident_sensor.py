@@ -16,7 +16,7 @@ from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.sender import Sender, dead, undelivered
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 
 NAME = "incidents"
@@ -51,7 +51,7 @@ def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
     return delivery
 
 
-def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: Scope) -> dg.SensorDefinition:
+def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: LocationScope) -> dg.SensorDefinition:
     """Return the sensor that sends the messages about incidents."""
     senders: list[Sender] = []
 

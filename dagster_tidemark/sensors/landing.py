@@ -18,12 +18,12 @@ import dagster as dg
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
-from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, Ledger, holds_files, source_key
+from dagster_tidemark.event_log.observations import QUARANTINE, Ledger, ObservationLedger, holds_files, source_key
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
-from dagster_tidemark.sensors.change_detection import Changes, observe, observe_beside
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
@@ -91,7 +91,7 @@ class Taken:
     """Result of a tick."""
 
     received: Received
-    found: Changes
+    found: DetectedChanges
     kept: str | None = None  # why the queue did not delete every processed message
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class Taken:
 
 
 def landing_sensor(
-    feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = (), *, scope: Scope = WHOLE_LOCATION
+    feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = (), *, scope: LocationScope = WHOLE_LOCATION
 ) -> dg.SensorDefinition:
     """Return the sensor on the queue of the landing bucket's notifications.
 
@@ -140,7 +140,7 @@ def landing_sensor(
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
         zone, ledger, queue = (
             LandingZone(bucket.name, feeds, start, others),
-            EventLog(context.instance, start),
+            ObservationLedger(context.instance, start),
             tidemark_events_queue.open(),
         )
         try:
@@ -169,7 +169,7 @@ def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken
     """Run one tick: receive, look, observe, then delete. Messages that were not observed are delivered again."""
     received = drain(hold, zone)
     if not received.count:
-        return Taken(received, Changes())
+        return Taken(received, DetectedChanges())
     reached("after_receive")
     found = observe(ledger, bucket, received.notified)
     found += observe_beside(ledger, bucket, received.beside)
@@ -271,7 +271,7 @@ def _loads(
     return sorted(found) if not engine.no_run_of_all(found, graph.get_check_keys_for_assets(found)) else []
 
 
-def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: EventLog) -> None:
+def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: ObservationLedger) -> None:
     try:
         given_up = queue.dead_letters()
     except QueueUnavailable as fault:  # e.g. a queue of another account; this tick's requests are kept

@@ -6,7 +6,7 @@ Does not belong here: the comparison with the bucket (`sensors.change_detection`
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.change_detection import changes, look_at_feed
 from dagster_tidemark.sources.feed import Feed
@@ -23,7 +23,7 @@ def observe_partitions(
     nothing is returned. The reports are not events of this run: deleting the run would delete them, and with them the
     record of files that have vanished since.
     """
-    found = look_at_feed(EventLog(context.instance, landing.start), landing.open(), feed)
+    found = look_at_feed(ObservationLedger(context.instance, landing.start), landing.open(), feed)
     context.log.info(f"{len(found.changed)} partitions changed")
     for alarm in found.alarms.values():
         context.log.error(alarm)
@@ -36,7 +36,7 @@ def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.Ob
     The result is always an event, because Dagster allows nothing else; with an unchanged version it has no effect. A
     change is also reported outside this run, so that it stays when the run is deleted.
     """
-    ledger = EventLog(instance)
+    ledger = ObservationLedger(instance)
     seen = ledger.latest(feed)
     found = changes(feed, {None: look(bucket, feed, None)}, seen, ledger)
     if not found.changed:

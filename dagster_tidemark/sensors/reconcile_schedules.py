@@ -14,10 +14,10 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.executor import recorded_in_process
-from dagster_tidemark.event_log.observations import EventLog, Ledger
+from dagster_tidemark.event_log.observations import Ledger, ObservationLedger
 from dagster_tidemark.resources.aws import LandingResource
-from dagster_tidemark.sensors.change_detection import Changes, look_at_days, look_at_feed
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.sensors.change_detection import DetectedChanges, look_at_days, look_at_feed
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
@@ -27,7 +27,7 @@ RECENT_DAYS = 3
 _RECENT_EVERY = "*/10 * * * *"
 _ALL_EVERY = "23 3 * * *"
 
-Looked = Callable[[Feed, Changes], None]
+Looked = Callable[[Feed, DetectedChanges], None]
 """Callback that receives the changes of each feed."""
 
 
@@ -39,7 +39,7 @@ def reconcile(
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
-) -> Changes:
+) -> DetectedChanges:
     """List feeds, or some days of each feed, and report changes without a notification. Write nothing if unchanged.
 
     A feed that cannot be listed does not hold up the others.
@@ -50,7 +50,7 @@ def reconcile(
     Raises:
         BucketUnavailable: the bucket does not answer, or some feeds cannot be listed. All other feeds were listed.
     """
-    found, faults = Changes(), dict[str, BucketUnavailable]()
+    found, faults = DetectedChanges(), dict[str, BucketUnavailable]()
     for feed in feeds:
         try:
             if days is None:
@@ -81,14 +81,14 @@ def reconcile_instance(
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
-) -> Changes:
+) -> DetectedChanges:
     """Reconcile the settings' landing bucket with an instance, from outside its daemon.
 
     Raises:
         CannotReconcile: the bucket cannot be listed.
     """
     bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-    ledger = EventLog(instance, settings.start_date)
+    ledger = ObservationLedger(instance, settings.start_date)
     try:
         return reconcile(
             ledger,
@@ -123,7 +123,7 @@ def last_days(count: int) -> list[date]:
 
 
 def reconcile_schedules(
-    feeds: Sequence[Feed], start: date, *, scope: Scope = WHOLE_LOCATION
+    feeds: Sequence[Feed], start: date, *, scope: LocationScope = WHOLE_LOCATION
 ) -> list[dg.ScheduleDefinition]:
     """Return schedules that list recent days every ten minutes and everything once a night.
 
@@ -142,7 +142,7 @@ def reconcile_schedules(
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, tidemark_landing: LandingResource) -> dg.SkipReason:
         found = reconcile(
-            EventLog(context.instance, start), tidemark_landing.open(), feeds, days=last_days(RECENT_DAYS)
+            ObservationLedger(context.instance, start), tidemark_landing.open(), feeds, days=last_days(RECENT_DAYS)
         )
         for alarm in found.alarms.values():
             context.log.error(alarm)
@@ -159,17 +159,17 @@ def reconcile_schedules(
     return [reconcile_recent, reconcile_all]
 
 
-def _reconcile_job(feeds: Sequence[Feed], start: date, scope: Scope) -> dg.JobDefinition:
+def _reconcile_job(feeds: Sequence[Feed], start: date, scope: LocationScope) -> dg.JobDefinition:
     """Return the job that lists every prefix of the landing bucket."""
 
     @dg.op(name="look_at_every_prefix")
     def look_at_every_prefix(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:
         """List every prefix, and report changes whose notification was lost."""
 
-        def _tell(feed: Feed, found: Changes) -> None:
+        def _tell(feed: Feed, found: DetectedChanges) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
-        found = reconcile(EventLog(context.instance, start), tidemark_landing.open(), feeds, looked=_tell)
+        found = reconcile(ObservationLedger(context.instance, start), tidemark_landing.open(), feeds, looked=_tell)
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 

@@ -9,7 +9,7 @@ from dagster_tidemark.settings import NO_PACKAGE, Settings
 
 
 @dataclass(frozen=True)
-class Scope:
+class LocationScope:
     """The library's part of a code location.
 
     Args:
@@ -48,4 +48,4 @@ class Scope:
         return dg.AssetSelection.checks_for_assets(*sorted(self.keys))
 
 
-WHOLE_LOCATION = Scope()
+WHOLE_LOCATION = LocationScope()

@@ -13,7 +13,7 @@ from dagster_tidemark.event_log.observations import (
     ALARM,
     DEAD_LETTERS,
     NOTIFICATIONS,
-    EventLog,
+    ObservationLedger,
     dead_letters_check,
     mass_removal_check,
     misplaced_check,
@@ -72,7 +72,7 @@ def _mass_removal(feed: Feed, start: date) -> dg.AssetChecksDefinition:
         "files are back, or a person accepts the removal (`tidemark reconcile --accept-removals`).",
     )
     def mass_removal(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
-        found = look_at_feed(EventLog(context.instance, start), tidemark_landing.open(), feed, report=False)
+        found = look_at_feed(ObservationLedger(context.instance, start), tidemark_landing.open(), feed, report=False)
         alarm = found.alarms.get(feed)
         return dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
 
@@ -91,6 +91,6 @@ def _misplaced(feed: Feed, start: date) -> dg.AssetChecksDefinition:
     )
     def misplaced(context: dg.AssetCheckExecutionContext, tidemark_landing: LandingResource) -> dg.AssetCheckResult:
         beside = look_beside_all(tidemark_landing.open(), feed, start=start)
-        return misplaced_result(beside, EventLog(context.instance).waived(feed))
+        return misplaced_result(beside, ObservationLedger(context.instance).waived(feed))
 
     return misplaced

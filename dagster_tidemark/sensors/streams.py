@@ -15,8 +15,8 @@ from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
-from dagster_tidemark.event_log.run_process import Fate, fate_of
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, Scope
+from dagster_tidemark.event_log.run_process import ProcessState, fate_of
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.delivery_declaration import Deliveries
@@ -51,7 +51,7 @@ class Ended:
 
 
 def streams_sensor(
-    streams: Sequence[Stream | Deliveries], settings: Settings, *, scope: Scope = WHOLE_LOCATION
+    streams: Sequence[Stream | Deliveries], settings: Settings, *, scope: LocationScope = WHOLE_LOCATION
 ) -> dg.SensorDefinition:
     """Return the sensor that starts the jobs of streams."""
 
@@ -170,8 +170,8 @@ def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: f
 
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
     """Return True if a started run's process is gone. The sensor `dead_runs` or run monitoring reports that run."""
-    if (fate := fate_of(run)) is not Fate.UNKNOWN:
-        return fate is Fate.GONE
+    if (fate := fate_of(run)) is not ProcessState.UNKNOWN:
+        return fate is ProcessState.GONE
     try:
         return run_storage.is_reported_gone(instance, run)
     except Exception:  # the launcher cannot be queried from here; run monitoring covers its runs

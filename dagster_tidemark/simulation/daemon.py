@@ -29,9 +29,9 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 
 from dagster_tidemark.dagster_internals.asset_graph import plan_run
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.simulation.log import REPOSITORY, Log
+from dagster_tidemark.simulation.log import REPOSITORY, SimulatedLog
 from dagster_tidemark.simulation.partitions import partition_tags
 from dagster_tidemark.sources.feed import Partition
 
@@ -64,7 +64,7 @@ class Daemon:
     create: Create
     settings: Settings | None = None
     repository: dg.RepositoryDefinition = field(init=False)
-    log: Log = field(init=False)
+    log: SimulatedLog = field(init=False)
     failed_ticks: list[FailedTick] = field(default_factory=list)
     for_nothing: list[tuple[float, str, Partition]] = field(default_factory=list)
     off: set[str] = field(default_factory=set)
@@ -73,11 +73,11 @@ class Daemon:
     _unsubmitted: dict[str, list[RunRequest]] = field(default_factory=dict)
     _plannable: set[tuple[Any, Any]] = field(default_factory=set)
 
-    def load(self, repository: dg.RepositoryDefinition, log: Log) -> None:
+    def load(self, repository: dg.RepositoryDefinition, log: SimulatedLog) -> None:
         """Load another version of the code location."""
         self.repository, self.log = repository, log
         self._plannable.clear()
-        self._sensors = [automation_sensor(self.settings), catch_up_sensor(Scope(settings=self.settings))]
+        self._sensors = [automation_sensor(self.settings), catch_up_sensor(LocationScope(settings=self.settings))]
 
     def tick(self, order: random.Random) -> bool:
         """Evaluate all sensors that are on, in random order. Return True if none raised."""

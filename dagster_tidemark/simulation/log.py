@@ -69,7 +69,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Log:
+class SimulatedLog:
     """Writes to an instance's event log, at the time of the clock."""
 
     instance: DagsterInstance

@@ -23,7 +23,7 @@ from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.daemon import Daemon
 from dagster_tidemark.simulation.instance import simulated_instance
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.simulation.run import Run, RunPace
 from dagster_tidemark.simulation.runs import Runs
 from dagster_tidemark.simulation.simulated_tables import Content, Reads, Tables
@@ -122,7 +122,7 @@ class Platform:
             loaded = assets if isinstance(assets, dg.Definitions) else dg.Definitions(assets=assets)
             self._repository = loaded.get_repository_def()
             self.asset_graph = self._repository.asset_graph
-            self._log = self._runs.log = Log(self.instance, self.clock, self.asset_graph)
+            self._log = self._runs.log = SimulatedLog(self.instance, self.clock, self.asset_graph)
             self._daemon.load(self._repository, self._log)
             self.tables.graph = self.graph = self._graph()
             self.tables.code_versions = self._log.code_versions()

@@ -12,7 +12,7 @@ from enum import StrEnum
 import dagster as dg
 
 from dagster_tidemark.planner.graph import Target
-from dagster_tidemark.simulation.log import Log
+from dagster_tidemark.simulation.log import SimulatedLog
 from dagster_tidemark.sources.feed import Partition
 
 
@@ -92,7 +92,7 @@ class Run:
     tags: Mapping[str, str]
     created_at: float
     chance: random.Random = field(repr=False)
-    log: Log = field(repr=False)
+    log: SimulatedLog = field(repr=False)
     checks: Collection[dg.AssetCheckKey] | None = None
     started_at: float | None = None
     ended_at: float | None = None

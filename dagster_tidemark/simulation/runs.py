@@ -11,7 +11,7 @@ import dagster as dg
 from dagster import DagsterEventType
 from dagster._core.events import RunFailureReason
 
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.simulation.run import CheckFate, Failing, Lasting, Meeting, Run, RunFate, RunPace, Stalling
 from dagster_tidemark.simulation.simulated_tables import Tables
 
@@ -44,7 +44,7 @@ class Runs:
         self.holding: list[Stalling] = []
         self.lasting: list[Lasting] = []
         self.paused = False
-        self.log: Log
+        self.log: SimulatedLog
         self._pace, self._seed, self._clock, self._tables = pace, seed, clock, tables
         self._at, self._stir = at, stir
         self._queue: list[Run] = []
@@ -61,7 +61,7 @@ class Runs:
             tags: Its tags, which name its partitions.
 
         Raises:
-            Exception: as `Log.created`.
+            Exception: as `SimulatedLog.created`.
         """
         # Each run has its own random numbers, so that an additional run does not change the fate of later ones.
         chance = random.Random(f"{self._seed}/run {len(self.all)}")

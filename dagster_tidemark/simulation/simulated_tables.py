@@ -19,7 +19,7 @@ Content = Callable[[Target, Mapping[Target, str], str], str]
 
 
 @dataclass
-class Source:
+class SimulatedSource:
     """A partition of a source.
 
     Args:
@@ -48,12 +48,12 @@ class Tables:
     reads: Reads | None = None
     graph: Graph = field(default_factory=lambda: Graph({}))
     code_versions: Mapping[str, str | None] = field(default_factory=dict)
-    sources: dict[Target, Source] = field(default_factory=dict)
+    sources: dict[Target, SimulatedSource] = field(default_factory=dict)
     written: dict[Target, str] = field(default_factory=dict)
 
     def arrived(self, target: Target, version: str | None, at: float) -> None:
         """Let data arrive in a source partition."""
-        source = self.sources.setdefault(target, Source())
+        source = self.sources.setdefault(target, SimulatedSource())
         source.arrivals += 1
         source.version = version or f"{source.arrivals} files"
         if source.unseen_since is None:

@@ -20,8 +20,8 @@ import dagster as dg
 
 from dagster_tidemark.engine.overview import overview
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.event_rows import Kind
-from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.event_log.event_rows import EventKind
+from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.simulation.daemon import FailedTick
 from dagster_tidemark.simulation.partitions import partition_tags
 from dagster_tidemark.simulation.platform import Assets, Platform
@@ -59,7 +59,7 @@ class Simulation(Platform):
 
     def observed(self, source: str) -> list[tuple[Partition, float]]:
         """Return every observation of a source so far: its partition, and the arrival of its data (Unix seconds)."""
-        rows = event_rows.rows_of_assets(self.instance, [source], [Kind.OBSERVED], since=0.0)
+        rows = event_rows.rows_of_assets(self.instance, [source], [EventKind.OBSERVED], since=0.0)
         events = [event for row in rows if (event := event_rows.event_of(row, row.id)) is not None]
         return [(event.partitions[0], float(event.tags.get(ARRIVED_AT, event.at))) for event in events]
 
@@ -71,7 +71,7 @@ class Simulation(Platform):
         """Return the time that the platform's clock shows."""
         return datetime.fromtimestamp(self.clock.shown, UTC)
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, ContractStatus]:
         """Return the present state of each contract."""
         with self.clock.frozen():
             return overview(self.instance, self.asset_graph, self._settings)[1]

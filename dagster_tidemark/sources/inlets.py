@@ -19,7 +19,7 @@ from dagster_tidemark.sources.notification_queue import (
     QueueUnavailable,
     holding,
 )
-from dagster_tidemark.sources.received_messages import Batch, Record
+from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class QueueInlet:
         """Return None: a queue has no position."""
         return None
 
-    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+    def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the waiting messages; None if none arrives within `wait_seconds`."""
         queue = self._opened()
         in_hand = self._in_hand(queue)
@@ -83,14 +83,14 @@ class QueueInlet:
             in_hand.hold.close()
             return None
         records = tuple(self._record(message) for message in messages.values())
-        return Batch(records, handle=replace(in_hand, messages=tuple(messages.values())))
+        return ReceivedBatch(records, handle=replace(in_hand, messages=tuple(messages.values())))
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ReceivedBatch) -> None:
         """Deliver a batch again with the next one. Its messages stay hidden, and their receives are not counted."""
         assert isinstance(batch.handle, _InHand)
         self._back = batch.handle
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         """Delete the received messages. Refused messages come back until the queue gives them up."""
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
@@ -132,8 +132,8 @@ class QueueInlet:
             self._queue = queue
         return self._queue
 
-    def _record(self, message: Message) -> Record:
+    def _record(self, message: Message) -> ReceivedMessage:
         sent_at = datetime.fromtimestamp(message.sent_at, UTC)
         comes_again = self._most_receives is None or message.receives < self._most_receives
         body = message.body.encode(errors="surrogateescape")
-        return Record(body, message.message_id, sent_at, self.name, comes_again=comes_again)
+        return ReceivedMessage(body, message.message_id, sent_at, self.name, comes_again=comes_again)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka_errors import KafkaMissing, KafkaUnavailable
 from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows
-from dagster_tidemark.sources.received_messages import Batch, Record
+from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
@@ -79,7 +79,7 @@ class KafkaTopic:
         """Return the property's value after the highest offset of each partition, if no snapshot has the property."""
         return position_after_rows(topic_id, highest)
 
-    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+    def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the records after the position, waiting up to `wait_seconds` for the first.
 
         Only records that are committed on the broker are returned, in the order of each partition. A range without
@@ -103,7 +103,7 @@ class KafkaTopic:
             self._reading = False
             raise
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         """Do nothing: the position was committed with the rows."""
 
     def hindrances(self) -> frozenset[str]:
@@ -116,7 +116,7 @@ class KafkaTopic:
         self._reading = False
         self._client.close()
 
-    def _receive(self, resume: str | None, deadline: float) -> Batch | None:
+    def _receive(self, resume: str | None, deadline: float) -> ReceivedBatch | None:
         if not self._reading or resume != self._resume:
             lost = self._begin(Position.parse(resume) if resume is not None else None)
             self._resume, self._handed = resume, dict(self._next)
@@ -170,9 +170,9 @@ class KafkaTopic:
         behind = [partition for partition in self._behind if partition in partitions]
         return any(log.end >= self._next[p] for p, log in self._client.logs(behind).items()) if behind else False
 
-    def _take(self, until: float) -> tuple[list[Record], bool]:
+    def _take(self, until: float) -> tuple[list[ReceivedMessage], bool]:
         """Return the next records, and True if an offset is no longer in its log."""
-        records: list[Record] = []
+        records: list[ReceivedMessage] = []
         size, latest = 0, until
         while len(records) < self._most_records and size < self._most_bytes:
             most = min(_CHUNK, self._most_records - len(records))
@@ -206,11 +206,11 @@ class KafkaTopic:
         moved = any(offset > self._handed[partition] for partition, offset in self._next.items())
         return moved and now - self._committed_empty >= _EMPTY_EVERY
 
-    def _batch(self, records: Sequence[Record], lost: tuple[str, ...]) -> Batch:
+    def _batch(self, records: Sequence[ReceivedMessage], lost: tuple[str, ...]) -> ReceivedBatch:
         if not records and not lost:
             self._committed_empty = time.monotonic()
         self._resume, self._handed = str(Position(self._topic_id, self._next)), dict(self._next)
-        return Batch(tuple(records), {self.property_name(): self._resume}, lost)
+        return ReceivedBatch(tuple(records), {self.property_name(): self._resume}, lost)
 
 
 def property_of(topic: str) -> str:

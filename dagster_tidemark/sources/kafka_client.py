@@ -27,8 +27,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.sources.kafka_errors import KafkaRefused
 from dagster_tidemark.sources.kafka_faults import MOMENTARY, NO_CONCERN, NOT_LET_IN, named, text
-from dagster_tidemark.sources.kafka_position import Log
-from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.sources.kafka_position import OffsetBounds
+from dagster_tidemark.sources.received_messages import ReceivedMessage
 
 _SECONDS_TO_ANSWER = 4.0
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -89,7 +89,7 @@ class Polled:
         out_of_range: True if an offset to read from is not in its log. That partition is not read further.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[ReceivedMessage, ...]
     ends: Mapping[int, int]
     out_of_range: bool
 
@@ -132,14 +132,14 @@ class KafkaClient:
         # Kafka writes ids in URL-safe base64; the library returns the standard alphabet.
         return Topic(str(found.topic_id).translate(_SAFE), led, others)
 
-    def logs(self, partitions: Collection[int]) -> dict[int, Log]:
+    def logs(self, partitions: Collection[int]) -> dict[int, OffsetBounds]:
         """Return the start and end offsets of partitions, open transactions included.
 
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused: the offsets are not available.
         """
         starts, ends = (self._offsets(partitions, spec) for spec in (_EARLIEST, _LATEST))
-        return {partition: Log(starts[partition], ends[partition]) for partition in partitions}
+        return {partition: OffsetBounds(starts[partition], ends[partition]) for partition in partitions}
 
     def stable_ends(self, partitions: Collection[int]) -> dict[int, int]:
         """Return the last stable offsets of partitions: the ends of their logs for a `read_committed` consumer.
@@ -167,7 +167,7 @@ class KafkaClient:
         first = self._consumer.poll(wait_seconds)
         if first is None:
             return Polled((), {}, out_of_range=False)
-        records: list[Record] = []
+        records: list[ReceivedMessage] = []
         ends: dict[int, int] = {}
         out_of_range = False
         for message in (first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())):
@@ -220,11 +220,11 @@ class KafkaClient:
         """Close the connections."""
         self._close_consumer()
 
-    def _record(self, message: Message) -> Record:
+    def _record(self, message: Message) -> ReceivedMessage:
         partition, offset = _place(message)
         # A producer may claim any time. A future time would stay the newest forever, and is therefore cut to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
-        return Record(
+        return ReceivedMessage(
             body=message.value() or b"",
             message_id=f"{self._topic_id}/{partition}/{offset:020d}",
             sent_at=_EPOCH + timedelta(milliseconds=milliseconds),

@@ -55,7 +55,7 @@ def position_after_rows(topic_id: str, highest: Mapping[int, int]) -> str:
 
 
 @dataclass(frozen=True)
-class Log:
+class OffsetBounds:
     """Bounds of a partition at its broker: the first offset, and the offset after the last."""
 
     start: int
@@ -77,7 +77,7 @@ class Begin:
     behind: Mapping[int, str] = field(default_factory=dict)
 
 
-def begin(topic: str, topic_id: str, logs: Mapping[int, Log], position: Position | None) -> Begin:
+def begin(topic: str, topic_id: str, logs: Mapping[int, OffsetBounds], position: Position | None) -> Begin:
     """Return the first offset to read of each partition, and the losses.
 
     A log that starts after the position is a loss. Holes in the middle of a log (compaction, transaction markers) are

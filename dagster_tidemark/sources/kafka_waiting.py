@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka import open_client
 from dagster_tidemark.sources.kafka_position import Position, begin
-from dagster_tidemark.sources.received_messages import Waiting
+from dagster_tidemark.sources.received_messages import UncommittedMessages
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
@@ -33,7 +33,7 @@ class TopicBacklog:
         """By partition the time of its first unread record, as of the last fetch."""
         self._asked = float("-inf")
 
-    def after(self, position: str | None) -> Waiting:
+    def after(self, position: str | None) -> UncommittedMessages:
         """Return the records after a position: end offset minus position, summed over the partitions that can be read.
 
         The time of the oldest one is up to 20 seconds behind.
@@ -52,4 +52,4 @@ class TopicBacklog:
         if unread and time.monotonic() - self._asked >= _TIMES_EVERY:
             self._times, self._asked = client.first_times(topic.id, unread), time.monotonic()
         oldest = min((at for partition, at in self._times.items() if partition in unread), default=None)
-        return Waiting(sum(logs[partition].end - offset for partition, offset in unread.items()), oldest)
+        return UncommittedMessages(sum(logs[partition].end - offset for partition, offset in unread.items()), oldest)

@@ -52,7 +52,7 @@ class ListedFile:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DeliveryManifest:
     """Files of a delivery.
 
     Args:
@@ -75,7 +75,7 @@ class Manifest:
         return self.folder + file.path
 
 
-def read_manifest(body: str, prefix: str) -> Manifest:
+def read_manifest(body: str, prefix: str) -> DeliveryManifest:
     """Return the manifest in the body of a message.
 
     Keys are relative to the delivery's folder, or absolute if they begin with `prefix`. A key outside the folder does
@@ -111,7 +111,7 @@ def read_manifest(body: str, prefix: str) -> Manifest:
     path, times = Counter(file.path for file in files).most_common(1)[0]
     if times > 1:
         raise NoManifest(f"files lists {_shown(path)} {times} times", delivery_id)
-    return Manifest(delivery_id, folder, files)
+    return DeliveryManifest(delivery_id, folder, files)
 
 
 def _file(said: Any, prefix: str, folder: str) -> ListedFile:

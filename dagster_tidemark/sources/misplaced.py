@@ -51,7 +51,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Place:
+class MisplacedFolder:
     """Place of a misplaced object: the folder it is reported under, and why no partition holds it.
 
     Args:
@@ -64,24 +64,24 @@ class Place:
     message: str
 
 
-def place_of(feed: Feed, key: str, span: Span) -> Place | None:
+def place_of(feed: Feed, key: str, span: Span) -> MisplacedFolder | None:
     """Return the place of a misplaced key; None if the key is below the prefix of a partition."""
     found = feed.classify(key)
     folder, folder_of_day = feed.prefix + found.folders, feed.prefix + found.folders_of_day
     if _is_before(feed, found, span):
-        return Place(folder_of_day, BEFORE_START, f"{key!r} is before the start date {span.first}")
+        return MisplacedFolder(folder_of_day, BEFORE_START, f"{key!r} is before the start date {span.first}")
     if _is_ahead(found, span):
         early = f"{key!r} is more than {AHEAD.days} days ahead; it is loaded when its time is near"
-        return Place(folder_of_day, IN_THE_FUTURE, early)
+        return MisplacedFolder(folder_of_day, IN_THE_FUTURE, early)
     if found.unknown:
         name, unknown = found.unknown
         said = (
             f"{key!r} has {name} {unknown!r}, which is not a key of feed {feed.name}; it is loaded once that is added"
         )
-        return Place(folder, UNKNOWN_KEY, said)
+        return MisplacedFolder(folder, UNKNOWN_KEY, said)
     if found.partition is not None or (feed.is_one_object and key == feed.prefix):
         return None
-    return Place(folder, OUTSIDE_LAYOUT, str(OutsideLayout(key, feed)))
+    return MisplacedFolder(folder, OUTSIDE_LAYOUT, str(OutsideLayout(key, feed)))
 
 
 def holds_partitions(feed: Feed, folder: str, span: Span) -> bool:
@@ -137,7 +137,7 @@ class Misplaced:
 
 @dataclass
 class _Folder:
-    place: Place
+    place: MisplacedFolder
     is_more: bool = False
     meant: list[LandedObject] = field(default_factory=list)
 

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
-class Record:
+class ReceivedMessage:
     """One message.
 
     Args:
@@ -36,7 +36,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReceivedBatch:
     """Records that were received together.
 
     Args:
@@ -47,14 +47,14 @@ class Batch:
         handle: The inlet's data for acknowledging the batch.
     """
 
-    records: tuple[Record, ...] = ()
+    records: tuple[ReceivedMessage, ...] = ()
     reached: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     handle: object = None
 
 
 @dataclass(frozen=True)
-class Waiting:
+class UncommittedMessages:
     """Messages that are not committed yet.
 
     Args:
@@ -66,7 +66,7 @@ class Waiting:
     oldest_at: float | None = None
 
     @classmethod
-    def together(cls, parts: Sequence["Waiting"]) -> "Waiting":
+    def together(cls, parts: Sequence["UncommittedMessages"]) -> "UncommittedMessages":
         """Return the messages of several places as one."""
         times = [part.oldest_at for part in parts if part.oldest_at is not None]
         return cls(sum(part.count for part in parts), min(times, default=None))
@@ -91,7 +91,7 @@ class Inlet(Protocol):
         """
         ...
 
-    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+    def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the next batch; None if nothing arrives within `wait_seconds`.
 
         Args:
@@ -102,7 +102,7 @@ class Inlet(Protocol):
         """
         ...
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         """Acknowledge a batch after it was committed and its results were published.
 
         Args:
@@ -141,7 +141,7 @@ class HasPosition(Protocol):
 class KeepsInHand(Protocol):
     """An inlet whose source counts the receives of a message."""
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ReceivedBatch) -> None:
         """Deliver an unacknowledged batch again, as the first part of the next one."""
         ...
 

@@ -46,7 +46,7 @@ _SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Fate:
+class RemovedFiles:
     """Files of a partition that can no longer be read, by the effect on their rows.
 
     At most one of the first three sets has files. Files in `withheld` exist but cannot be read.
@@ -107,7 +107,7 @@ def decide(
     now: datetime,
     alarmed: str | None,
     accepted: Collection[Partition] = (),
-) -> dict[Partition, Fate]:
+) -> dict[Partition, RemovedFiles]:
     """Return the fate of the missing files, for each partition that lost any.
 
     Args:
@@ -123,9 +123,9 @@ def decide(
         if not missing:
             continue
         if not follows(feed, partition, now):
-            fates[partition] = Fate(expired=missing)
+            fates[partition] = RemovedFiles(expired=missing)
         elif alarmed and not present and partition not in accepted:
-            fates[partition] = Fate(held=missing)
+            fates[partition] = RemovedFiles(held=missing)
         else:
-            fates[partition] = Fate(gone=missing)
+            fates[partition] = RemovedFiles(gone=missing)
     return fates

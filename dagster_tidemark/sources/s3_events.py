@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.sources.feed import Feed, Partition
-from dagster_tidemark.sources.misplaced import Place, Span, place_of
+from dagster_tidemark.sources.misplaced import MisplacedFolder, Span, place_of
 
 _SHOWN = 200  # characters of a refused body in a log
 
@@ -35,7 +35,7 @@ class Stray:
 
     feed: Feed
     key: str
-    place: Place
+    place: MisplacedFolder
 
 
 @dataclass(frozen=True)

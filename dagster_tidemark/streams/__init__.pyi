@@ -3,7 +3,7 @@ from .alert_identity import Episode as Episode
 from .answer_declaration import Answering as Answering
 from .delivery_declaration import Deliveries as Deliveries
 from .stream_declaration import Stream as Stream
-from .stream_declaration import Workplace as Workplace
+from .stream_declaration import StreamContext as StreamContext
 
 __all__ = [
     "Alerting",
@@ -11,5 +11,5 @@ __all__ = [
     "Deliveries",
     "Episode",
     "Stream",
-    "Workplace",
+    "StreamContext",
 ]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.stream_declaration import Workplace, require_queue_name
-from dagster_tidemark.streams.timeline import Cuts
+from dagster_tidemark.streams.stream_declaration import StreamContext, require_queue_name
+from dagster_tidemark.streams.timeline import SessionRule
 
 if TYPE_CHECKING:
     from dagster_tidemark.streams.alert_reaction import Alerts
 
 
-class Rule(Cuts, Protocol):
+class Rule(SessionRule, Protocol):
     """A rule that finds episodes. It is a pure function of the messages of one key."""
 
     name: str
@@ -57,7 +57,7 @@ class Alerting:
     def __post_init__(self) -> None:
         require_queue_name(f"alerts in {self.table.name}", self.queue)
 
-    def __call__(self, place: Workplace) -> Alerts:
+    def __call__(self, place: StreamContext) -> Alerts:
         """Return the reaction of one run."""
         from dagster_tidemark.streams.alert_reaction import Alerts
         from dagster_tidemark.streams.transport import declared_queue

@@ -56,7 +56,7 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Changes:
+class AlertChanges:
     """Changes of the alerts of one key.
 
     Args:
@@ -78,7 +78,7 @@ class Changes:
 
 def reconcile(
     rule: str, key: str, standing: Sequence[Alert], *, before: Sequence[Episode], after: Sequence[Episode]
-) -> Changes:
+) -> AlertChanges:
     """Return the changes of the alerts of one key.
 
     Args:
@@ -104,7 +104,7 @@ def reconcile(
         kept.add(found.alert_id)
         if found.started_at != episode.started_at:
             moved.append(replace(found, started_at=episode.started_at))
-    return Changes(tuple(raised), tuple(moved), tuple(a for a in left if a.alert_id not in kept))
+    return AlertChanges(tuple(raised), tuple(moved), tuple(a for a in left if a.alert_id not in kept))
 
 
 def new_id(rule: str, key: str, started_at: datetime, times: int = 0) -> str:

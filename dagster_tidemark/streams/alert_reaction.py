@@ -22,13 +22,13 @@ from pyiceberg.expressions import And, BooleanExpression
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, at_least, at_most, one_of
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
-from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_identity import Alert, Changes, Episode, reconcile
+from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, reconcile
 from dagster_tidemark.streams.alert_table import AlertTable
 from dagster_tidemark.streams.decode import Fault
-from dagster_tidemark.streams.stream_declaration import Workplace
-from dagster_tidemark.streams.timeline import Said, Stretch, Timeline
+from dagster_tidemark.streams.stream_declaration import StreamContext
+from dagster_tidemark.streams.timeline import Session, TimedMessage, Timeline
 from dagster_tidemark.streams.user_rules import (
     RULE_RAISES,
     RaisingRules,
@@ -67,7 +67,7 @@ class Alerts:
     """
 
     declared: Alerting
-    place: Workplace
+    place: StreamContext
     connect: Callable[[], MessageSink]
     _raised: int = 0
     _retracted: int = 0
@@ -172,15 +172,15 @@ class Alerts:
             self._standing = self._table.standing()
         return self._standing
 
-    def _changes(self, news: Mapping[str, Sequence[Said]]) -> dict[str, list[Changes]]:
+    def _changes(self, news: Mapping[str, Sequence[TimedMessage]]) -> dict[str, list[AlertChanges]]:
         """Return by key the changes of its alerts, one for each changed period."""
-        found: dict[str, list[Changes]] = defaultdict(list)
+        found: dict[str, list[AlertChanges]] = defaultdict(list)
         for stretch, before, after in self._evaluated(news):
             here = [alert for alert in self._standing_of.get(stretch.key, ()) if stretch.holds(alert.started_at)]
             found[stretch.key].append(reconcile(self.declared.rule.name, stretch.key, here, before=before, after=after))
         return found
 
-    def _evaluated(self, news: Mapping[str, Sequence[Said]]) -> list[tuple[Stretch, Episodes, Episodes]]:
+    def _evaluated(self, news: Mapping[str, Sequence[TimedMessage]]) -> list[tuple[Session, Episodes, Episodes]]:
         """Return each changed period with its episodes before and after the new messages.
 
         A message that makes the rule raise is left out, and gets an entry in the quarantine.
@@ -190,7 +190,7 @@ class Alerts:
         """
         said = ""
         for _ in range(_TRIES):
-            found: list[tuple[Stretch, Episodes, Episodes]] = []
+            found: list[tuple[Session, Episodes, Episodes]] = []
             raised_by: dict[str, tuple[datetime, str]] = {}
             said = ""
             for stretch in self._timeline.add(news):
@@ -215,7 +215,7 @@ class Alerts:
             f"messages: {said}. A rule must be a pure function of its messages; correct it and reload the code location"
         )
 
-    def _episodes(self, said: Sequence[Said]) -> Episodes:
+    def _episodes(self, said: Sequence[TimedMessage]) -> Episodes:
         if not said:
             return []  # the rule is not called, because it may require a first message
         found = judged(self._episodes_that_fit, said)
@@ -223,19 +223,19 @@ class Alerts:
             raise RuleRaised(raised(found)) from found
         return found
 
-    def _episodes_that_fit(self, said: Sequence[Said]) -> list[Episode]:
+    def _episodes_that_fit(self, said: Sequence[TimedMessage]) -> list[Episode]:
         found = list(self.declared.rule.episodes([each.fields for each in said]))
         self._table.require_fit(found)
         return found
 
-    def _culprits(self, stretch: Stretch) -> list[Said]:
+    def _culprits(self, stretch: Session) -> list[TimedMessage]:
         """Return the messages of a period that make the rule raise."""
         bad = [stretch.before[at] for at in to_leave_out(stretch.before, (), self._raises)]
         gone = {id(said) for said in bad}
         before, after = ([s for s in some if id(s) not in gone] for some in (stretch.before, stretch.after))
         return bad + [after[at] for at in to_leave_out(after, before, self._raises)]
 
-    def _raises(self, said: Sequence[Said]) -> bool:
+    def _raises(self, said: Sequence[TimedMessage]) -> bool:
         try:
             self._episodes(said)
         except RuleRaised:
@@ -258,7 +258,7 @@ class Alerts:
         self._left_out.update(raised_by)
 
     def _fault(self, row: Mapping[str, Any], error: str) -> Fault:
-        record = Record(
+        record = ReceivedMessage(
             b"",
             row["message_id"],
             row["sent_at"],
@@ -279,21 +279,21 @@ class Alerts:
             where = And(where, at_least(column, stream.partition_of({stream.time or "": at})))
         return where
 
-    def _news(self) -> dict[str, list[Said]]:
+    def _news(self) -> dict[str, list[TimedMessage]]:
         """Return the messages that were added to the stream's table since the last evaluation, by key."""
         rows = self._messages.appended_since(self._through, self._columns())
         if rows is None:  # another process has expired that snapshot: all rows are evaluated again
             rows = self._messages.rows(columns=self._columns())
-        news: dict[str, list[Said]] = defaultdict(list)
+        news: dict[str, list[TimedMessage]] = defaultdict(list)
         for key, said in self._said(rows):
             news[key].append(said)
         return news
 
-    def _load(self, keys: Collection[str], since: datetime) -> Iterator[tuple[str, Said]]:
+    def _load(self, keys: Collection[str], since: datetime) -> Iterator[tuple[str, TimedMessage]]:
         where = And(one_of(self.declared.key, keys), self._since(since))
         yield from self._said(self._messages.rows(where, self._columns()))
 
-    def _said(self, rows: pa.Table) -> Iterator[tuple[str, Said]]:
+    def _said(self, rows: pa.Table) -> Iterator[tuple[str, TimedMessage]]:
         stream = self.place.stream
         for row in rows.to_pylist():
             if row["message_id"] in self._left_out:
@@ -303,7 +303,7 @@ class Alerts:
             if isinstance(closes, Exception):
                 self._raised_by[row["message_id"]] = row[stream.time], raised(closes)
                 continue
-            yield str(row[self.declared.key]), Said(row[stream.time], row["sent_at"], row["message_id"], fields)
+            yield str(row[self.declared.key]), TimedMessage(row[stream.time], row["sent_at"], row["message_id"], fields)
 
     def _columns(self) -> tuple[str, ...]:
         return (*self.place.stream.fields, "message_id", "sent_at")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dagster_tidemark.lakehouse.commits import until_committed
-from dagster_tidemark.streams.alert_identity import Changes, Episode, reconcile
+from dagster_tidemark.streams.alert_identity import AlertChanges, Episode, reconcile
 from dagster_tidemark.streams.alert_reaction import INCORPORATES, Alerts
 
 Episodes = Mapping[str, Sequence[Episode]]
@@ -99,7 +99,7 @@ class Reevaluation(Alerts):
             self._table.commit(made, now, marks)
         return self._told([change for every in made.values() for change in every], len(used))
 
-    def _told(self, made: Sequence[Changes], alerts_before: int) -> Reevaluated:
+    def _told(self, made: Sequence[AlertChanges], alerts_before: int) -> Reevaluated:
         raised = sum(len(change.raised) for change in made)
         return Reevaluated(
             raised,

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import And, Or
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, at_least, equal, is_null, one_of, rows_of
-from dagster_tidemark.streams.alert_identity import Alert, Changes, Episode, new_id
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, at_least, equal, is_null, one_of, rows_of
+from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, new_id
 
 COMMIT = "tidemark.commit"
 """Property of the table: the number of the last commit that changed an alert."""
@@ -102,8 +102,8 @@ class AlertTable:
                 pa.scalar(episode.facts.get(name), kind)
 
     def as_raised(
-        self, changes: Changes, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
-    ) -> Changes:
+        self, changes: AlertChanges, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
+    ) -> AlertChanges:
         """Return changes whose new alerts have unused ids, the time `now`, and the number of the next commit.
 
         Args:
@@ -121,7 +121,7 @@ class AlertTable:
         return replace(changes, raised=tuple(raised))
 
     def commit(
-        self, by_key: Mapping[Any, Sequence[Changes]], now: datetime, marks: Mapping[str, str]
+        self, by_key: Mapping[Any, Sequence[AlertChanges]], now: datetime, marks: Mapping[str, str]
     ) -> list[dict[str, Any]]:
         """Write changes and marks in one commit. Return the written rows.
 
@@ -140,7 +140,7 @@ class AlertTable:
         instead_of = one_of("alert_id", replaced) if replaced else None
         added = rows_of(self.table.schema, rows) if rows else None
         waiting = self._waiting
-        self.table.commit(Change(added, instead_of, marks={**marks, **number_too}))
+        self.table.commit(TableCommit(added, instead_of, marks={**marks, **number_too}))
         self._seen_at = time.monotonic()
         if self._ids is not None:
             self._ids.update(row["alert_id"] for row in rows)
@@ -165,7 +165,7 @@ class AlertTable:
             CommitConflict: another writer has changed the table, and may have recorded this.
         """
         if int(self.table.mark(PUBLISHED) or 0) < number:
-            self.table.commit(Change(marks={PUBLISHED: str(number)}))
+            self.table.commit(TableCommit(marks={PUBLISHED: str(number)}))
             self._seen_at = time.monotonic()
         self._waiting = []
 

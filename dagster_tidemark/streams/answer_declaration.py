@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.streams.stream_declaration import Fields, StreamRefused, Workplace, require_queue_name
+from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused, require_queue_name
 
 if TYPE_CHECKING:
     from dagster_tidemark.streams.answer_reaction import Answers
@@ -50,7 +50,7 @@ class Answering:
     table: Table
     key: str
     queue: str
-    answer: Callable[[Workplace], Answerer]
+    answer: Callable[[StreamContext], Answerer]
     at: str
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Answering:
         if missing := [f"{c} ({kind})" for c, kind in wanted.items() if self.table.columns.get(c) != kind]:
             raise StreamRefused(f"answers in {self.table.name}: the table lacks {', '.join(missing)}")
 
-    def __call__(self, place: Workplace) -> Answers:
+    def __call__(self, place: StreamContext) -> Answers:
         """Return the reaction of one run.
 
         Raises:

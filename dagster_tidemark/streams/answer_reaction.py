@@ -25,7 +25,7 @@ from dagster_tidemark.streams.answer_declaration import ERROR, Answer, Answerer,
 from dagster_tidemark.streams.answer_table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
-from dagster_tidemark.streams.stream_declaration import Fields, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, StreamContext
 from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
 _LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
@@ -55,7 +55,7 @@ class Answers:
     """
 
     declared: Answering
-    place: Workplace
+    place: StreamContext
     connect: Callable[[], MessageSink]
     _answerer: Answerer | None = None
     _unsent: dict[str, Row] = field(default_factory=dict)

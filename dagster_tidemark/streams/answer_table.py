@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import And
 
-from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, Change, one_of, rows_of
+from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, TableCommit, one_of, rows_of
 from dagster_tidemark.streams.answer_declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
@@ -86,7 +86,7 @@ class AnswerTable:
         """
         now = datetime.now(UTC)
         rows = self._fitting([self._row(key, answer, now) for key, answer in answers.items()])
-        self.table.commit(Change(rows))
+        self.table.commit(TableCommit(rows))
         made = rows.to_pylist()
         self._remember(made)
         self._seen = self.table.head

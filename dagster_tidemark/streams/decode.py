@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
 
-from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams.stream_declaration import Fields, Stream
 from dagster_tidemark.streams.user_rules import RaisingRules, judged, raised
 
@@ -87,7 +87,7 @@ class Fault:
         raised: The exception of the rule `reason`; empty if no rule raised.
     """
 
-    record: Record
+    record: ReceivedMessage
     content: str
     reason: str
     message: str
@@ -95,11 +95,11 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Row:
+class DecodedRow:
     """A message's fields, and the message."""
 
     fields: Fields
-    record: Record
+    record: ReceivedMessage
 
 
 class Decoder:
@@ -115,9 +115,9 @@ class Decoder:
         self._start = datetime.combine(start, time(), UTC)
         self._model = _model_of(stream)
 
-    def read(self, records: Iterable[Record], now: datetime) -> tuple[list[Row], list[Fault]]:
+    def read(self, records: Iterable[ReceivedMessage], now: datetime) -> tuple[list[DecodedRow], list[Fault]]:
         """Return the rows and the faults of some messages, in their order."""
-        rows: list[Row] = []
+        rows: list[DecodedRow] = []
         faults: list[Fault] = []
         for record in records:
             read = self._read(record, now)
@@ -127,7 +127,7 @@ class Decoder:
                 rows.append(read)
         return rows, faults
 
-    def _read(self, record: Record, now: datetime) -> Row | Fault:
+    def _read(self, record: ReceivedMessage, now: datetime) -> DecodedRow | Fault:
         try:
             text = record.body.decode()
         except UnicodeDecodeError as error:
@@ -162,7 +162,7 @@ class Decoder:
                 return fault("not_utf8", f"{name} contains an unpaired surrogate")
         if broken := self._broken(fields, now):
             return fault(*broken)
-        return Row(fields, record)
+        return DecodedRow(fields, record)
 
     def _repeated(self, text: str) -> list[str]:
         """Return columns that a JSON object gives more than once. Parsers keep the last value without a warning."""
@@ -214,7 +214,7 @@ def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *,
         worked += len(raised_on)  # the rules before this one worked on these messages
 
 
-def of_message(record: Record) -> dict[str, Any]:
+def of_message(record: ReceivedMessage) -> dict[str, Any]:
     """Return the values of the columns `MESSAGE` for a message."""
     return {
         "message_id": record.message_id,
@@ -226,7 +226,7 @@ def of_message(record: Record) -> dict[str, Any]:
     }
 
 
-def table_rows(stream: Stream, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def table_rows(stream: Stream, rows: Sequence[DecodedRow]) -> list[dict[str, Any]]:
     """Return rows of the stream's table, with partition and message columns."""
     column = stream.partition_column
     made = []

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
-from dagster_tidemark.sources.manifests import Manifest
-from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, Finding
-from dagster_tidemark.streams.delivery_table import Standing
+from dagster_tidemark.sources.manifests import DeliveryManifest
+from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, FileFinding
+from dagster_tidemark.streams.delivery_table import LoadedDelivery
 
 LONGEST = 200_000
 """Largest answer in bytes: SQS accepts 256 KB. A longer answer omits files, correct ones first, and counts them."""
@@ -100,7 +100,7 @@ def no_manifest(delivery_id: str | None, why: str, posted_at: datetime) -> Answe
     return Answer(delivery_id, Status.REFUSED, f"Nothing is loaded: {why}.", posted_at, reasons={_NO_MANIFEST: 1})
 
 
-def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) -> Answer:
+def loaded(manifest: DeliveryManifest, standing: LoadedDelivery, unlisted: Collection[str]) -> Answer:
     """Return the answer for a loaded manifest. It follows from the table, so repeated messages get the same answer."""
     by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
     rows = sum(standing.rows.values())
@@ -120,7 +120,7 @@ def loaded(manifest: Manifest, standing: Standing, unlisted: Collection[str]) ->
     )
 
 
-def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> Answer:
+def superseded(manifest: DeliveryManifest, standing: LoadedDelivery, posted_at: datetime) -> Answer:
     """Return the answer to a message whose delivery was already loaded for a later message."""
     said = (
         f"Nothing is changed: a later message of this delivery ({standing.posted_at.isoformat()}), with another "
@@ -130,7 +130,11 @@ def superseded(manifest: Manifest, standing: Standing, posted_at: datetime) -> A
 
 
 def not_as_listed(
-    manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, waited: timedelta
+    manifest: DeliveryManifest,
+    checked: Checked,
+    posted_at: datetime,
+    standing: LoadedDelivery | None,
+    waited: timedelta,
 ) -> Answer:
     """Return the answer for files that are missing, or differ from the manifest."""
     faults = [each for each in checked.files if each.message]
@@ -153,7 +157,7 @@ def not_as_listed(
 
 
 def not_loadable(
-    manifest: Manifest, checked: Checked, posted_at: datetime, standing: Standing | None, refusal: Refusal
+    manifest: DeliveryManifest, checked: Checked, posted_at: datetime, standing: LoadedDelivery | None, refusal: Refusal
 ) -> Answer:
     """Return the answer for files that match the manifest, but cannot be loaded."""
     faults = {fault.file.key: fault for fault in refusal.faults}
@@ -169,7 +173,7 @@ def not_loadable(
             of_reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
             said.append((path, f"{_counted(count, 'bad row')} ({of_reasons})"))
         else:
-            files.append({"key": path, "finding": str(Finding.AS_LISTED)})
+            files.append({"key": path, "finding": str(FileFinding.AS_LISTED)})
     first = [
         {
             "key": bad.key.removeprefix(manifest.folder),
@@ -202,7 +206,7 @@ def _named(faults: Sequence[tuple[str, str]]) -> str:
     return said + (f"; and {_counted(len(faults) - _SHOWN, 'more file')}" if len(faults) > _SHOWN else "")
 
 
-def _stays(standing: Standing | None) -> str:
+def _stays(standing: LoadedDelivery | None) -> str:
     if standing is None:
         return ""
     return f" The files loaded earlier for this delivery stay (manifest {standing.manifest[:12]})."

@@ -16,14 +16,14 @@ from dagster_tidemark.lakehouse.loading.spec import Landing
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import LandedObject, ObjectChanged, ObjectUnavailable
-from dagster_tidemark.sources.manifests import ListedFile, Manifest
+from dagster_tidemark.sources.manifests import DeliveryManifest, ListedFile
 
 _AT_ONCE = 8
 _PART = 8 << 20  # bytes in memory for each file that is read
 _REMEMBERED = 10_000
 
 
-class Finding(StrEnum):
+class FileFinding(StrEnum):
     """Result of the check of a listed file: a stable code."""
 
     AS_LISTED = "as_listed"
@@ -36,7 +36,7 @@ class Finding(StrEnum):
     NOT_GIVEN = "not_given"
 
 
-_WAITED_FOR = (Finding.MISSING, Finding.CHANGING, Finding.NOT_GIVEN)
+_WAITED_FOR = (FileFinding.MISSING, FileFinding.CHANGING, FileFinding.NOT_GIVEN)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CheckedFile:
     """
 
     listed: ListedFile
-    finding: Finding
+    finding: FileFinding
     message: str = ""
     file: SourceFile | None = None
 
@@ -63,7 +63,7 @@ class CheckedFile:
     @property
     def is_wrong(self) -> bool:
         """True if only the partner can correct it."""
-        return self.finding is not Finding.AS_LISTED and not self.is_waited_for
+        return self.finding is not FileFinding.AS_LISTED and not self.is_waited_for
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Checked:
         """True if any file is unavailable for now."""
         return any(each.is_waited_for for each in self.files)
 
-    def with_finding(self, key: str, finding: Finding, message: str) -> Checked:
+    def with_finding(self, key: str, finding: FileFinding, message: str) -> Checked:
         """Return a copy with a new finding for one file."""
         files = (
             replace(each, finding=finding, message=message) if each.file and each.file.key == key else each
@@ -106,7 +106,7 @@ class Checker:
     _digests: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
 
-    def look(self, manifest: Manifest) -> Checked:
+    def look(self, manifest: DeliveryManifest) -> Checked:
         """List the folder, and check existence and size of each file.
 
         Raises:
@@ -127,38 +127,40 @@ class Checker:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
 
-    def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[Finding, str]:
+    def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[FileFinding, str]:
         """Return the finding and its text for a file that cannot be read as it was listed."""
         if isinstance(error, ObjectUnavailable):
-            return Finding.NOT_GIVEN, f"it exists but cannot be read: {error.reason}"
+            return FileFinding.NOT_GIVEN, f"it exists but cannot be read: {error.reason}"
         self._changed.add(error.key)
-        return Finding.CHANGING, "it was overwritten while it was read"
+        return FileFinding.CHANGING, "it was overwritten while it was read"
 
     def _changed_meanwhile(self, file: SourceFile) -> str:
         return "; it was overwritten while it was read" if file.key in self._changed else ""
 
-    def _looked_at(self, manifest: Manifest, listed: ListedFile, there: Mapping[str, LandedObject]) -> CheckedFile:
+    def _looked_at(
+        self, manifest: DeliveryManifest, listed: ListedFile, there: Mapping[str, LandedObject]
+    ) -> CheckedFile:
         if listed.outside:
-            return CheckedFile(listed, Finding.OUTSIDE, listed.outside)
+            return CheckedFile(listed, FileFinding.OUTSIDE, listed.outside)
         if any(part[0] in "._" for part in listed.path.split("/")) or not self.like.is_named_like_data(listed.path):
             endings = ", ".join(self.like.endings)
             return CheckedFile(
                 listed,
-                Finding.NO_DATA,
+                FileFinding.NO_DATA,
                 f"expected a file name that does not begin with . or _, and ends with one of {endings}",
             )
         landed = there.get(manifest.key_of(listed))
         if landed is None:
-            return CheckedFile(listed, Finding.MISSING, "it is missing")
+            return CheckedFile(listed, FileFinding.MISSING, "it is missing")
         file = _source_file(landed, manifest.delivery_id)
         if listed.size is not None and listed.size != landed.size:
             said = f"it has {landed.size} bytes, the manifest says {listed.size}"
-            return CheckedFile(listed, Finding.WRONG_SIZE, said + self._changed_meanwhile(file), file)
-        return CheckedFile(listed, Finding.AS_LISTED, file=file)
+            return CheckedFile(listed, FileFinding.WRONG_SIZE, said + self._changed_meanwhile(file), file)
+        return CheckedFile(listed, FileFinding.AS_LISTED, file=file)
 
     def _verified(self, checked: CheckedFile) -> CheckedFile:
         listed, file = checked.listed, checked.file
-        if checked.finding is not Finding.AS_LISTED or file is None:
+        if checked.finding is not FileFinding.AS_LISTED or file is None:
             return checked
         try:
             found = self._digests_of(file, listed.checksums)
@@ -168,7 +170,9 @@ class Checker:
         for algorithm, digest in listed.checksums.items():
             if found[algorithm] != digest:
                 said = f"its {algorithm} is {found[algorithm]}, the manifest says {digest}"
-                return replace(checked, finding=Finding.WRONG_CHECKSUM, message=said + self._changed_meanwhile(file))
+                return replace(
+                    checked, finding=FileFinding.WRONG_CHECKSUM, message=said + self._changed_meanwhile(file)
+                )
         return checked
 
     def _digests_of(self, file: SourceFile, algorithms: Collection[str]) -> Mapping[str, str]:

@@ -22,8 +22,8 @@ from dagster_tidemark.sources.notification_queue import Message, MessageSink
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.delivery_answer import Answer, Status, no_manifest
 from dagster_tidemark.streams.delivery_verdict import Verdicts
-from dagster_tidemark.streams.messages_in_hand import Held, InHand
-from dagster_tidemark.streams.reports import EventLog
+from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
+from dagster_tidemark.streams.reports import ReportReceiver
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told
 
 _WORLD = (*OF_THE_WORLD, PySparkException)
@@ -34,7 +34,7 @@ _LONGEST_PAUSE = 30.0  # between two checks for missing files
 
 
 @dataclass
-class Counts:
+class DeliveryCounts:
     """Numbers of messages of a run, by outcome."""
 
     loaded: int = 0
@@ -69,10 +69,10 @@ class Delivering:
     verdicts: Verdicts
     in_hand: InHand
     connect: Callable[[], MessageSink]
-    events: EventLog
+    events: ReportReceiver
     ends: Callable[[], str | None]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
-    counts: Counts = field(default_factory=Counts)
+    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
     looked_at: float = field(default_factory=time.time)
     """Time of the last read of the queue (Unix seconds)."""
     hindrance: str = ""
@@ -111,7 +111,7 @@ class Delivering:
                 break
         return bool(due)
 
-    def _try(self, held: Held) -> None:
+    def _try(self, held: MessageInHand) -> None:
         message_id = held.message.message_id
         try:
             self._see_to(held)
@@ -130,13 +130,13 @@ class Delivering:
                 self.counts.failed += 1
                 self._let_go(held)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: MessageInHand) -> None:
         try:
             self.in_hand.let_go(held)
         except _WORLD as error:  # the queue delivers it again by itself
             self.log.warning("message %s could not be released to the queue: %s", held.message.message_id, told(error))
 
-    def _see_to(self, held: Held) -> None:
+    def _see_to(self, held: MessageInHand) -> None:
         reached("stream_received")
         declared = self.verdicts.declared
         message, posted_at = held.message, _posted_at(held.message)
@@ -159,7 +159,7 @@ class Delivering:
         if held.looks == 1:
             self.log.info("delivery %s: waiting for missing files", manifest.delivery_id)
 
-    def _settle(self, held: Held, answer: Answer, source: str, version: str) -> None:
+    def _settle(self, held: MessageInHand, answer: Answer, source: str, version: str) -> None:
         """Enter, answer, report and acknowledge. After a kill, steps may be repeated, but none is skipped."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
         if answer.is_refusal:

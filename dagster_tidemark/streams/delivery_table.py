@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.table import Table
 
 
 @dataclass(frozen=True)
-class Standing:
+class LoadedDelivery:
     """A loaded delivery, as the table's rows record it.
 
     Args:
@@ -42,14 +42,14 @@ class DeliveryTable:
 
     def __init__(self, lake: Catalog, table: Table) -> None:
         self._table = Appendable(lake, table)
-        self._known: dict[str, Standing | None] = {}
+        self._known: dict[str, LoadedDelivery | None] = {}
 
     @property
     def head(self) -> int | None:
         """The snapshot of the last read."""
         return self._table.head
 
-    def look(self, delivery_id: str) -> Standing | None:
+    def look(self, delivery_id: str) -> LoadedDelivery | None:
         """Return the loaded delivery as of now; None if none is loaded."""
         if self._table.refresh():
             self._known.clear()
@@ -57,7 +57,7 @@ class DeliveryTable:
             self._known[delivery_id] = self._look(delivery_id)
         return self._known[delivery_id]
 
-    def _look(self, delivery_id: str) -> Standing | None:
+    def _look(self, delivery_id: str) -> LoadedDelivery | None:
         columns = ("manifest", "posted_at", "replaces", "source_file")
         counts = self._table.counts(equal("delivery_id", delivery_id), columns)
         # Loads replace whole partitions, so all rows agree. After a manual write the row with the newest message wins.
@@ -68,4 +68,4 @@ class DeliveryTable:
         rows = Counter[str]()
         for (_, _, _, key), count in counts.items():
             rows[key] += count
-        return Standing(manifest, posted_at, replaces or None, rows)
+        return LoadedDelivery(manifest, posted_at, replaces or None, rows)

@@ -24,12 +24,12 @@ from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.session import naming_the_server, new_session, without_token
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
-from dagster_tidemark.sources.manifests import Manifest
+from dagster_tidemark.sources.manifests import DeliveryManifest
 from dagster_tidemark.streams import delivery_answer as answers
 from dagster_tidemark.streams.delivery_answer import Answer
 from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.delivery_files import Checked, Checker
-from dagster_tidemark.streams.delivery_table import DeliveryTable, Standing
+from dagster_tidemark.streams.delivery_table import DeliveryTable, LoadedDelivery
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Verdicts:
     def __post_init__(self) -> None:
         self._checker = Checker(self.landing, self.declared.like)
 
-    def on(self, manifest: Manifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
+    def on(self, manifest: DeliveryManifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
         """Return the answer to a manifest; None while files may still arrive.
 
         Args:
@@ -121,10 +121,10 @@ class Verdicts:
 class _Loading:
     """A delivery that matches its manifest, with its state in the table as of a snapshot."""
 
-    manifest: Manifest
+    manifest: DeliveryManifest
     checked: Checked
     posted_at: datetime
-    standing: Standing | None
+    standing: LoadedDelivery | None
     since: int | None
 
     def with_delivery(self, transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:

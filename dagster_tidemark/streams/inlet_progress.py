@@ -9,7 +9,13 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from dagster_tidemark.sources.received_messages import Batch, HasPosition, Inlet, KeepsInHand, Waiting
+from dagster_tidemark.sources.received_messages import (
+    HasPosition,
+    Inlet,
+    KeepsInHand,
+    ReceivedBatch,
+    UncommittedMessages,
+)
 from dagster_tidemark.streams.shift_retries import SAID_AGAIN_AFTER, told
 from dagster_tidemark.streams.user_rules import RuleFails
 
@@ -28,7 +34,7 @@ class Line:
     hindrances: Collection[str] = ()
     fault: str = ""
     """The error of its last receive; empty if that succeeded."""
-    in_hand: Waiting = field(default_factory=Waiting)
+    in_hand: UncommittedMessages = field(default_factory=UncommittedMessages)
     """Messages that were received and are not finished."""
     position: str | None = None
     """The position of a topic after the messages in `in_hand`."""
@@ -59,18 +65,18 @@ class Line:
         self._logged, self._logged_at = told(error), time.monotonic()
         return seconds
 
-    def received(self, batch: Batch | None) -> None:
+    def received(self, batch: ReceivedBatch | None) -> None:
         """Note the result of a successful receive."""
         self.failures, self.fault = 0, ""
         if isinstance(self.inlet, HasPosition):
             self.position = self.inlet.position() or self.position
         if batch is not None:
             oldest = min((record.sent_at.timestamp() for record in batch.records), default=None)
-            self.in_hand = Waiting(len(batch.records), oldest)
+            self.in_hand = UncommittedMessages(len(batch.records), oldest)
 
     def finished(self) -> None:
         """Note that the batch in hand is committed, and its consequences sent."""
-        self.rule_fault, self.in_hand = "", Waiting()
+        self.rule_fault, self.in_hand = "", UncommittedMessages()
 
     def held_up(self, error: RuleFails) -> bool:
         """Note that a rule raises on every message. Return True if this is new."""
@@ -78,7 +84,7 @@ class Line:
         self.rule_fault, self.again_at = str(error), time.monotonic() + _TRIED_AGAIN_AFTER
         return is_new
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ReceivedBatch) -> None:
         """Keep the messages for the next receive. A topic needs no such step: it is read again from its position."""
         if isinstance(self.inlet, KeepsInHand):
             self.inlet.put_back(batch)

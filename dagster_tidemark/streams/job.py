@@ -26,7 +26,7 @@ from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.shift_lease import BEAT_SECONDS, Post
 from dagster_tidemark.streams.shift_metrics import Facts
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
 
@@ -134,7 +134,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
     from dagster_tidemark.lakehouse.append import open_lake
     from dagster_tidemark.streams.reports import Reports
     from dagster_tidemark.streams.shift import Shift
-    from dagster_tidemark.streams.topic_backlog import Backlog
+    from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 
     inlets = inlets_of(stream, settings)
     context.log.info(f"receiving messages from {', '.join(inlet.name for inlet in inlets)}")
@@ -143,8 +143,8 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
     reports = Reports(stream, InstanceLog(context.instance, _state_reader(context.instance, stream, settings)))
 
     def made() -> Shift:
-        place = Workplace(settings, open_lake(settings), stream)
-        backlogs = {} if topic is None else {f"kafka:{topic}": Backlog(place, topic, log=context.log)}
+        place = StreamContext(settings, open_lake(settings), stream)
+        backlogs = {} if topic is None else {f"kafka:{topic}": TopicBacklogReader(place, topic, log=context.log)}
         return Shift(place, inlets, reports, code_of(settings), ends, context.log, backlogs)
 
     return patiently(f"the start of {stream.job}", made, ends, context.log, facts.note)

@@ -19,7 +19,7 @@ MOST = 500
 
 
 @dataclass(eq=False)
-class Held:
+class MessageInHand:
     """A message in hand.
 
     Args:
@@ -55,7 +55,7 @@ class InHand:
         self._queue: MessageSource | None = None
         self._hold: Hold | None = None
         self._open = ExitStack()
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, MessageInHand] = {}
 
     def receive(self, wait_seconds: float) -> int:
         """Receive messages, and return their number. Stop waiting when a message in hand becomes due."""
@@ -76,15 +76,15 @@ class InHand:
                 hold.release([before.message])
                 before.message = message
             else:
-                self._held[message.message_id] = Held(message)
+                self._held[message.message_id] = MessageInHand(message)
         return len(found)
 
-    def due(self) -> list[Held]:
+    def due(self) -> list[MessageInHand]:
         """Return the messages that are due, in the order of their sending."""
         now = time.monotonic()
         return sorted((h for h in self._held.values() if h.again_at <= now), key=lambda held: held.message.sent_at)
 
-    def done(self, held: Held) -> None:
+    def done(self, held: MessageInHand) -> None:
         """Delete a finished message from the queue.
 
         Raises:
@@ -95,7 +95,7 @@ class InHand:
         self._held.pop(held.message.message_id, None)
         queue.delete([held.message])
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: MessageInHand) -> None:
         """Return a message to the queue, which delivers it again later, up to its limit of receives."""
         self._held.pop(held.message.message_id, None)
         _, hold = self._opened()

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, equal, one_of, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, rows_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.streams.checks import LOST
@@ -55,7 +55,7 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
         if not new:
             return 0
         rows = [{**entry, "asset": asset, "loaded_by": by, "quarantined_at": now} for entry in new]
-        table.commit(Change(rows_of(table.schema, rows)))
+        table.commit(TableCommit(rows_of(table.schema, rows)))
         return len(new)
 
     return until_committed(_entered, QUARANTINE.name, look_again=table.refresh)
@@ -87,7 +87,7 @@ def forget(lake: Catalog, asset: str, partition: str) -> int:
         there: int = table.rows(about, ("asset",)).num_rows
         if not there:
             return 0
-        table.commit(Change(instead_of=about))
+        table.commit(TableCommit(instead_of=about))
         return there
 
     return until_committed(_forgotten, QUARANTINE.name, look_again=table.refresh)

@@ -16,10 +16,10 @@ from datetime import time as clock_time
 from typing import Any, Protocol
 
 from dagster_tidemark.failpoints import reached
-from dagster_tidemark.lakehouse.append import Change, at_least
+from dagster_tidemark.lakehouse.append import TableCommit, at_least
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.streams.stream_declaration import Reaction, Stream
-from dagster_tidemark.streams.stream_table import KeptMessages, oldest_by
+from dagster_tidemark.streams.stream_table import StreamTable, oldest_by
 
 REPORTED = "tidemark.reported"
 """Property of a stream's table: all rows appended up to this snapshot are reported to Dagster."""
@@ -28,7 +28,7 @@ REPORTED = "tidemark.reported"
 _COUNTED_EVERY = 10.0  # seconds, because each count reads all quarantine entries of the asset
 
 
-class EventLog(Protocol):
+class ReportReceiver(Protocol):
     """Receiver of reports."""
 
     def observed(self, asset: str, partition: str | None, *, version: str, arrived_at: float) -> None:
@@ -54,7 +54,7 @@ class Reports:
     """
 
     stream: Stream
-    log: EventLog
+    log: ReportReceiver
     reported: int | None = None
     refused: Callable[[], Mapping[str, int]] | None = None
     """Counts the asset's quarantine entries by reason. Set only while there may be new entries."""
@@ -65,7 +65,7 @@ class Reports:
     _flushed_at: float = float("-inf")
     _refused_at: float = float("-inf")
 
-    def begin(self, kept: KeptMessages) -> None:
+    def begin(self, kept: StreamTable) -> None:
         """Schedule the report of rows that an earlier shift has committed and not reported."""
         mark = kept.table.mark(REPORTED)
         self.reported = None if mark is None else int(mark)
@@ -73,7 +73,7 @@ class Reports:
             kept.others = True
             self._since = time.monotonic() - self.stream.quiet.total_seconds()
 
-    def added(self, rows: list[dict[str, Any]], kept: KeptMessages, not_before: datetime | None = None) -> None:
+    def added(self, rows: list[dict[str, Any]], kept: StreamTable, not_before: datetime | None = None) -> None:
         """Note rows that are in the table's head.
 
         Args:
@@ -92,12 +92,12 @@ class Reports:
         if self._since is None:
             self._since = time.monotonic()
 
-    def marks(self, kept: KeptMessages) -> Mapping[str, str]:
+    def marks(self, kept: StreamTable) -> Mapping[str, str]:
         """Return the property that the next commit must set to record the last report; empty if it is up to date."""
         mark = None if self.reported is None else str(self.reported)
         return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
 
-    def flush_if_due(self, kept: KeptMessages, reaction: Reaction | None, *, idle: bool) -> None:
+    def flush_if_due(self, kept: StreamTable, reaction: Reaction | None, *, idle: bool) -> None:
         """Report if rows have waited for the time `quiet`, or if the shift is idle and its last report is that old."""
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
         if idle and now - self._refused_at >= _COUNTED_EVERY:
@@ -107,7 +107,7 @@ class Reports:
         if now - self._since >= quiet or (idle and now - self._flushed_at >= quiet):
             self.flush(kept, reaction)
 
-    def flush(self, kept: KeptMessages, reaction: Reaction | None) -> None:
+    def flush(self, kept: StreamTable, reaction: Reaction | None) -> None:
         """Report all that is committed."""
         self._count_refused()
         if self._since is None or kept.table.head is None:
@@ -133,7 +133,7 @@ class Reports:
             self.log.refused(self.stream.asset, self.refused())
             self.refused, self._refused_at = None, time.monotonic()
 
-    def _everything(self, kept: KeptMessages) -> dict[Any, datetime]:
+    def _everything(self, kept: StreamTable) -> dict[Any, datetime]:
         """Return by partition the earliest sending time of rows since the last report, from all writers."""
         column = next(iter(self.stream.table.partition_columns), None)
         columns = ("sent_at",) if column is None else (column, "sent_at")
@@ -145,11 +145,11 @@ class Reports:
             return {None: min(sent)} if sent else {}
         return oldest_by(rows, column)
 
-    def _keep_mark(self, kept: KeptMessages) -> None:
+    def _keep_mark(self, kept: StreamTable) -> None:
         """Commit the mark by itself, so that the next shift does not repeat the report. No batch waits for this."""
         if marks := self.marks(kept):
             with suppress(CommitConflict):  # the next commit includes the mark
-                kept.table.commit(Change(marks=marks))
+                kept.table.commit(TableCommit(marks=marks))
 
 
 def _start_of(value: datetime | date) -> datetime:

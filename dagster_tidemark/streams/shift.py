@@ -21,15 +21,15 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
 from dagster_tidemark.lakehouse.commits import SourceAdvanced
 from dagster_tidemark.sources.notification_queue import DeleteRefused
-from dagster_tidemark.sources.received_messages import Batch, Inlet, IsHindered, Waiting
+from dagster_tidemark.sources.received_messages import Inlet, IsHindered, ReceivedBatch, UncommittedMessages
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
 from dagster_tidemark.streams.inlet_progress import Line
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
-from dagster_tidemark.streams.stream_declaration import LooksAfter, Reaction, TellsWhy, Workplace
-from dagster_tidemark.streams.stream_table import KeptMessages
-from dagster_tidemark.streams.topic_backlog import Backlog
+from dagster_tidemark.streams.stream_declaration import LooksAfter, Reaction, StreamContext, TellsWhy
+from dagster_tidemark.streams.stream_table import StreamTable
+from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
 _WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
@@ -47,7 +47,7 @@ _LOOK_AFTER_EVERY = 50  # commits, while the shift is never idle
 
 
 @dataclass
-class Counts:
+class ShiftCounts:
     """Numbers of messages, rows and commits of a shift."""
 
     received: int = 0
@@ -71,14 +71,14 @@ class Shift:
         backlogs: By name of an inlet, the reader of its backlog in large steps.
     """
 
-    place: Workplace
+    place: StreamContext
     inlets: Sequence[Inlet]
     reports: Reports
     code: str
     ends: Callable[[], str | None]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
-    backlogs: Mapping[str, Backlog] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    backlogs: Mapping[str, TopicBacklogReader] = field(default_factory=dict)
+    counts: ShiftCounts = field(default_factory=ShiftCounts)
     looked_at: float = field(default_factory=time.time)
     """Time of the last pass that read every inlet and left no batch in hand (Unix seconds)."""
     lag: float = 0.0
@@ -98,7 +98,7 @@ class Shift:
 
     def __post_init__(self) -> None:
         stream = self.place.stream
-        self._kept = KeptMessages(Appendable(self.place.lake, stream.table), self.inlets)
+        self._kept = StreamTable(Appendable(self.place.lake, stream.table), self.inlets)
         self._decoder = Decoder(stream, self.place.settings.start_date)
         self._rules = RaisingRules(stream.name)
         place = replace(self.place, refuse=self._refuse)
@@ -134,9 +134,9 @@ class Shift:
         return next(filter(None, faults), "")
 
     @property
-    def in_hand(self) -> Waiting:
+    def in_hand(self) -> UncommittedMessages:
         """Messages that it has received and not finished."""
-        return Waiting.together([line.in_hand for line in self._lines])
+        return UncommittedMessages.together([line.in_hand for line in self._lines])
 
     @property
     def position(self) -> str | None:
@@ -245,7 +245,7 @@ class Shift:
     def _note_outage(self, fault: str) -> None:
         self._outage = fault
 
-    def _process(self, inlet: Inlet, batch: Batch, resumed: Mapping[str, str | None]) -> None:
+    def _process(self, inlet: Inlet, batch: ReceivedBatch, resumed: Mapping[str, str | None]) -> None:
         reached("stream_received")
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
         judge_rules(self.place.stream, self._rules, faults, has_rows=bool(rows))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from dagster_tidemark.sources.received_messages import Waiting
+from dagster_tidemark.sources.received_messages import UncommittedMessages
 
 _WINDOW = 60.0  # seconds of a rate
 _BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
@@ -48,7 +48,7 @@ class HasInHand(Protocol):
     """A shift that knows its unfinished messages."""
 
     @property
-    def in_hand(self) -> Waiting: ...
+    def in_hand(self) -> UncommittedMessages: ...
     @property
     def position(self) -> str | None: ...
 
@@ -64,7 +64,7 @@ class Facts:
     def __init__(
         self,
         depth: Callable[[], int] | None = None,
-        behind: Callable[[str | None], Waiting] | None = None,
+        behind: Callable[[str | None], UncommittedMessages] | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -115,16 +115,16 @@ class Facts:
             found["oldest_at"] = waiting.oldest_at
         return found
 
-    def _waiting(self, now: float, work: Working) -> Waiting:
+    def _waiting(self, now: float, work: Working) -> UncommittedMessages:
         """Return the messages in the source and in the shift's hands."""
         parts = [work.in_hand] if isinstance(work, HasInHand) else []
         if self._depth is not None:
             parts.append(self._in_queue(self._depth(), now))
         if self._behind is not None:
             parts.append(self._behind(work.position if isinstance(work, HasInHand) else None))
-        return Waiting.together(parts)
+        return UncommittedMessages.together(parts)
 
-    def _in_queue(self, depth: int, now: float) -> Waiting:
+    def _in_queue(self, depth: int, now: float) -> UncommittedMessages:
         """Return the messages in a queue. SQS does not report the age of messages before they are received.
 
         The age of the oldest is therefore estimated: since the queue was first seen with messages, or since the last
@@ -132,6 +132,6 @@ class Facts:
         """
         if not depth:
             self._queue_since = None
-            return Waiting()
+            return UncommittedMessages()
         self._queue_since = max(self._queue_since or now, self._committed_at)
-        return Waiting(depth, self._queue_since)
+        return UncommittedMessages(depth, self._queue_since)

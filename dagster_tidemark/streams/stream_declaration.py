@@ -82,7 +82,7 @@ class LooksAfter(Protocol):
 
 
 @dataclass(frozen=True)
-class Workplace:
+class StreamContext:
     """The resources of a reaction.
 
     Args:
@@ -140,7 +140,7 @@ class Stream:
     rules: Mapping[str, Callable[[Fields], bool]] = field(default_factory=dict)
     time: str | None = None
     workers: int = 1
-    reaction: Callable[[Workplace], Reaction] | None = None
+    reaction: Callable[[StreamContext], Reaction] | None = None
     latest: timedelta = timedelta(days=1)
     quiet: timedelta = timedelta(seconds=15)
     # Attributes, because each message asks for them. A cached property holds a lock, and Spark's workers get this class

@@ -16,7 +16,7 @@ from pyiceberg.expressions import And
 
 from dagster_tidemark.lakehouse.append import (
     Appendable,
-    Change,
+    TableCommit,
     at_least,
     at_most,
     begins_with,
@@ -131,7 +131,7 @@ class Positions:
         return inlet.resume_after(*rows) if rows else None
 
 
-class KeptMessages:
+class StreamTable:
     """The table of a stream.
 
     Args:
@@ -195,7 +195,7 @@ class KeptMessages:
             if not new and not reached:
                 return 0
             made, properties = rows_of(self.table.schema, new), {**self.positions.carried(), **reached}
-            self.table.commit(Change(made, properties=properties, marks=marks))
+            self.table.commit(TableCommit(made, properties=properties, marks=marks))
             if not reached:
                 self._ids.add(made)
             self._seen = self.table.head

@@ -27,7 +27,7 @@ _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Said:
+class TimedMessage:
     """A message about its key at a time. If two have the same time, the greater one counts.
 
     Args:
@@ -40,7 +40,7 @@ class Said:
     fields: Mapping[str, Any] = field(compare=False)
 
 
-class Cuts(Protocol):
+class SessionRule(Protocol):
     """The boundaries between episodes, as a rule declares them."""
 
     silence: timedelta
@@ -51,19 +51,19 @@ class Cuts(Protocol):
         ...
 
 
-Load = Callable[[Collection[str], datetime], Iterable[tuple[str, Said]]]
+Load = Callable[[Collection[str], datetime], Iterable[tuple[str, TimedMessage]]]
 """Returns all messages of some keys that the table holds from a time on."""
 
 
 @dataclass
-class _Line:
+class KeyTimeline:
     """All messages of a key since a time."""
 
     since: datetime
     times: list[datetime] = field(default_factory=list)
-    by_time: dict[datetime, Said] = field(default_factory=dict)
+    by_time: dict[datetime, TimedMessage] = field(default_factory=dict)
 
-    def put(self, said: Said) -> None:
+    def put(self, said: TimedMessage) -> None:
         there = self.by_time.get(said.at)
         if there is None:
             insort(self.times, said.at)
@@ -80,7 +80,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Session:
     """A period of a key that new messages have changed. No episode crosses its bounds.
 
     Args:
@@ -93,8 +93,8 @@ class Stretch:
     key: str
     start: datetime
     end: datetime | None
-    before: Sequence[Said]
-    after: Sequence[Said]
+    before: Sequence[TimedMessage]
+    after: Sequence[TimedMessage]
 
     def holds(self, at: datetime) -> bool:
         """Return True if a time is in this period."""
@@ -109,21 +109,21 @@ class Timeline:
         load: Reads earlier messages. It may also return the new messages.
     """
 
-    def __init__(self, cuts: Cuts, load: Load) -> None:
+    def __init__(self, cuts: SessionRule, load: Load) -> None:
         self._cuts = cuts
         self._load = load
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, KeyTimeline] = {}
 
     def forget(self) -> None:
         """Forget all messages: they may differ from the table."""
         self._lines = {}
 
-    def add(self, news: Mapping[str, Sequence[Said]]) -> list[Stretch]:
+    def add(self, news: Mapping[str, Sequence[TimedMessage]]) -> list[Session]:
         """Add new messages. Return the periods that they change, with their messages before and after."""
         ids = {said.message_id for some in news.values() for said in some}
         first = {key: min(said.at for said in some) for key, some in news.items()}
         self._reach_back(first, ids)
-        changed: list[Stretch] = []
+        changed: list[Session] = []
         for key, some in news.items():
             line = self._lines[key]
             before = dict(line.by_time)
@@ -141,7 +141,7 @@ class Timeline:
         look = _SHORT_LOOK if len(wanted) > _MANY_KEYS and silent > _SHORT_LOOK else silent
         while wanted:
             since = max(min(wanted.values()) - look, _EARLIEST) if look < timedelta(days=3650) else _EARLIEST
-            lines = {key: _Line(since) for key in wanted}
+            lines = {key: KeyTimeline(since) for key in wanted}
             for key, said in self._load(list(wanted), since):
                 if said.message_id not in news:
                     lines[key].put(said)
@@ -156,7 +156,7 @@ class Timeline:
             return False
         return line.since == _EARLIEST or self._cut_before(line, bisect_left(line.times, at), at) is not None
 
-    def _cut_before(self, line: _Line, index: int, at: datetime) -> int | None:
+    def _cut_before(self, line: KeyTimeline, index: int, at: datetime) -> int | None:
         """Return the index of the first message after the last cut before a time; None if no cut is loaded.
 
         Args:
@@ -171,10 +171,10 @@ class Timeline:
         return 0 if later - line.since > self._cuts.silence or line.since == _EARLIEST else None
 
     def _stretches(
-        self, key: str, line: _Line, before: Mapping[datetime, Said], changed: Sequence[datetime]
-    ) -> list[Stretch]:
+        self, key: str, line: KeyTimeline, before: Mapping[datetime, TimedMessage], changed: Sequence[datetime]
+    ) -> list[Session]:
         """Return the periods around changed times. A replaced message may have been a cut, or may be one now."""
-        found: list[Stretch] = []
+        found: list[Session] = []
         for at in changed:
             if found and (found[-1].end is None or at < found[-1].end):
                 continue
@@ -182,10 +182,10 @@ class Timeline:
             end = self._end(line, before, at)
             times = line.times[bisect_left(line.times, start) : None if end is None else bisect_left(line.times, end)]
             after = [line.by_time[time] for time in times]
-            found.append(Stretch(key, start, end, [before[time] for time in times if time in before], after))
+            found.append(Session(key, start, end, [before[time] for time in times if time in before], after))
         return found
 
-    def _start(self, line: _Line, before: Mapping[datetime, Said], at: datetime) -> datetime:
+    def _start(self, line: KeyTimeline, before: Mapping[datetime, TimedMessage], at: datetime) -> datetime:
         """Return the start of the period around a time: no episode crosses it, before or after the change."""
         index = bisect_left(line.times, at)
         while index > 0:
@@ -195,7 +195,7 @@ class Timeline:
             index -= 1
         return line.times[index]
 
-    def _end(self, line: _Line, before: Mapping[datetime, Said], at: datetime) -> datetime | None:
+    def _end(self, line: KeyTimeline, before: Mapping[datetime, TimedMessage], at: datetime) -> datetime | None:
         index = bisect_left(line.times, at)
         while index + 1 < len(line.times):
             earlier, later = line.times[index], line.times[index + 1]
@@ -204,7 +204,9 @@ class Timeline:
             index += 1
         return None
 
-    def _parted(self, line: _Line, before: Mapping[datetime, Said], earlier: datetime, later: datetime) -> bool:
+    def _parted(
+        self, line: KeyTimeline, before: Mapping[datetime, TimedMessage], earlier: datetime, later: datetime
+    ) -> bool:
         """Return True if no episode includes two adjacent messages, neither before the new messages nor after."""
         if later - earlier > self._cuts.silence:
             return True
@@ -224,7 +226,7 @@ class Timeline:
         if self._size() > _MOST:
             self.forget()
 
-    def _shorten(self, line: _Line, at: datetime) -> None:
+    def _shorten(self, line: KeyTimeline, at: datetime) -> None:
         """Forget messages before the last cut before a time, so that an open episode keeps its beginning."""
         index = self._cut_before(line, bisect_left(line.times, at), at)
         if index:

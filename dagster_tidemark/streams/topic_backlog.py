@@ -15,13 +15,13 @@ from dagster_tidemark.lakehouse.append import Appendable
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from dagster_tidemark.sources.kafka_range import range_behind
-from dagster_tidemark.streams.stream_declaration import Workplace
+from dagster_tidemark.streams.stream_declaration import StreamContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from dagster_tidemark.streams.topic_backlog_step import Step
+    from dagster_tidemark.streams.topic_backlog_step import BacklogStep
 
 _SECONDS_WITHOUT_SPARK = 600.0
 _FIRST = 2_000
@@ -29,7 +29,7 @@ _OF_THE_TOPIC = (KafkaUnavailable, TopicUnknown, KafkaRefused)
 
 
 @dataclass
-class Backlog:
+class TopicBacklogReader:
     """Reader of the backlog of one topic.
 
     Args:
@@ -40,7 +40,7 @@ class Backlog:
         most_bytes: The approximate size of a step in bytes. The shift holds a step's rows in memory for the reaction.
     """
 
-    place: Workplace
+    place: StreamContext
     topic: str
     from_size: int = 100_000
     at_once: int = 200_000
@@ -51,7 +51,7 @@ class Backlog:
     _size: int = _FIRST
     """Offsets of the next step. The first step is small, and shows the size of a message."""
 
-    def next_step(self, resume: str | None, table: Appendable) -> Step | None:
+    def next_step(self, resume: str | None, table: Appendable) -> BacklogStep | None:
         """Return the next step, read but not committed; None if there is no backlog, or Spark cannot read it now.
 
         Args:
@@ -87,7 +87,7 @@ class Backlog:
             self.close()
             return None
 
-    def learn(self, step: Step, rows: pa.Table) -> None:
+    def learn(self, step: BacklogStep, rows: pa.Table) -> None:
         """Set the size of the next step from the size of a finished step's rows and faults."""
         found = rows.nbytes + sum(len(fault.record.body) for fault in step.faults)
         self._size = max(_FIRST, round(self.most_bytes / max(found, 1) * step.read.size))

@@ -27,9 +27,9 @@ from dagster_tidemark.lakehouse.shipping import OfBatches, shipped
 from dagster_tidemark.lakehouse.table import MESSAGE, quoted
 from dagster_tidemark.lakehouse.topic_range import RangeGone, naming_the_broker, read_range
 from dagster_tidemark.sources.kafka_range import Range, is_still_of
-from dagster_tidemark.sources.received_messages import Record
+from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams.decode import Decoder, Fault, of_message, table_rows
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ _ARROW = {"binary": pa.binary(), "string": pa.string()}
 
 
 @dataclass(frozen=True)
-class Step:
+class BacklogStep:
     """A range that was read and is not committed yet.
 
     Args:
@@ -52,7 +52,7 @@ class Step:
     read: Range
     faults: Sequence[Fault]
     _decoded: DataFrame
-    _place: Workplace
+    _place: StreamContext
     _head: int | None
 
     def has_rows(self) -> bool:
@@ -85,7 +85,7 @@ class Step:
             self._decoded.unpersist()
 
 
-def read_step(spark: SparkSession, place: Workplace, read: Range, table: Appendable) -> Step:
+def read_step(spark: SparkSession, place: StreamContext, read: Range, table: Appendable) -> BacklogStep:
     """Read a range.
 
     Args:
@@ -105,7 +105,7 @@ def read_step(spark: SparkSession, place: Workplace, read: Range, table: Appenda
         # Persisted, because it is used twice and bodies are decoded once.
         decoded = frame.mapInArrow(decode, ddl).persist()
         refused = decoded.where(F.col("fault_reason").isNotNull()).select(*MESSAGE, *_FAULT).toArrow()
-    return Step(read, [_fault(row) for row in refused.to_pylist()], decoded, place, table.head)
+    return BacklogStep(read, [_fault(row) for row in refused.to_pylist()], decoded, place, table.head)
 
 
 def _decoding(stream: Stream, start: date, now: datetime, schema: pa.Schema) -> OfBatches:
@@ -119,8 +119,8 @@ def _decoding(stream: Stream, start: date, now: datetime, schema: pa.Schema) -> 
     return decode
 
 
-def _record(row: Mapping[str, Any]) -> Record:
-    return Record(
+def _record(row: Mapping[str, Any]) -> ReceivedMessage:
+    return ReceivedMessage(
         body=row["body"],
         message_id=row["message_id"],
         sent_at=row["sent_at"].astimezone(UTC),

@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from dagster_tidemark import from_env
-from dagster_tidemark.streams import Answering, Stream, Workplace
+from dagster_tidemark.streams import Answering, Stream, StreamContext
 
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml, raw
@@ -16,7 +16,7 @@ NO_MODEL = "no demand model is published yet"
 class DemandScores:
     """Answers to requests from the current model, with one scan and one prediction per batch."""
 
-    def __init__(self, place: Workplace) -> None:
+    def __init__(self, place: StreamContext) -> None:
         self._model = place.model("demand", demand.DemandLearner(), ml.DEMAND_MODEL)
         self._features = place.table(ml.DEMAND_FEATURES)
         self._known: tuple[int | None, list[date]] = (None, [])

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.tags import CONTENT
 
@@ -82,6 +82,6 @@ def _make(context: dg.AssetExecutionContext, partition: str, read: Callable[[], 
 SETTINGS = load_settings()
 defs = dg.Definitions(
     assets=[raw_numbers, core_numbers, days],
-    sensors=[automation_sensor(SETTINGS), catch_up_sensor(Scope(settings=SETTINGS))],
+    sensors=[automation_sensor(SETTINGS), catch_up_sensor(LocationScope(settings=SETTINGS))],
     executor=dg.in_process_executor,
 )

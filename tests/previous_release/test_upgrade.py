@@ -36,7 +36,7 @@ from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.sources import s3
 from tests.checkout import CHECKOUT
 from tests.conftest import end_service, free_port, make_settings, start_service
@@ -83,7 +83,7 @@ class Upgraded:
 
     def built(self, asset: str, partition: str) -> None:
         """A run builds a partition, and its checks pass."""
-        log, run_id = Log(self.instance, self.clock, self.graph), make_new_run_id()
+        log, run_id = SimulatedLog(self.instance, self.clock, self.graph), make_new_run_id()
         log.created(run_id, [asset], {"dagster/partition": partition})
         log.state(run_id, DagsterEventType.RUN_START)
         self.clock.now += 1

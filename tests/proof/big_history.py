@@ -17,7 +17,7 @@ from dagster._core.storage.runs.schema import RunTagsTable as RUN_TAGS
 
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.simulation.partitions import partition_tags
 from tests.tidemark.automation.toy_graph import asset, lag, source
 
@@ -79,7 +79,7 @@ def folded(plain: Graph, families: int, partitions: int, *, built: bool) -> Hist
 def fill(instance: DagsterInstance, repository: dg.RepositoryDefinition, *, rounds: int) -> int:
     """Observe and build everything so many times, the last hour last; how many events that made."""
     clock = Clock(START.timestamp())
-    log = Log(instance, clock, repository.asset_graph)
+    log = SimulatedLog(instance, clock, repository.asset_graph)
     events = 0
     for round_ in range(rounds):
         clock.now = (END - timedelta(minutes=9 * (rounds - round_))).timestamp()  # the last hour exists by then
@@ -100,7 +100,7 @@ def _assets(family: int) -> list[str]:
     return [*made, *(f"top/t{family}_{n}" for n in range(4))]
 
 
-def _observe_and_build(log: Log, clock: Clock, family: int, partition: str, version: str) -> None:
+def _observe_and_build(log: SimulatedLog, clock: Clock, family: int, partition: str, version: str) -> None:
     log.observed(f"raw/s{family}", partition, version, listed_at=clock.now, arrived_at=clock.now)
     run_id = _run_id(version, family, partition)
     log.created(run_id, _assets(family), partition_tags([partition]))

@@ -24,8 +24,8 @@ from dagster_tidemark.sources.sqs import open_queue
 from dagster_tidemark.streams import job
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Workplace
-from dagster_tidemark.streams.stream_table import KeptMessages
+from dagster_tidemark.streams.stream_declaration import StreamContext
+from dagster_tidemark.streams.stream_table import StreamTable
 from tests.tidemark.streams import toy
 
 assert job.shift_job
@@ -38,7 +38,7 @@ class Measured(Reports):
     file: Path = Path("lags")
     _me: psutil.Process = field(default_factory=psutil.Process)
 
-    def added(self, rows: list[dict[str, Any]], kept: KeptMessages, not_before: datetime | None = None) -> None:
+    def added(self, rows: list[dict[str, Any]], kept: StreamTable, not_before: datetime | None = None) -> None:
         super().added(rows, kept, not_before)
         now = time.time()
         lags = sorted(now - row["sent_at"].timestamp() for row in rows)
@@ -52,7 +52,7 @@ class Measured(Reports):
 def main(name: str, file: Path) -> None:
     logging.basicConfig(level=logging.WARNING)
     settings, stream = load_settings(), toy.stream_with_alerts(name, quiet=timedelta(minutes=1))
-    place = Workplace(settings, open_lake(settings), stream)
+    place = StreamContext(settings, open_lake(settings), stream)
     queue = QueueInlet(f"sqs:queue-{name}", lambda: open_queue(f"queue-{name}", **settings.aws_options()))
     inlets = [queue, KafkaTopic(settings.kafka_options(), f"topic-{name}")]
     shift = Shift(place, inlets, Measured(stream, toy.Heard(), file=file), "code-1", lambda: None)

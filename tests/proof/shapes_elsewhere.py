@@ -9,7 +9,7 @@ from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from tests.proof.shapes_bodies import source, table
 
@@ -28,7 +28,7 @@ def definitions() -> dg.Definitions:
             *(table(f"many/t{i:03}", "raw/many" if i in (0, last) else "raw/silent") for i in range(MANY)),
         ]
     )
-    scope = Scope(settings=load_settings())
+    scope = LocationScope(settings=load_settings())
     checks = contract_checks(assets, scope.settings)
     return dg.Definitions(
         assets=assets,

@@ -14,7 +14,7 @@ from dagster_tidemark.engine.condition import derived, with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.tags import CONTENT
 from tests.proof.shapes_bodies import MINUTE, SOON, all_of, build, partitions_of, room, source, table
@@ -300,7 +300,7 @@ def warehouse() -> None:
 def definitions() -> dg.Definitions:
     """The code location."""
     assets = with_automation([*_keys(), *_times(), *_operations(), *_others(), *_faults()])
-    scope = Scope(settings=load_settings())
+    scope = LocationScope(settings=load_settings())
     checks = [good, *contract_checks(assets, scope.settings)]
     return dg.Definitions(
         assets=assets,

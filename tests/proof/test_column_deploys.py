@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.stored_tables import stored_tables
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from dagster_tidemark.lakehouse.table_changes import changes_of
@@ -100,7 +100,7 @@ def test_what_is_accepted_is_read_as_declared_and_what_is_refused_changes_nothin
         row = {name: VALUES[kind] for name, kind in declared.items()} | {"id": number}
         try:
             writer = Appendable(lake, after)
-            writer.commit(Change(rows_of(writer.schema, [row])))
+            writer.commit(TableCommit(rows_of(writer.schema, [row])))
         except SchemaDiffers:
             seen["refused"] += 1
             wrong += [] if is_refused else [f"{number}: a run refuses what plan accepts: {declared}"]

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.local.spark.ivy import Bundle, fetch_with_dependencies
 from dagster_tidemark.local.spark.server import spark_home
 from dagster_tidemark.sensors.landing import Taken, take
@@ -89,7 +89,7 @@ def event(key: str) -> str:
 def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) -> Callable[[], Taken]:
     def tick() -> Taken:
         with holding(queue, every_seconds=sqs.HOLD_SECONDS / 3) as hold:
-            return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
+            return take(hold, ZONE, bucket, ObservationLedger(instance, ZONE.start))
 
     return tick
 

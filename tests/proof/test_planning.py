@@ -7,7 +7,7 @@ from statistics import median
 
 import dagster as dg
 
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.sensors.change_detection import look_at_feed
 from dagster_tidemark.sensors.landing import take
 from dagster_tidemark.sources.feed import Partition
@@ -38,7 +38,7 @@ class Known:
             for n in range(OBJECTS_A_PARTITION):
                 self.bucket.put(f"{ORDERS.prefix_of(hour)}{n:03}.csv", b"x")
         self.instance = dg.DagsterInstance.ephemeral()
-        look_at_feed(EventLog(self.instance), self.bucket, ORDERS)
+        look_at_feed(ObservationLedger(self.instance), self.bucket, ORDERS)
 
     def tick(self, round_: int) -> float:
         """Seconds for a tick upon a change in each of some partitions."""
@@ -51,7 +51,7 @@ class Known:
             queue.send(json.dumps({"Records": [{"eventTime": "2026-10-01T12:00:00Z", "s3": s3}]}))
         begun = time.process_time()  # others may use the machine
         with holding(queue) as hold:
-            done = take(hold, ZONE, self.bucket, EventLog(self.instance, ZONE.start))
+            done = take(hold, ZONE, self.bucket, ObservationLedger(self.instance, ZONE.start))
         took = time.process_time() - begun
         assert len(done.found.changed) == TOUCHED
         return took

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark import Table, build_definitions, table_asset
 from dagster_tidemark.lakehouse import catalog, metadata_reads, write
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import new_session
@@ -66,8 +66,8 @@ def rows(days: list[str], spark: SparkSession, store: int) -> DataFrame:
     return spark.sql(" UNION ALL ".join(f"SELECT DATE'{day}' AS day, {store}L AS store" for day in days))
 
 
-def of(table: Appendable, id: str) -> Change:
-    return Change(rows_of(table.schema, [{"id": id}]))
+def of(table: Appendable, id: str) -> TableCommit:
+    return TableCommit(rows_of(table.schema, [{"id": id}]))
 
 
 def test_both_engines_work_on_a_catalog_over_rest(tmp_path: Path, report: Any) -> None:
@@ -133,7 +133,7 @@ def _two_writers_of_one_table(settings: Settings, spark: SparkSession) -> None:
     assert one.refresh()
     one.commit(of(one, "c"))
     with pytest.raises(CommitConflict):
-        other.commit(Change(marks={"sent": "1"}))
+        other.commit(TableCommit(marks={"sent": "1"}))
     assert sorted(row.id for row in read(spark, PINGS).collect()) == ["a", "b", "c"]
 
     def overwrite(number: int) -> None:

@@ -103,19 +103,19 @@ DEFECTS = [
         (None, 2),
     ),
     Defect(
-        "planner.staleness:Backlog._mark_readers",
+        "planner.staleness:PendingWork._mark_readers",
         "marked.update(self.history.reading(node, read, target[1]))",
         "marked.update(self.of.get(node.key, ()))",
         meaning.test_a_late_hour_into_an_old_day_refreshes_that_day_only,
     ),
     Defect(
-        "planner.evaluate:Tick._decide",
+        "planner.evaluate:EvaluationPass._decide",
         "if pending.missing_inputs:",
         "if False:",
         meaning.test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_names_it,
     ),
     Defect(
-        "planner.waiting:Waiting._pauses",
+        "planner.waiting:WaitingReasons._pauses",
         "if failure is None or facts.next_try is None or facts.next_try <= self.now:",
         "if True:",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
@@ -199,7 +199,7 @@ DEFECTS = [
         contracts.test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later,
     ),
     Defect(
-        "planner.staleness:Backlog._first",
+        "planner.staleness:PendingWork._first",
         "arrival = None if missing_inputs else max(first, default=without_required)",
         "arrival = None if missing_inputs else min(first, default=without_required)",
         contracts.test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data,
@@ -223,7 +223,7 @@ DEFECTS = [
         contracts.test_an_asset_nobody_needs_is_not_run_and_says_so,
     ),
     Defect(
-        "planner.waiting:Waiting.for_inputs",
+        "planner.waiting:WaitingReasons.for_inputs",
         "(passed if late else waits).append(source)",
         "pass",
         contracts.test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time,
@@ -247,20 +247,20 @@ DEFECTS = [
         contracts.test_a_rippling_input_makes_the_last_days_stale_and_not_history,
     ),
     Defect(
-        "planner.staleness:Backlog._stale",
+        "planner.staleness:PendingWork._stale",
         "built.code_version != node.code_version",
         "False",
         contracts.test_other_code_rebuilds_what_was_built_and_never_what_was_not,
     ),
     Defect(
-        "planner.staleness:Backlog._stale",
+        "planner.staleness:PendingWork._stale",
         "built.as_of <= self.graph.moment.loaded_after",
         "True",
         rebuilds.test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again,
         ("long ago",),
     ),
     Defect(
-        "planner.evaluate:Tick._decide",
+        "planner.evaluate:EvaluationPass._decide",
         "if demand is not None and pending.arrival is not None:",
         "if not pending.stale and demand is not None and pending.arrival is not None:",
         contracts.test_stale_code_holds_up_no_arrival_and_one_run_clears_both,
@@ -276,7 +276,7 @@ DEFECTS = [
     ),
     # Graphs of other shapes.
     Defect(
-        "planner.staleness:Backlog._look",
+        "planner.staleness:PendingWork._look",
         "except Exception as error:",
         "except ZeroDivisionError as error:",
         shapes.test_what_raises_for_one_partition_leaves_the_others_of_its_asset,
@@ -288,7 +288,7 @@ DEFECTS = [
         shapes.test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else,
     ),
     Defect(
-        "planner.staleness:Backlog._look",
+        "planner.staleness:PendingWork._look",
         "self._sleep(target, now + _LOOK_AGAIN)",
         "pass",
         shapes.test_a_mapping_that_raised_for_a_while_is_asked_again_without_any_event,
@@ -306,7 +306,7 @@ DEFECTS = [
         shapes.test_partitions_of_an_asset_without_inputs_are_built_once_their_window_is_over,
     ),
     Defect(
-        "planner.staleness:Backlog._exists",
+        "planner.staleness:PendingWork._exists",
         "exists = node.exists(target[1])",
         "exists = True",
         shapes.test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_removed,
@@ -336,7 +336,7 @@ DEFECTS = [
         shapes.test_a_day_without_data_is_gone_through_and_a_late_file_before_the_first_rebuilds_what_follows,
     ),
     Defect(
-        "planner.waiting:Waiting._is_newer",
+        "planner.waiting:WaitingReasons._is_newer",
         "if built is None:",
         "if True:",
         shapes.test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_as_possible,
@@ -402,7 +402,7 @@ DEFECTS = [
         shapes.test_an_assets_own_condition_has_the_last_word_over_rebuilds_too,
     ),
     Defect(
-        "planner.waiting:Waiting._pauses",
+        "planner.waiting:WaitingReasons._pauses",
         "if until > self.now:",
         "if False:",
         shapes.test_what_was_asked_for_in_vain_pauses_and_says_so,
@@ -434,14 +434,14 @@ DEFECTS = [
         fairness.test_many_partitions_that_take_a_run_each_are_begun_early_enough,
     ),
     Defect(
-        "planner.waiting:Waiting._is_to_be_rebuilt",
+        "planner.waiting:WaitingReasons._is_to_be_rebuilt",
         "self._is_deferred(one) if decision is None",
         "True if decision is None",
         deploys.test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds,
         ("people",),
     ),
     Defect(
-        "planner.waiting:Waiting.blocked",
+        "planner.waiting:WaitingReasons.blocked",
         "with_it and source[1] == target[1]",
         "with_it",
         checks.test_a_day_is_not_built_on_a_day_before_of_which_the_check_failed,
@@ -512,7 +512,7 @@ DEFECTS = [
         deploys.test_windows_of_a_time_without_a_promise_are_no_breach_once_there_is_one_again,
     ),
     Defect(
-        "planner.evaluate:Tick._set_aside",
+        "planner.evaluate:EvaluationPass._set_aside",
         "for key, odd in self.backlog.candidates.odd.items()",
         "for key, odd in ()",
         keys.test_a_key_that_holds_what_stands_between_dimensions_is_named,
@@ -525,14 +525,14 @@ DEFECTS = [
         (False, None),
     ),
     Defect(
-        "planner.evaluate:Tick._by_contract",
+        "planner.evaluate:EvaluationPass._by_contract",
         "min(facts.latest_start, demand.start_by)",
         "facts.latest_start",
         fairness.test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it,
         ({},),
     ),
     Defect(
-        "planner.waiting:Waiting.for_inputs",
+        "planner.waiting:WaitingReasons.for_inputs",
         "pending.news is None and not pending.stale",
         "False",
         fairness.test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early,

@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 import boto3
 import pytest
 
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import opened_home
 from dagster_tidemark.sensors.landing import Taken, take
@@ -87,7 +87,7 @@ def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
         begun = time.monotonic()
         while sum(tick.received.count for tick, _ in ticks) < OBJECTS:
             with holding(queue) as hold:
-                tick = take(hold, zone, bucket, EventLog(instance, zone.start))
+                tick = take(hold, zone, bucket, ObservationLedger(instance, zone.start))
             assert tick.received.count, "the queue is empty too early"
             ticks.append((tick, time.monotonic() - begun))
         seconds = time.monotonic() - begun

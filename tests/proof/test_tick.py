@@ -22,12 +22,12 @@ from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine import collector, engine
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.checkpoint_parts import Saving
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.planner import Planner
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from tests.proof import big_history
 from tests.proof.conftest import Report
 
@@ -62,7 +62,7 @@ class Server:
         self.instance = dg.DagsterInstance.local_temp(str(folder))
         self.events = big_history.fill(self.instance, self.repository, rounds=rounds)
         self.clock = Clock(big_history.END.timestamp())
-        self.log = Log(self.instance, self.clock, self.repository.asset_graph)
+        self.log = SimulatedLog(self.instance, self.clock, self.repository.asset_graph)
         self._sensors = [automation_sensor(), catch_up_sensor()]
         self._cursors: dict[str, str | None] = {}
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_and_a_plan_over_millions_of_built_partitions_come_in_slice
 
 def saving(instance: dg.DagsterInstance, made: Planned) -> Iterator[None]:
     """Save a whole checkpoint, in slices like those of a tick."""
-    follower = Follower(made.history, checkpoint.key_of(made.graph))
+    follower = LogConsumer(made.history, checkpoint.key_of(made.graph))
     save = Saving(
         made.history, follower.key, checkpoint.head_of(made.history, follower.reader.state(), REST), {}, set()
     )
@@ -230,7 +230,7 @@ def saving(instance: dg.DagsterInstance, made: Planned) -> Iterator[None]:
 
 def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[None]:
     """Load the checkpoint in slices like those of a tick."""
-    follower = Follower.started(instance, graph)
+    follower = LogConsumer.started(instance, graph)
     yield
     while len(follower.history.built) < built:
         end = time.monotonic() + engine.SLICE_SECONDS

@@ -24,14 +24,14 @@ from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.code_plan import CodePlan, follow, plan_of
 from dagster_tidemark.event_log import deployed
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.execution.load_asset import load_partitions
 from dagster_tidemark.feed_factory import feed_assets
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
-from dagster_tidemark.preview.manifest import Manifest, Store
+from dagster_tidemark.preview.manifest import PreviewManifest, Store
 from dagster_tidemark.preview.targets import choose
 from dagster_tidemark.sensors.change_detection import look_at_feed
 from dagster_tidemark.settings import Settings
@@ -193,7 +193,7 @@ class Layer:
 
     def observe(self) -> None:
         """Look at the feed, as the sensor does after a file has landed."""
-        log = EventLog(self.instance)
+        log = ObservationLedger(self.instance)
         look_at_feed(log, self.landing, self.feed())
 
     def run(self, code: dg.Definitions, asset: str, partitions: Sequence[str]) -> None:
@@ -237,10 +237,10 @@ class Layer:
     def store(self) -> Store:
         return Store(self.folder)
 
-    def preview(self, code: dg.Definitions, version: Code, partitions: str | None = None) -> Manifest:
+    def preview(self, code: dg.Definitions, version: Code, partitions: str | None = None) -> PreviewManifest:
         history = follow(code, self.instance, contract_scale=1.0).history
         plan, tables = self.plan(code), self.tables(version)
-        manifest = Manifest.begun({}, {})
+        manifest = PreviewManifest.begun({}, {})
 
         def landing() -> S3Bucket:
             self.opened += 1

@@ -27,7 +27,7 @@ from dagster_tidemark import (
     build_definitions,
     feed_assets,
 )
-from dagster_tidemark.event_log.observations import EventLog
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
@@ -192,8 +192,8 @@ class Place:
         return {observation.partition for observation in found.changed}
 
     @property
-    def ledger(self) -> EventLog:
-        return EventLog(self.instance, START)
+    def ledger(self) -> ObservationLedger:
+        return ObservationLedger(self.instance, START)
 
     def rows(self, spark: SparkSession) -> set[tuple[str, ...]]:
         found = spark.table(self.table.identifier).select(*self.cut.columns, "id", "word").collect()

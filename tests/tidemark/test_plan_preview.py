@@ -24,9 +24,9 @@ from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.preview.lake import FROM_MESSAGES, PreviewLake
 from dagster_tidemark.preview.manifest import (
-    Manifest,
     NoPreview,
     PreviewInUse,
+    PreviewManifest,
     RunPreview,
     Store,
     TablePreview,
@@ -163,7 +163,7 @@ def test_a_preview_of_nothing_says_whether_anything_was_left_out() -> None:
         ({}, 0, "nothing to preview: no partition would run"),
         ({"core/x": FROM_MESSAGES}, 7, "none of this change was previewed"),
     ):
-        manifest = Manifest.begun({}, left_out)
+        manifest = PreviewManifest.begun({}, left_out)
         assert preview_view.exit_code(manifest, {}, []) == code
         console = Console(width=80, record=True, file=io.StringIO())
         console.print(preview_view.shown(manifest, {}, []))
@@ -190,7 +190,7 @@ def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_no
     found = dg.Definitions([*sources, asset("core/orders", "raw/orders"), asset("alerts/strong", "raw/pings")])
     tables = {name: Table(name, {"id": "string"}, ("id",)) for name in ("core.orders", "alerts.strong", "raw.pings")}
     spark: Any = _NoTables()
-    lake = PreviewLake(spark, tables, Manifest.begun({}, {}), Settings())
+    lake = PreviewLake(spark, tables, PreviewManifest.begun({}, {}), Settings())
     graph = Graph(
         {key: node(key, reads) for key, reads in (("core/orders", "raw/orders"), ("alerts/strong", "raw/pings"))}
     )
@@ -223,7 +223,7 @@ def test_options_that_make_no_sense_together_are_refused(options: tuple[str, ...
     assert found.exit_code == 1 and found.stderr.startswith("tidemark: --"), found.output
 
 
-def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
+def a_preview() -> tuple[PreviewManifest, dict[str, RowDiff], list[Any]]:
     diff = RowDiff(
         rows_before=1_000,
         rows_after=1_001,
@@ -238,7 +238,7 @@ def a_preview() -> tuple[Manifest, dict[str, RowDiff], list[Any]]:
         },
         totals={"margin_usd": Total(Decimal("12345678.25"), Decimal("12345600.00")), "share": Total(0.1, 0.1)},
     )
-    manifest = Manifest.begun({}, {"core/orders": FROM_MESSAGES})
+    manifest = PreviewManifest.begun({}, {"core/orders": FROM_MESSAGES})
     manifest.tables = [TablePreview("marts/margin_hourly", partitions=["2026-10-01-00:00", "2026-10-01-01:00"])]
     check = dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(["marts", "margin_hourly"]),

@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
-from dagster_tidemark.preview.manifest import Manifest, Store
+from dagster_tidemark.preview.manifest import PreviewManifest, Store
 from dagster_tidemark.preview.targets import choose
 from dagster_tidemark.settings import Settings
 from tests.live.waiting import all_the_time
@@ -160,11 +160,11 @@ class Toy:
         """Where the preview is recorded."""
         return Store(self.folder)
 
-    def preview(self, code: dg.Definitions, partitions: str | None = None) -> Manifest:
+    def preview(self, code: dg.Definitions, partitions: str | None = None) -> PreviewManifest:
         """Build a preview of this code."""
         follower = follow(code, self.instance, contract_scale=1.0)
         plan = self.plan(code)
-        manifest = Manifest.begun({}, {})
+        manifest = PreviewManifest.begun({}, {})
         lake = PreviewLake(self.spark, self.tables, manifest, self.settings)
         refused = preview_runs.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, follower.history.graph, partitions, refused)
@@ -172,7 +172,7 @@ class Toy:
         preview_runs.build(code, follower.history, targets, lake, self.store, lambda _: None)
         return manifest
 
-    def diff(self, manifest: Manifest, asset: str) -> RowDiff:
+    def diff(self, manifest: PreviewManifest, asset: str) -> RowDiff:
         """What the preview changes."""
         own = manifest.of(f"{self.tag}/{asset}")
         keys = None if None in own.partitions else [str(p) for p in own.partitions]

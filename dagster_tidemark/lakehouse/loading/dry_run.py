@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
-from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 from dagster_tidemark.sources.feed import Partition
 
@@ -42,7 +42,7 @@ class ReasonChange:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """Rows and files that a load would reject.
 
     Args:
@@ -61,8 +61,8 @@ class Rehearsal:
     not_given: Mapping[str, str] = field(default_factory=dict)
     added: Collection[str] = ()
 
-    def __add__(self, other: "Rehearsal") -> "Rehearsal":
-        return Rehearsal(
+    def __add__(self, other: "DryRun") -> "DryRun":
+        return DryRun(
             {**self.rows, **other.rows},
             {**self.rejected, **other.rejected},
             self.reasons + other.reasons,
@@ -77,7 +77,7 @@ class Rehearsal:
         return max((self.rejected.get(p, 0) / rows for p, rows in self.rows.items() if rows), default=0.0)
 
 
-def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition]) -> Rehearsal:
+def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequence[Partition]) -> DryRun:
     """Read and judge partitions as a load with new code would, and compare the result with the quarantine.
 
     Raises:
@@ -123,10 +123,10 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     finally:
         judged.forget()
     not_given = {file.key: reason for file, reason in found.unavailable.items()}
-    return Rehearsal(rows, rejected, reasons, changes, not_given, wider.additions.added)
+    return DryRun(rows, rejected, reasons, changes, not_given, wider.additions.added)
 
 
-def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: Batch) -> DataFrame:
+def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: FileBatch) -> DataFrame:
     """Return the quarantine entries of the files that were read."""
     files = {*reading.files, *(fault.file for fault in reading.faults)}
     read = spark.createDataFrame(

@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
 from dagster_tidemark.lakehouse.read import fetched
-from dagster_tidemark.lakehouse.readers.batch import OF_FILES, Batch
+from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 
 
@@ -49,7 +49,7 @@ class Judged:
             self._kept.unpersist()
 
 
-def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
+def judge_rows(load: Load, reading: FileBatch) -> tuple[FileBatch, Judged]:
     """Return the batch without the files that cannot be loaded, and its rows with their verdicts.
 
     Raises:
@@ -70,7 +70,7 @@ def judge_rows(load: Load, reading: Batch) -> tuple[Batch, Judged]:
         raise
 
 
-def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
+def _in_memory(reading: FileBatch, judged: DataFrame) -> Judged:
     rows = fetched(judged)
     if not rows.num_rows:
         return Judged(judged, judged, {})
@@ -83,7 +83,7 @@ def _in_memory(reading: Batch, judged: DataFrame) -> Judged:
 FEW = 5_000  # rejected rows; to fetch them once is faster than to filter the cached rows several times
 
 
-def _cached(reading: Batch, judged: DataFrame) -> tuple[Batch, Judged]:
+def _cached(reading: FileBatch, judged: DataFrame) -> tuple[FileBatch, Judged]:
     reports = judged.where(F.col(REPORT).isNotNull()).select(REPORT).collect()
     reading = reading.without_faulty(PartReport.of_json(row[REPORT]) for row in reports)
     faulty = {fault.file.key for fault in reading.faults}
@@ -96,7 +96,7 @@ def _cached(reading: Batch, judged: DataFrame) -> tuple[Batch, Judged]:
 
 
 def with_contents(
-    reading: Batch, rejected: DataFrame | pa.Table, tally: Mapping[str, rejected_rows.Tally]
+    reading: FileBatch, rejected: DataFrame | pa.Table, tally: Mapping[str, rejected_rows.Tally]
 ) -> DataFrame:
     """Return rejected rows, each with its `_content`."""
     files = [key for key, of in tally.items() if of.reasons]
@@ -123,6 +123,6 @@ def _rows_alone(judged: DataFrame, faulty: Collection[int]) -> DataFrame:
     )
 
 
-def _with_contents(reading: Batch, rows: pa.Table, files: Iterable[str]) -> pa.Table:
+def _with_contents(reading: FileBatch, rows: pa.Table, files: Iterable[str]) -> pa.Table:
     at = rows.schema.get_field_index("_content")
     return rows.set_column(at, rows.schema.field(at), contents_of(reading, files).of(rows))

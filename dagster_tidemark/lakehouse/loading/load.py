@@ -27,21 +27,21 @@ from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
-from dagster_tidemark.lakehouse.loading.one_pass import Written, is_grouped_by_task, write_in_one_pass
-from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys, held_at, rows_at
+from dagster_tidemark.lakehouse.loading.one_pass import UncommittedLoad, is_grouped_by_task, write_in_one_pass
+from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.read import fetched
-from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 
 __all__ = ["Landing", "Load", "Loaded", "Observed", "run_load"]
 
@@ -81,7 +81,7 @@ class Loaded:
     rows_read: int = 0
     rows_rejected: int = 0
     files_rejected: Sequence[FileFault] = ()
-    fates: Mapping[Partition, Fate] = field(default_factory=dict)
+    fates: Mapping[Partition, RemovedFiles] = field(default_factory=dict)
     alarm: str | None = None
     kept_from: Mapping[Partition, Collection[str]] = field(default_factory=dict)
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class _Attempts:
             raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
         return self.done
 
-    def _reading(self, wider: new_columns.Wider) -> Batch:
+    def _reading(self, wider: new_columns.Wider) -> FileBatch:
         load = wider.load
         return reading_of(
             self.spark,
@@ -259,7 +259,9 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
     return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
 
 
-def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, run_id: str) -> tuple[Loaded, int | None]:
+def _bring_up(
+    landing: Landing, load: Load, found: LoadState, reading: FileBatch, run_id: str
+) -> tuple[Loaded, int | None]:
     """Do the steps. Return the result, and the parent snapshot of the commit."""
     spark = reading.spark
     written = write_in_one_pass(load, found, reading)
@@ -307,8 +309,12 @@ def _bring_up(landing: Landing, load: Load, found: LoadState, reading: Batch, ru
 
 
 def _held(
-    written: Written | None, spark: SparkSession, table: Table, partitions: Sequence[Partition], commit: write.Commit
-) -> Held:
+    written: UncommittedLoad | None,
+    spark: SparkSession,
+    table: Table,
+    partitions: Sequence[Partition],
+    commit: write.Commit,
+) -> PartitionContents:
     """Return the content of partitions after a commit."""
     if written and written.held.content.keys() >= set(partitions):
         return written.held
@@ -335,9 +341,9 @@ def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
 def _accounts(
     load: Load,
     found: LoadState,
-    reading: Batch,
+    reading: FileBatch,
     judged: Judged,
-    held: Held,
+    held: PartitionContents,
     commit: write.Commit,
 ) -> list[Account]:
     spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
@@ -372,7 +378,7 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
     return bool(step.read) and holds_another and not good
 
 
-def _one_a_key(load: Load, reading: Batch, judged: Judged, rows_read: int) -> DataFrame:
+def _one_a_key(load: Load, reading: FileBatch, judged: Judged, rows_read: int) -> DataFrame:
     """Return the table rows of the good rows, one row per key."""
     good, transform = judged.good, partial(new_columns.transformed, load)
     if reading.is_small:  # ranking a few rows within the commit takes 50 % longer

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.partition_listing import is_data
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 
 Version = tuple[Partition, str, str]
 """A version of a file: partition, key and version."""
@@ -41,7 +41,7 @@ class KnownFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """Work of a load in one partition.
 
     Args:
@@ -72,22 +72,24 @@ def held_keys(feed: Feed, known: Mapping[Partition, Collection[KnownFile]]) -> d
 def steps(
     listed: Mapping[Partition, Sequence[SourceFile]],
     known: Mapping[Partition, Collection[KnownFile]],
-    fates: Mapping[Partition, Fate],
+    fates: Mapping[Partition, RemovedFiles],
     code_version: str,
-) -> dict[Partition, Step]:
+) -> dict[Partition, LoadStep]:
     """Return the step of each listed partition that needs one.
 
     If files were added, only these are read. If a file has changed or vanished, or was loaded by other code, the
     partition is read again, unless it keeps rows of files that cannot be read.
     """
     found = {
-        partition: _step(files, known.get(partition, ()), fates.get(partition, Fate()), code_version)
+        partition: _step(files, known.get(partition, ()), fates.get(partition, RemovedFiles()), code_version)
         for partition, files in listed.items()
     }
     return {partition: step for partition, step in found.items() if step}
 
 
-def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate, code_version: str) -> Step | None:
+def _step(
+    listed: Sequence[SourceFile], known: Collection[KnownFile], fate: RemovedFiles, code_version: str
+) -> LoadStep | None:
     versions = {f.key: f.version for f in listed}
     again = {(k.key, k.version) for k in known if k.loaded_by == AGAIN}
     complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
@@ -102,20 +104,22 @@ def _step(listed: Sequence[SourceFile], known: Collection[KnownFile], fate: Fate
         outdated = {(k, v) for k, v in outdated if k in versions}
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
-        step = Step(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
+        step = LoadStep(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
     elif fate.gone or outdated or by_other_code:
-        step = Step(tuple(listed), replaces=True)
+        step = LoadStep(tuple(listed), replaces=True)
     elif added:
-        step = Step(tuple(added), replaces=not filled)
+        step = LoadStep(tuple(added), replaces=not filled)
     elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
-        step = Step((), replaces=False)  # a misplaced file is gone, and its entry with it
+        step = LoadStep((), replaces=False)  # a misplaced file is gone, and its entry with it
     else:
         step = None
     return step and _with_entries(step, versions, known, fate)
 
 
-def _with_entries(step: Step, versions: Mapping[str, str], known: Collection[KnownFile], fate: Fate) -> Step:
+def _with_entries(
+    step: LoadStep, versions: Mapping[str, str], known: Collection[KnownFile], fate: RemovedFiles
+) -> LoadStep:
     read = {f.key for f in step.read}
     entered = {k.key for k in known if k.where is not Where.TABLE}
     left = {key for key in entered - read if key in versions or key in fate.kept}
-    return Step(step.read, step.replaces, step.outdated, frozenset(entered - left), frozenset(left))
+    return LoadStep(step.read, step.replaces, step.outdated, frozenset(entered - left), frozenset(left))

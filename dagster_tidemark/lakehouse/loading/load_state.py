@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Version, Where, held_keys, steps
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, LoadStep, Version, Where, held_keys, steps
 from dagster_tidemark.lakehouse.loading.provenance import Entries, known_files, rows_of_partitions
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.readers.files import SourceFile
@@ -21,7 +21,7 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import LandedObject, Listing
 from dagster_tidemark.sources.misplaced import OUTSIDE_LAYOUT, Misplaced
 from dagster_tidemark.sources.partition_listing import Walk, look_at_each
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class LoadState:
     known: Mapping[Partition, Collection[KnownFile]]
     rows: Mapping[Version, int]
     entries: Sequence[Entries]
-    fates: Mapping[Partition, Fate]
+    fates: Mapping[Partition, RemovedFiles]
     alarm: str | None
-    steps: Mapping[Partition, Step]
+    steps: Mapping[Partition, LoadStep]
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
     archived: frozenset[SourceFile] = frozenset()
 
@@ -74,7 +74,7 @@ class LoadState:
         fates = dict(self.fates)
         for file in left_out:
             if any(k.key == file.key for k in self.known.get(file.partition, ())):
-                fate = fates.get(file.partition, Fate())
+                fate = fates.get(file.partition, RemovedFiles())
                 fates[file.partition] = replace(fate, withheld=fate.withheld | {file.key})
         return replace(
             self,

@@ -34,17 +34,17 @@ from dagster_tidemark.lakehouse.data_file_tasks import (
     Report,
     report_of,
 )
-from dagster_tidemark.lakehouse.data_files import Target, target_of
+from dagster_tidemark.lakehouse.data_files import DataFileTarget, target_of
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.judged_rows import FEW, Judged, with_contents
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
-from dagster_tidemark.lakehouse.loading.provenance import Held, as_keys
+from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
 from dagster_tidemark.lakehouse.parsing.spark_tasks import tasks_of
 from dagster_tidemark.lakehouse.read import fetched
-from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
 from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import LINEAGE, quoted
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Written:
+class UncommittedLoad:
     """A load whose good rows are in data files that are not committed yet.
 
     Args:
@@ -63,10 +63,10 @@ class Written:
         held: Content of the partitions after the commit.
     """
 
-    reading: Batch
+    reading: FileBatch
     judged: Judged
-    held: Held
-    _target: Target
+    held: PartitionContents
+    _target: DataFileTarget
     _reports: Sequence[Report]
     _footers: Sequence[bytes]
     _prefix: str
@@ -93,7 +93,7 @@ class _Unfit(Exception):
     """The reason why a load needs cached rows."""
 
 
-def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written | None:
+def write_in_one_pass(load: Load, found: LoadState, reading: FileBatch) -> UncommittedLoad | None:
     """Judge the rows of a batch and write the good ones to data files; None if the load needs cached rows.
 
     Raises:
@@ -134,12 +134,12 @@ def write_in_one_pass(load: Load, found: LoadState, reading: Batch) -> Written |
 @dataclass
 class _Attempt:
     load: Load
-    reading: Batch
-    target: Target
+    reading: FileBatch
+    target: DataFileTarget
     partitions: Sequence[Partition]
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def run(self) -> Written | None:
+    def run(self) -> UncommittedLoad | None:
         """Write the rows; None if files cannot be loaded. `reading` is without these files then."""
         load, reading = self.load, self.reading
         seen = Observation()
@@ -171,7 +171,7 @@ class _Attempt:
         for row in found["chunks"]:
             chunks[row["_file"], row["_block"]].add(row["chunk"])
         result = self._judged(judged, _rows_of_parts(reading, parts), chunks, found["rejected"])
-        return Written(reading, result, self._held(done), self.target, done, footers, self.prefix)
+        return UncommittedLoad(reading, result, self._held(done), self.target, done, footers, self.prefix)
 
     def _table_rows(self, good: DataFrame) -> DataFrame:
         """Return the table rows of good rows, with the columns that tasks need."""
@@ -247,7 +247,7 @@ class _Attempt:
                     kept.unpersist()
             raise
 
-    def _held(self, reports: Sequence[Report]) -> Held:
+    def _held(self, reports: Sequence[Report]) -> PartitionContents:
         table, files = self.load.table, self.reading.in_order
         hashes: list[Hashes] = []
         held: dict[Partition, dict[tuple[str, str], int]] = defaultdict(dict)
@@ -258,7 +258,7 @@ class _Attempt:
                 hashes.append(Hashes(partition, landed.rows, landed.xored, landed.high, landed.low))
                 before = held[partition].get((file.key, file.version), 0)
                 held[partition][file.key, file.version] = before + landed.rows
-        return Held(contents_of(table, as_keys(self.partitions), hashes), held)
+        return PartitionContents(contents_of(table, as_keys(self.partitions), hashes), held)
 
 
 def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list[bytes]]:
@@ -285,7 +285,7 @@ def _has_rivals(reports: DataFrame) -> bool:
     return not counts.where("count > 1").limit(1).isEmpty()
 
 
-def _rows_of_parts(reading: Batch, reports: Sequence[PartReport]) -> dict[tuple[int, int], tuple[int, int]]:
+def _rows_of_parts(reading: FileBatch, reports: Sequence[PartReport]) -> dict[tuple[int, int], tuple[int, int]]:
     """Return number of rows and number of the first row of each part of a file."""
     parts = {(report.number, report.begin): (report.rows, 0) for report in reports}
     if reading.small.num_rows:

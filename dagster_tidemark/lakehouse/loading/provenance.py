@@ -25,7 +25,7 @@ _FILE = ("source_file", "source_version", "loaded_by")
 
 
 @dataclass(frozen=True)
-class Held:
+class PartitionContents:
     """Content of partitions at a snapshot, and the number of rows of each file version."""
 
     content: Mapping[Partition, Content]
@@ -159,7 +159,9 @@ def rows_at(
     return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
 
 
-def held_at(spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int | None) -> Held:
+def held_at(
+    spark: SparkSession, table: Table, partitions: Sequence[Partition], snapshot_id: int | None
+) -> PartitionContents:
     """Return the content of partitions at a snapshot, in one pass over their rows."""
     content, files = content_of_files(spark, table, as_keys(partitions), snapshot_id)
-    return Held(content, files)
+    return PartitionContents(content, files)

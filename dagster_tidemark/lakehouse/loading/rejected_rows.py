@@ -14,15 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.loading import quarantine_table
-from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Where
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, LoadStep, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.loading.provenance import Entries
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, FirstRow
 from dagster_tidemark.lakehouse.loading.spec import Load
-from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _tally(groups: Iterable[Mapping[str, Any]], files: Sequence[str]) -> dict[st
 def enter(
     load: Load,
     found: LoadState,
-    reading: Batch,
+    reading: FileBatch,
     rejected: DataFrame,
     tally: Mapping[str, Tally],
     run_id: str,
@@ -121,7 +121,7 @@ def enter(
     return entered
 
 
-def entries_of(load: Load, reading: Batch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
+def entries_of(load: Load, reading: FileBatch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
     """Return entries about the rows and files that were read and rejected."""
     entries = quarantine_table.of_files(rejected.sparkSession, load.asset, load.code_version, reading.faults)
     firsts = {key: t.first_rows for key, t in tally.items() if t.reasons}
@@ -154,7 +154,7 @@ def enter_files_without_rows(
         )
 
 
-def _entered_as_a_whole(known: Collection[KnownFile], step: Step) -> set[tuple[str, str]]:
+def _entered_as_a_whole(known: Collection[KnownFile], step: LoadStep) -> set[tuple[str, str]]:
     read = {(f.key, f.version) for f in step.read}
     return {(k.key, k.version) for k in known if k.where is Where.WHOLE_FILE} - read
 
@@ -184,7 +184,7 @@ def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
     gone: dict[Partition, list[KnownFile]] = {}
     for partition, known in found.known.items():
         with_rows = {k.key for k in known if k.where is Where.TABLE}
-        fate = found.fates.get(partition, Fate())
+        fate = found.fates.get(partition, RemovedFiles())
         expired = _entries_of(found, partition, fate.expired - with_rows)
         without_rows = (e.file for e in found.entries if e.partition == partition and e.reason == NO_ROWS)
         untrue = [k for k in without_rows if k._replace(where=Where.TABLE) in known]

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from dagster_tidemark.lakehouse.parsing.rows import Declared
-from dagster_tidemark.lakehouse.readers.batch import Batch
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
+from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.format_registry import format_named
 from dagster_tidemark.lakehouse.shipping import shipped
 
@@ -32,8 +32,8 @@ class Contents:
         forms: Shape of each file with such rows, and the function that splits its records into texts.
     """
 
-    declared: Declared
-    forms: Mapping[str, tuple[Any, Callable[[Declared, Any, str], Sequence[str | None]]]]
+    declared: DeclaredContent
+    forms: Mapping[str, tuple[Any, Callable[[DeclaredContent, Any, str], Sequence[str | None]]]]
 
     def fill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the same rows, each with its `_content`."""
@@ -62,7 +62,7 @@ def as_json(texts: Mapping[str, str]) -> str:
     return _ESCAPES.sub(lambda found: found[0] if found[1] else f"\\u{found[2].upper()}", written)
 
 
-def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFrame:
+def filled(rejected: DataFrame, reading: FileBatch, files: Iterable[str]) -> DataFrame:
     """Return rejected rows, each with its `_content`.
 
     Args:
@@ -75,7 +75,7 @@ def filled(rejected: DataFrame, reading: Batch, files: Iterable[str]) -> DataFra
     return rejected.mapInArrow(shipped(contents.fill, *used), rejected.schema)
 
 
-def contents_of(reading: Batch, files: Iterable[str]) -> Contents:
+def contents_of(reading: FileBatch, files: Iterable[str]) -> Contents:
     """Return the rule that makes contents from the records of some files."""
     shapes = reading.shapes
     forms = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dagster_tidemark.lakehouse.readers.text import BLANKS, Record
+from dagster_tidemark.lakehouse.readers.text import BLANKS, TextRecord
 from dagster_tidemark.sources.text_formats import Csv
 
 
@@ -97,7 +97,7 @@ class Dialect:
         names = [name.strip() for name in self.fields_of(header)]
         return names[:-1] if self.trailing_separator and len(names) > 1 and not names[-1] else names
 
-    def begin_of_table(self, lines: Sequence[Record], skipped: int = 0) -> int | None:
+    def begin_of_table(self, lines: Sequence[TextRecord], skipped: int = 0) -> int | None:
         """Return the number of lines above the header; None if the header is not among these lines.
 
         Args:

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
-from dagster_tidemark.lakehouse.readers.text import NOT_CLOSED, Record
+from dagster_tidemark.lakehouse.readers.text import NOT_CLOSED, TextRecord
 
 REACH = 20
 """Largest number of records after an open quote among which its end is looked for. A single stray quote then does not
 reject the rest of a file."""
 
-Records: TypeAlias = pa.BinaryArray | list[Record]
+Records: TypeAlias = pa.BinaryArray | list[TextRecord]
 """Records without blank ones: sound ones in UTF-8 with their line ends, or any records one by one."""
 
 
@@ -130,7 +130,7 @@ def _continuing_those(dialect: Dialect, before: list[str], found: Marked) -> Mar
     if not before:
         return found
     first = [_text(found.records, at) for at in range(min(REACH, len(found.records)))]
-    together, _ = _marked(dialect, [Record(text) for text in (*before, *first)])
+    together, _ = _marked(dialect, [TextRecord(text) for text in (*before, *first)])
     if together.continuing is None or not together.continuing[len(before) :].any():
         return found
     continuing = np.zeros(len(found.records), np.bool_) if found.continuing is None else found.continuing.copy()
@@ -155,8 +155,8 @@ def _joined(dialect: Dialect, one: Records, other: Records) -> Records:
     return [*_as_list(dialect, one), *_as_list(dialect, other)]
 
 
-def _as_list(dialect: Dialect, records: Records) -> list[Record]:
+def _as_list(dialect: Dialect, records: Records) -> list[TextRecord]:
     if isinstance(records, list):
         return records
     texts = [_text(records, at) for at in range(len(records))]
-    return [Record(text, None if dialect.is_terminated(text) else NOT_CLOSED) for text in texts]
+    return [TextRecord(text, None if dialect.is_terminated(text) else NOT_CLOSED) for text in texts]

@@ -22,7 +22,7 @@ from pyarrow import csv
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
 from dagster_tidemark.lakehouse.parsing.text_blocks import (
     Block,
     lines_after,
@@ -37,7 +37,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     NEVER_CLOSED,
     NO_ROW,
     NOT_CLOSED,
-    Record,
+    TextRecord,
 )
 from dagster_tidemark.sources.text_formats import Csv
 
@@ -45,7 +45,7 @@ _LINE_END, _RETURN = ord("\n"), ord("\r")
 _MARK = codecs.BOM_UTF8
 
 
-def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
     """Return the rows of a part of a CSV file (`rows.RowsOf`)."""
     layout = _Layout.of(declared, shape)
     dialect = layout.dialect
@@ -72,7 +72,7 @@ class _Around:
     """The records around a part of a file."""
 
     dialect: Dialect
-    source: Source
+    source: FileBytes
     charset: str
     part: Part
 
@@ -96,7 +96,7 @@ class _Around:
         return (line.text for line in lines if self.dialect.is_record(line.text))
 
 
-def texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
+def texts_of(declared: DeclaredContent, shape: Shape, record: str) -> list[str | None]:
     """Return the texts of the declared columns in the record of a sound row."""
     layout = _Layout.of(declared, shape)
     fields = layout.dialect.fields_of(without_end(record))
@@ -112,7 +112,7 @@ class _Layout:
     dialect: Dialect
 
     @staticmethod
-    def of(declared: Declared, shape: Shape) -> _Layout:
+    def of(declared: DeclaredContent, shape: Shape) -> _Layout:
         at = {name: position for position, (name, _) in enumerate(shape.columns)}
         dialect = Dialect(declared.format if isinstance(declared.format, Csv) else None)
         return _Layout(len(shape.columns), {c: at.get(c) for c in declared.columns}, dialect)
@@ -203,11 +203,11 @@ def _rows(layout: _Layout, batch: Marked) -> Rows:
     return in_order(exact, np.flatnonzero(odd), plain, np.flatnonzero(~odd))
 
 
-def _with_marks(records: list[Record], continuing: Mask | None) -> list[Record]:
+def _with_marks(records: list[TextRecord], continuing: Mask | None) -> list[TextRecord]:
     if continuing is None:
         return records
     return [
-        Record(text, fault or (CONTINUES if is_marked else None))
+        TextRecord(text, fault or (CONTINUES if is_marked else None))
         for (text, fault), is_marked in zip(records, continuing.tolist(), strict=True)
     ]
 
@@ -226,11 +226,11 @@ def _odd(dialect: Dialect, batch: Marked) -> Mask | None:
     return odd if odd.any() else None
 
 
-def _checked(dialect: Dialect, records: pa.BinaryArray, chosen: Mask) -> list[Record]:
+def _checked(dialect: Dialect, records: pa.BinaryArray, chosen: Mask) -> list[TextRecord]:
     """Return the chosen records one by one, with their faults."""
     texts = [without_end(record.decode()) for record in records.filter(pa.array(chosen)).to_pylist()]
     # Quotes that join several lines are closed.
-    return [Record(t, None if "\n" in t or "\r" in t or dialect.is_terminated(t) else NOT_CLOSED) for t in texts]
+    return [TextRecord(t, None if "\n" in t or "\r" in t or dialect.is_terminated(t) else NOT_CLOSED) for t in texts]
 
 
 def _by_arrow(layout: _Layout, records: pa.BinaryArray) -> Rows:
@@ -282,7 +282,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _one_by_one(layout: _Layout, records: Sequence[Record]) -> Rows:
+def _one_by_one(layout: _Layout, records: Sequence[TextRecord]) -> Rows:
     """Read records by the exact rule."""
     nothing = [""] * layout.width
     values: list[list[str]] = []
@@ -317,15 +317,15 @@ def _over_lines(dialect: Dialect, blocks: Iterable[Block]) -> Iterator[Records]:
     yield open_record.never_closed()
 
 
-def _split(block: bytes) -> list[Record]:
+def _split(block: bytes) -> list[TextRecord]:
     lines = with_line_feeds(block).decode().removesuffix("\n").split("\n") if block else []
-    return [Record(line) for line in lines]
+    return [TextRecord(line) for line in lines]
 
 
-def _with_ends(block: bytes) -> list[Record]:
+def _with_ends(block: bytes) -> list[TextRecord]:
     """Return lines with their line ends."""
     lines = _LINES.findall(block.decode())
-    return [Record(line) for line in lines if line]
+    return [TextRecord(line) for line in lines if line]
 
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
@@ -336,7 +336,7 @@ def without_end(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r") if text.endswith(("\n", "\r")) else text
 
 
-def _plain_records(dialect: Dialect, block: bytes) -> tuple[list[Records], bytes, list[Record]]:
+def _plain_records(dialect: Dialect, block: bytes) -> tuple[list[Records], bytes, list[TextRecord]]:
     """Return the records before the first odd one, a rest that may continue in the next block, and the other lines.
 
     Read one by one, lines take twenty times as long.
@@ -371,11 +371,11 @@ class OpenRecord:
     """Lines of a record whose quote is not closed yet: the exact rule for records of several lines."""
 
     dialect: Dialect = field(default_factory=Dialect)
-    lines: list[Record] = field(default_factory=list)
+    lines: list[TextRecord] = field(default_factory=list)
 
-    def closed_in(self, lines: Iterable[Record]) -> list[Record]:
+    def closed_in(self, lines: Iterable[TextRecord]) -> list[TextRecord]:
         """Add lines. Return the records that they close, without blank ones."""
-        found: list[Record] = []
+        found: list[TextRecord] = []
         for line in lines:
             text = without_end(line.text)
             if not self.lines and not self.dialect.is_record(text):
@@ -387,14 +387,14 @@ class OpenRecord:
                 found.append(self._joined(None))
         return [record for record in found if record.text.strip(self.dialect.blanks)]
 
-    def never_closed(self) -> list[Record]:
+    def never_closed(self) -> list[TextRecord]:
         """Return the record that is open at the end of the file."""
         return [self._joined(NEVER_CLOSED)] if self.lines else []
 
-    def _joined(self, fault: str | None) -> Record:
+    def _joined(self, fault: str | None) -> TextRecord:
         lines, self.lines = self.lines, []
         if len(lines) > LONGEST_RECORD:
             lines, fault = lines[:LONGEST_RECORD], NEVER_CLOSED
         faults = [line.fault for line in lines if line.fault]
         text = "".join(line.text if line.text.endswith(("\n", "\r")) else f"{line.text}\n" for line in lines)
-        return Record(without_end(text), faults[0] if faults else fault)
+        return TextRecord(without_end(text), faults[0] if faults else fault)

@@ -15,14 +15,22 @@ import numpy.typing as npt
 from dagster_tidemark.lakehouse.parsing import text_blocks
 from dagster_tidemark.lakehouse.parsing.json_objects import BRACKETS, STEP, unmark_escaped
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, with_line_feeds
-from dagster_tidemark.lakehouse.readers.text import BLANKS, LONGEST_RECORD, NO_END, Record, in_a_list, is_list, opened
+from dagster_tidemark.lakehouse.readers.text import (
+    BLANKS,
+    LONGEST_RECORD,
+    NO_END,
+    TextRecord,
+    in_a_list,
+    is_list,
+    opened,
+)
 
 _LINE_END, _QUOTE, _BACKSLASH = (ord(c) for c in '\n"\\')
 _MOST_LINES = 20_000  # in a batch: a block can hold millions of short lines
 _Depths = npt.NDArray[np.int64]
 
 
-def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterator[tuple[list[Record], bool]]:
+def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterator[tuple[list[TextRecord], bool]]:
     """Return documents in batches, with True if a list encloses all lines. Each document is then a list of elements.
 
     Args:
@@ -64,17 +72,17 @@ class _Documents:
         self.in_list = False
         self._most_lines = most_lines
         self._ahead: _Lines | None = None  # the last line, which may close the list
-        self._last: list[Record] = []  # the last document, which is faulty if the list does not end
+        self._last: list[TextRecord] = []  # the last document, which is faulty if the list does not end
         self._open: list[str] = []  # lines of the open document
         self._fault: str | None = None  # the first fault in the open document
         self._size = 0
         self._is_cut = False
         self._depth = 0
 
-    def closed_by(self, lines: _Lines) -> list[Record]:
+    def closed_by(self, lines: _Lines) -> list[TextRecord]:
         """Add lines, and return the documents that are complete."""
         texts, depths, fault = lines
-        found: list[Record] = []
+        found: list[TextRecord] = []
         if self._ahead is None:
             self.in_list = is_list(texts[0])
             if self.in_list:
@@ -91,7 +99,7 @@ class _Documents:
         self._last = [found.pop()]
         return _listed(found)
 
-    def at_end(self) -> list[Record]:
+    def at_end(self) -> list[TextRecord]:
         """Return the documents that end with the file, closed or not."""
         if self._ahead is None:
             return []
@@ -101,10 +109,10 @@ class _Documents:
         text = text.rstrip(BLANKS)
         found = self._last + self._closed(_Lines.of([text.removesuffix("]")], fault)) + self._never_closed()
         if found and not text.endswith("]"):
-            found[-1] = Record(found[-1].text, NO_END)
+            found[-1] = TextRecord(found[-1].text, NO_END)
         return _listed(found)
 
-    def _closed(self, lines: _Lines) -> list[Record]:
+    def _closed(self, lines: _Lines) -> list[TextRecord]:
         depths = self._depth + np.cumsum(lines.depths)
         # A closing bracket without an opening one changes nothing.
         depths -= np.minimum(np.minimum.accumulate(depths), 0)
@@ -116,16 +124,16 @@ class _Documents:
         self._hold(lines.texts[begin:], lines.fault)
         return found
 
-    def _joined(self, texts: list[str], fault: str | None) -> Record:
+    def _joined(self, texts: list[str], fault: str | None) -> TextRecord:
         """Return the document that ends with these lines."""
         if not self._open and len(texts) <= self._most_lines:
             text = "\n".join(texts)
             if len(text) <= text_blocks.LONGEST_LINE:
-                return Record(text, fault)
+                return TextRecord(text, fault)
         self._hold(texts, fault)
         return self._released(None)
 
-    def _never_closed(self) -> list[Record]:
+    def _never_closed(self) -> list[TextRecord]:
         return [self._released(NO_END)] if self._open else []
 
     def _hold(self, texts: Iterable[str], fault: str | None) -> None:
@@ -138,15 +146,15 @@ class _Documents:
             self._fault = self._fault or fault
             self._size += len(text)
 
-    def _released(self, fault: str | None) -> Record:
-        record = Record("\n".join(self._open), self._fault or (NO_END if self._is_cut else fault))
+    def _released(self, fault: str | None) -> TextRecord:
+        record = TextRecord("\n".join(self._open), self._fault or (NO_END if self._is_cut else fault))
         self._open, self._fault, self._size, self._is_cut = [], None, 0, False
         return record
 
 
-def _listed(elements: Iterable[Record]) -> list[Record]:
+def _listed(elements: Iterable[TextRecord]) -> list[TextRecord]:
     """Return elements of a list, each as a list."""
-    return [Record(in_a_list(text), fault) for text, fault in elements if text.strip(BLANKS).strip(",")]
+    return [TextRecord(in_a_list(text), fault) for text, fault in elements if text.strip(BLANKS).strip(",")]
 
 
 def _lines(block: Block) -> Iterator[_Lines]:

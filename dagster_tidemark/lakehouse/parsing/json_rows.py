@@ -19,14 +19,14 @@ from dagster_tidemark.lakehouse.parsing.json_documents import documents
 from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.json_places import NoArray, elements_at, value_at, written_at
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, Source, in_order
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
 from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
     NO_ROW,
-    Record,
+    TextRecord,
 )
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 from dagster_tidemark.sources.text_formats import Json
@@ -35,7 +35,7 @@ _MOST_ROWS = 4_000  # texts of a batch, which then fits into the processor's cac
 _SHOWN = 1_000  # characters of a list that is the record of its faulty objects; for a longer list, the object is
 
 
-def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
     """Return the rows of a part of a JSON file (`rows.RowsOf`). Documents of several lines are one part."""
     blocks = lines_in_blocks(source, shape.charset, part)
     members = Members.of(declared)
@@ -64,7 +64,7 @@ class Members:
     names: Mapping[str, Sequence[str]]
 
     @staticmethod
-    def of(declared: Declared) -> Members:
+    def of(declared: DeclaredContent) -> Members:
         return Members({c: (c, *declared.names.get(c, ())) for c in declared.columns})
 
     @property
@@ -109,7 +109,7 @@ class _Texts:
         )
 
     @staticmethod
-    def of(records: Sequence[Record], bare: Sequence[str] | None = None) -> _Texts:
+    def of(records: Sequence[TextRecord], bare: Sequence[str] | None = None) -> _Texts:
         faults = [record.fault for record in records] if any(record.fault for record in records) else None
         shown = pa.array([record.text for record in records], pa.string())
         return _Texts(shown, faults, None if bare is None else pa.array(bare, pa.string()))
@@ -279,15 +279,15 @@ def _arrays(blocks: Iterable[Block], place: Sequence[str]) -> Iterator[_Texts]:
     """Return the elements of the array in each document."""
     for records, _ in documents(blocks, most_lines=sys.maxsize):
         for text, fault in records:
-            found: list[Record] = []
+            found: list[TextRecord] = []
             if not text.strip(BLANKS):
                 continue
             try:
                 if fault:
                     raise ValueError(fault)
-                found = [Record(element) for element in elements_at(text, place)]
+                found = [TextRecord(element) for element in elements_at(text, place)]
             except (ValueError, IndexError, RecursionError) as error:
                 why = fault or (f"{NO_ROW}: {error}" if isinstance(error, NoArray) else NO_ROW)
-                found = [Record(text[:_SHOWN], why)]
+                found = [TextRecord(text[:_SHOWN], why)]
             for begin in range(0, len(found), _MOST_ROWS):
                 yield _Texts.of(found[begin : begin + _MOST_ROWS])

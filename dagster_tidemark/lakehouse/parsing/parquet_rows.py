@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
 from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
@@ -32,7 +32,7 @@ _REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 """Encodings that may store many long values in few bytes."""
 
 
-def rows_of(declared: Declared, shape: Any, source: Source, part: Part = WHOLE) -> Iterator[Rows]:
+def rows_of(declared: DeclaredContent, shape: Any, source: FileBytes, part: Part = WHOLE) -> Iterator[Rows]:
     """Return the rows of a part of a file (`rows.RowsOf`), in the order of the file's bytes.
 
     A row group begins with the first page of its first column, so it belongs to exactly one part. Only the declared
@@ -69,7 +69,7 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _tables(declared: Declared, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
+def _tables(declared: DeclaredContent, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.PythonFile(file, mode="r")) as opened:
         footer, names = opened.metadata, set(opened.schema_arrow.names)
     columns = list(declared.found_in(names).values())

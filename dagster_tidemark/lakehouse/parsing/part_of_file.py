@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type, typed
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, RowsOf, Source, joined_names
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, RowsOf, joined_names
 from dagster_tidemark.lakehouse.parsing.sources import StoreFault, WatchedSource
-from dagster_tidemark.lakehouse.parsing.value_forms import Form, without_nulls
+from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm, without_nulls
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.lakehouse.readers.values import texts_of
 
@@ -112,7 +112,7 @@ def schema_of_batches(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def read_part(
-    declared: Declared, part: PartOfFile, source: Source
+    declared: DeclaredContent, part: PartOfFile, source: FileBytes
 ) -> Iterator[tuple[pa.RecordBatch | None, PartReport]]:
     """Read a part of a file.
 
@@ -150,7 +150,7 @@ def read_part(
 
 
 def typed_columns(
-    columns: Mapping[str, str], rows: Rows, forms: Mapping[str, Form] | None = None, nulls: Sequence[str] = ()
+    columns: Mapping[str, str], rows: Rows, forms: Mapping[str, ValueForm] | None = None, nulls: Sequence[str] = ()
 ) -> dict[str, pa.Array]:
     """Return the declared columns in their types, `_texts`, `_record` and `_why`.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.csv_rows import OpenRecord
 from dagster_tidemark.lakehouse.parsing.json_documents import documents
-from dagster_tidemark.lakehouse.readers.text import BLANKS, NOT_CLOSED, Record, charset_of, lines_of
+from dagster_tidemark.lakehouse.readers.text import BLANKS, NOT_CLOSED, TextRecord, charset_of, lines_of
 
 
 def records_of(
     text: bytes, *, encoding: str, multiline: bool, json: bool, dialect: Dialect | None = None
-) -> list[Record]:
+) -> list[TextRecord]:
     """Return the records of a text in their order, with the header of a CSV text and without blank records.
 
     Args:
@@ -34,12 +34,12 @@ def records_of(
     if multiline and json:
         records = [record for some, _ in documents([records]) for record in some]
     elif multiline:
-        is_last_empty = records[-1] == Record("")  # after the last line end
+        is_last_empty = records[-1] == TextRecord("")  # after the last line end
         joined = OpenRecord(dialect)
         records = [*joined.closed_in(records[:-1] if is_last_empty else records), *joined.never_closed()]
     elif not json:
         records = [
-            Record(text, fault or (None if dialect.is_terminated(text) else NOT_CLOSED)) for text, fault in records
+            TextRecord(text, fault or (None if dialect.is_terminated(text) else NOT_CLOSED)) for text, fault in records
         ]
         records = [record for record in records if dialect.is_record(record.text)]
     return [record for record in records if record.text.strip(BLANKS if json else dialect.blanks)]

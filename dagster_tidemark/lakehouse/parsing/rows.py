@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dagster_tidemark.lakehouse.parsing.value_forms import Form
+from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm
 from dagster_tidemark.sources.text_formats import Csv, Json
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredContent:
     """A feed's declaration of the content of its files.
 
     Args:
@@ -37,7 +37,7 @@ class Declared:
     multiline: bool = False
     format: Csv | Json | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    forms: Mapping[str, Form] = field(default_factory=dict)
+    forms: Mapping[str, ValueForm] = field(default_factory=dict)
 
     @property
     def nulls(self) -> Sequence[str]:
@@ -54,7 +54,7 @@ class Declared:
         return {c: name for c, name in found.items() if name is not None}
 
 
-class Source(Protocol):
+class FileBytes(Protocol):
     """The bytes of one version of one file. Errors of `read` are errors of the store, never of the content."""
 
     @property
@@ -138,7 +138,7 @@ def equal_parts(size: int, about: int) -> list[Part]:
     return [Part(begin, end) for begin, end in pairwise([*edges, WHOLE.end])]
 
 
-RowsOf = Callable[[Declared, Any, Source, Part], Iterator[Rows]]
+RowsOf = Callable[[DeclaredContent, Any, FileBytes, Part], Iterator[Rows]]
 """Function `(declared, shape, source, part)`: the rows of a part of a file, in batches of some thousand rows.
 
 It raises `files.Unusable` if the file cannot be loaded. No row of the file is loaded then.

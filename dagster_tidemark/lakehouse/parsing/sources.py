@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
-from dagster_tidemark.lakehouse.parsing.rows import Source
+from dagster_tidemark.lakehouse.parsing.rows import FileBytes
 from dagster_tidemark.lakehouse.readers.files import Unusable
 
 _PATIENCE_S = 20.0
@@ -42,7 +42,7 @@ class MemoryFile:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketAddress:
     """Address of a bucket, for Spark's workers. They take credentials from their environment.
 
     Args:
@@ -113,7 +113,7 @@ class WatchedSource:
     A library may report this error as damage of the file, or ignore it. Neither says anything about the file.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FileBytes) -> None:
         self.key, self.size = source.key, source.size
         self._source = source
         self._error: Exception | None = None
@@ -149,7 +149,7 @@ class RandomAccess(io.RawIOBase):
         Unusable: a read requests more than `longest_read` bytes.
     """
 
-    def __init__(self, source: Source, longest_read: int | None = None) -> None:
+    def __init__(self, source: FileBytes, longest_read: int | None = None) -> None:
         self._source, self._longest_read = source, longest_read
         self._at = 0
 

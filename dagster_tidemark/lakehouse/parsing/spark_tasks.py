@@ -19,8 +19,8 @@ from dagster_tidemark.lakehouse.parsing.part_of_file import (
     read_part,
     schema_of_batches,
 )
-from dagster_tidemark.lakehouse.parsing.rows import Declared
-from dagster_tidemark.lakehouse.parsing.sources import Bucket, BucketFile, StoreFault
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress, BucketFile, StoreFault
 
 TASK_BYTES = 32 << 20
 """Approximate number of bytes that a task reads. A cluster then has some tasks for each core."""
@@ -37,8 +37,8 @@ class Scan:
         with_records: False if rows come without `_record`, which is half of the bytes that cross into Spark.
     """
 
-    declared: Declared
-    bucket: Bucket
+    declared: DeclaredContent
+    bucket: BucketAddress
     tasks: Sequence[Sequence[PartOfFile]]
     with_records: bool = True
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from dagster_tidemark.lakehouse.parsing.rows import Part, Source
+from dagster_tidemark.lakehouse.parsing.rows import FileBytes, Part
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import Record, inflated, lines_with_faults, without_mark
+from dagster_tidemark.lakehouse.readers.text import TextRecord, inflated, lines_with_faults, without_mark
 from dagster_tidemark.sources.file_endings import is_compressed
 
 BLOCK = 4 << 20
@@ -19,7 +19,7 @@ BLOCK = 4 << 20
 LONGEST_LINE = 24 << 20
 """Largest number of bytes of a line. This process and Spark hold several copies of a whole line."""
 
-Block = bytes | list[Record]
+Block = bytes | list[TextRecord]
 """Lines in UTF-8 without a byte order mark, or lines that are not in their encoding, each with that fault."""
 
 
@@ -28,7 +28,7 @@ def is_split(key: str, charset: str) -> bool:
     return not is_compressed(key) and not charset.startswith("utf-16")
 
 
-def lines_in_blocks(source: Source, charset: str, part: Part, *, keep_ends: bool = False) -> Iterator[Block]:
+def lines_in_blocks(source: FileBytes, charset: str, part: Part, *, keep_ends: bool = False) -> Iterator[Block]:
     """Return the lines that begin in a part of a file, in order. Each block except the last ends with a line end.
 
     Args:
@@ -44,7 +44,7 @@ def lines_in_blocks(source: Source, charset: str, part: Part, *, keep_ends: bool
         has_mark = False
 
 
-def lines_before(source: Source, charset: str, part: Part) -> Iterator[tuple[bool, Iterator[Block]]]:
+def lines_before(source: FileBytes, charset: str, part: Part) -> Iterator[tuple[bool, Iterator[Block]]]:
     """Return the lines before a part of a file that is split, more in each step, with True if all of them.
 
     Nothing for a part that begins the file.
@@ -61,7 +61,7 @@ def lines_before(source: Source, charset: str, part: Part) -> Iterator[tuple[boo
         length *= 4
 
 
-def lines_after(source: Source, charset: str, part: Part) -> Iterator[Block]:
+def lines_after(source: FileBytes, charset: str, part: Part) -> Iterator[Block]:
     """Return the lines after a part of a file that is split."""
     if part.end < source.size and is_split(source.key, charset):
         yield from lines_in_blocks(source, charset, Part(part.end))
@@ -72,12 +72,12 @@ def with_line_feeds(block: bytes) -> bytes:
     return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
 
 
-def _pieces(source: Source, begin: int, end: int) -> Iterator[bytes]:
+def _pieces(source: FileBytes, begin: int, end: int) -> Iterator[bytes]:
     for at in range(begin, end, BLOCK):
         yield source.read(at, min(BLOCK, end - at))
 
 
-def _of_part(source: Source, part: Part) -> Iterator[bytes]:
+def _of_part(source: FileBytes, part: Part) -> Iterator[bytes]:
     """Return the bytes of the lines that begin in a part."""
     end = min(part.end, source.size)
     begin = _begin_of_line(source, part.begin)
@@ -87,7 +87,7 @@ def _of_part(source: Source, part: Part) -> Iterator[bytes]:
     yield from _pieces(source, end, _begin_of_line(source, end))
 
 
-def _begin_of_line(source: Source, at: int) -> int:
+def _begin_of_line(source: FileBytes, at: int) -> int:
     """Return the begin of the first line at or after a place."""
     if at == 0:
         return 0
@@ -138,7 +138,7 @@ def _in_utf8(block: bytes, charset: str, *, keep_ends: bool = False) -> Iterator
         decoded = block.decode(charset)
     except UnicodeDecodeError:
         lines = lines_with_faults(block, charset, keep_ends=keep_ends)
-        if lines[-1] == Record(""):  # after the last line end
+        if lines[-1] == TextRecord(""):  # after the last line end
             lines.pop()
         for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
             found = list(group)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Rows
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Rows
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import FIRST_DAY, LAST_DAY, PER_SECOND, far_time, texts_of
@@ -25,7 +25,7 @@ _MICROSECONDS = pa.timestamp("us")
 _A_DAY = 86_400_000_000  # microseconds
 
 
-def rows_of_table(declared: Declared, table: pa.Table | pa.RecordBatch) -> Rows:
+def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -> Rows:
     """Return the rows of a table.
 
     Args:

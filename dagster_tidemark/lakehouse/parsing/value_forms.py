@@ -30,7 +30,7 @@ _DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 _DAYS_IN = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-class Form(Protocol):
+class ValueForm(Protocol):
     """Form of the values of a column."""
 
     @property
@@ -168,7 +168,7 @@ class PatternForm:
 class AnyForm:
     """Several forms of one column. A text that has different meanings by two of them is in none."""
 
-    forms: Sequence[Form]
+    forms: Sequence[ValueForm]
 
     @property
     def written(self) -> str:

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport, columns_of_batches
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, joined_names
-from dagster_tidemark.lakehouse.parsing.sources import Bucket
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part, joined_names
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES, Scan, tasks_of
 from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.declared_forms import forms_of
@@ -46,12 +46,12 @@ OF_FILES = (*LINEAGE, "_partition")
 
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:
-    """Return the columns of `Batch.rows`, name to type: those of `columns_of_batches`, and `OF_FILES`."""
+    """Return the columns of `FileBatch.rows`, name to type: those of `columns_of_batches`, and `OF_FILES`."""
     return columns_of_batches(feed.columns) | LINEAGE | {"_partition": "string"}
 
 
 @dataclass(frozen=True)
-class Batch:
+class FileBatch:
     """The files of a load: readable ones with their rows, and faults of the others.
 
     Args:
@@ -88,7 +88,7 @@ class Batch:
         return {file.key: self.inspected.shapes[file] for file in self.files}
 
     @property
-    def declared(self) -> Declared:
+    def declared(self) -> DeclaredContent:
         """The feed's declaration of the content of files."""
         return declared_by(self.feed)
 
@@ -214,7 +214,7 @@ class Batch:
                 ended[file] = _error_of(error)
         return ended if len(ended) < len(large) else {}
 
-    def without_faulty(self, reports: Iterable[PartReport]) -> Batch:
+    def without_faulty(self, reports: Iterable[PartReport]) -> FileBatch:
         """Return the batch with a fault for each file that cannot be loaded, and without the rows of such files.
 
         Args:
@@ -254,7 +254,7 @@ class Batch:
             elif not format_named(shape.format).has_header and (found := unrecognized(self.feed, parts, shape)):
                 yield number, found
 
-    def without_rows(self, consequence: str) -> Batch:
+    def without_rows(self, consequence: str) -> FileBatch:
         """Return the batch with a fault for each file, because no row of any file can be loaded."""
         faulty = {fault.file: fault for fault in self.faults}
         files = [*self.inspected.readable, *(f for f in faulty if f not in self.inspected.readable)]
@@ -272,10 +272,10 @@ def _error_of(failure: Exception) -> str:
     return next((line for line in islice(after, 1, None) if line and not line[0].isspace()), first)
 
 
-def declared_by(feed: Feed) -> Declared:
+def declared_by(feed: Feed) -> DeclaredContent:
     """Return a feed's declaration of the content of its files."""
     forms = forms_of(feed.columns, feed.text_format)
-    return Declared(dict(feed.columns), feed.encoding, feed.multiline, feed.text_format, dict(feed.names), forms)
+    return DeclaredContent(dict(feed.columns), feed.encoding, feed.multiline, feed.text_format, dict(feed.names), forms)
 
 
 def unrecognized(feed: Feed, parts: Sequence[PartReport], shape: Shape) -> Unusable | None:
@@ -301,12 +301,12 @@ def unrecognized(feed: Feed, parts: Sequence[PartReport], shape: Shape) -> Unusa
     return Unusable("unreadable", f"{what}; the first: {first.first_fault}")
 
 
-def _bucket_of(spark: SparkSession, store: ObjectStore) -> Bucket:
+def _bucket_of(spark: SparkSession, store: ObjectStore) -> BucketAddress:
     settings = settings_of(spark)
     if settings is None:
-        return Bucket(store.name, "us-east-1")
+        return BucketAddress(store.name, "us-east-1")
     key = LOCAL_KEY if settings.own_cloud else None
-    return Bucket(store.name, settings.aws_region, settings.aws_endpoint_url, key)
+    return BucketAddress(store.name, settings.aws_region, settings.aws_endpoint_url, key)
 
 
 def with_partition(frame: DataFrame, partition_values: Mapping[str, str]) -> DataFrame:
@@ -316,7 +316,7 @@ def with_partition(frame: DataFrame, partition_values: Mapping[str, str]) -> Dat
 
 
 def no_rows(spark: SparkSession, feed: Feed, partition_values: Mapping[str, str]) -> DataFrame:
-    """Return the frame of `Batch.rows` without rows."""
+    """Return the frame of `FileBatch.rows` without rows."""
     rows = spark.createDataFrame([], as_ddl(columns_of_rows(feed)))
     return with_partition(rows, partition_values)
 
@@ -330,10 +330,10 @@ def reading_of(
     code_version: str,
     partition_values: Mapping[str, str],
     numbered: bool = False,
-) -> Batch:
+) -> FileBatch:
     """Read the small files of inspected ones, and return them in a batch with the large ones."""
     faults = inspected.faults
-    batch = Batch(spark, store, feed, code_version, inspected, pa.table({}), faults, partition_values, numbered)
+    batch = FileBatch(spark, store, feed, code_version, inspected, pa.table({}), faults, partition_values, numbered)
     small = [
         (_part_of(number, file, inspected.shapes[file], WHOLE), inspected.bodies[file])
         for number, file in enumerate(batch.in_order)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from dagster_tidemark.lakehouse.parsing import csv_rows
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.records import records_of
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, Source
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, FileBytes, Part
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, UntypedText
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import Record, encoding_name, not_valid
+from dagster_tidemark.lakehouse.readers.text import TextRecord, encoding_name, not_valid
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.file_endings import Format, endings_of
@@ -28,7 +28,7 @@ class CsvShape(Shape):
     ahead: int = 0
 
 
-def _shape(feed: Feed, source: Source) -> Shape:
+def _shape(feed: Feed, source: FileBytes) -> Shape:
     declared = feed.text_format if isinstance(feed.text_format, Csv) else None
     dialect = Dialect(declared)
     head = head_of(feed, source, json=False, dialect=dialect)
@@ -82,12 +82,12 @@ def _sample(
     records = records_of(body, encoding=encoding, multiline=multiline, json=False, dialect=dialect)
     names = list(dialect.fields or ())
     if dialect.has_header:
-        header, fault = records[0] if records else Record("")
+        header, fault = records[0] if records else TextRecord("")
         names, records = ([] if fault else dialect.names_of(header)), records[1:]
     rows = [dialect.row_of(text, len(names)) for text, fault in records[:limit] if not fault]
     nulls = ("", *(format.nulls if format else ()))
     return [
-        dict(zip(names, (None if v in nulls else Written(v) for v in row), strict=True))
+        dict(zip(names, (None if v in nulls else UntypedText(v) for v in row), strict=True))
         for row in rows
         if not isinstance(row, int)
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dagster_tidemark.lakehouse.parsing.value_forms import AnyForm, EpochForm, Form, NumberForm, PatternForm
+from dagster_tidemark.lakehouse.parsing.value_forms import AnyForm, EpochForm, NumberForm, PatternForm, ValueForm
 from dagster_tidemark.sources.text_formats import Csv, Json, is_number, is_time
 from dagster_tidemark.sources.time_patterns import EPOCHS, pattern_of
 from dagster_tidemark.sources.zone_table import ZoneTable, zone_table
@@ -16,7 +16,7 @@ from dagster_tidemark.sources.zone_table import ZoneTable, zone_table
 _ISO = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.S]][X]]"
 
 
-def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str, Form]:
+def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str, ValueForm]:
     """Return the form of each column that has one. Other columns are cast as they are.
 
     Args:
@@ -26,7 +26,7 @@ def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str,
     if format is None:
         return {}
     zone = zone_table(format.timezone) if format.timezone != "UTC" else None
-    forms: dict[str, Form] = {}
+    forms: dict[str, ValueForm] = {}
     for name, kind in columns.items():
         if is_time(kind) and (name in format.times or (zone and kind == "timestamp")):
             forms[name] = time_form(format.times.get(name), kind, zone)
@@ -35,7 +35,7 @@ def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str,
     return forms
 
 
-def time_form(pattern: str | Sequence[str] | None, kind: str, zone: ZoneTable | None = None) -> Form:
+def time_form(pattern: str | Sequence[str] | None, kind: str, zone: ZoneTable | None = None) -> ValueForm:
     """Return the form of dates and times.
 
     Args:

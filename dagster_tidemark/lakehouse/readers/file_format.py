@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
 from dagster_tidemark.sources.feed import Feed
 
 
@@ -41,7 +41,7 @@ class Shape:
         return Shape(format, tuple(sorted((column.name, str(column.type)) for column in schema)))
 
 
-class Written(str):
+class UntypedText(str):
     """Value of a format without types, as written. It may be meant as a number or a truth value."""
 
 
@@ -74,7 +74,7 @@ class FileFormat(Generic[S]):
         is_text: True if the files are lines of text.
         has_header: True if a file names its columns once. A row then has no other columns.
         sample: `(body, limit)`: up to `limit` sound rows as Python values for `tidemark new feed --sample`. Values of
-            a format without types are `Written`. It may also take `encoding` and `multiline`. None for a format
+            a format without types are `UntypedText`. It may also take `encoding` and `multiline`. None for a format
             without samples.
 
     Raises:
@@ -83,10 +83,10 @@ class FileFormat(Generic[S]):
 
     name: str = _LACKING
     endings: tuple[str, ...] = _LACKING
-    shape: Callable[[Feed, Source], S] = _LACKING
-    rows_of: Callable[[Declared, S, Source, Part], Iterator[Rows]] = _LACKING
+    shape: Callable[[Feed, FileBytes], S] = _LACKING
+    rows_of: Callable[[DeclaredContent, S, FileBytes, Part], Iterator[Rows]] = _LACKING
     parts: Callable[[S, str, int, int], Sequence[Part]] = _whole
-    texts_of: Callable[[Declared, S, str], Sequence[str | None]] | None = None
+    texts_of: Callable[[DeclaredContent, S, str], Sequence[str | None]] | None = None
     is_text: bool = False
     has_header: bool = True
     sample: Callable[..., list[dict[str, object]]] | None = None

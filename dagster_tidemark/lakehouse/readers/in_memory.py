@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.part_of_file import PartOfFile, PartReport, read_part, schema_of_batches
-from dagster_tidemark.lakehouse.parsing.rows import Declared
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.small_files import LONGEST_TEXT, ROWS_TOGETHER, TOGETHER
@@ -45,7 +45,7 @@ class _Budget:
         return self.rows >= 0 and self.size >= 0
 
 
-def read(declared: Declared, files: Iterable[tuple[PartOfFile, bytes]]) -> Found:
+def read(declared: DeclaredContent, files: Iterable[tuple[PartOfFile, bytes]]) -> Found:
     """Read files whose bytes are in memory."""
     schema = schema_of_batches(declared.columns)
     found = Found(schema.empty_table(), [], set())

@@ -10,9 +10,9 @@ from dagster_tidemark.lakehouse.parsing import json_rows
 from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_place, value_at, written_at
 from dagster_tidemark.lakehouse.parsing.json_rows import Members, as_text, objects_in
 from dagster_tidemark.lakehouse.parsing.records import records_of
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Source
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, Written
-from dagster_tidemark.lakehouse.readers.text import NO_END, Record, charset_of, is_over_lines
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, UntypedText
+from dagster_tidemark.lakehouse.readers.text import NO_END, TextRecord, charset_of, is_over_lines
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.lakehouse.readers.values import nested_as_written
 from dagster_tidemark.sources.feed import Feed
@@ -31,7 +31,7 @@ class JsonShape(Shape):
     rows: str | None = None
 
 
-def _shape(feed: Feed, source: Source) -> JsonShape:
+def _shape(feed: Feed, source: FileBytes) -> JsonShape:
     head = head_of(feed, source, json=True)
     place = _place(feed.text_format)
     names: dict[str, None] = {}
@@ -66,7 +66,7 @@ def _rows_of(text: str) -> list[dict[str, object]]:
     return [row for row in (found if isinstance(found, list) else [found]) if isinstance(row, dict)]
 
 
-def _first_rows(records: Sequence[Record], place: Sequence[str]) -> Iterator[dict[str, object]]:
+def _first_rows(records: Sequence[TextRecord], place: Sequence[str]) -> Iterator[dict[str, object]]:
     """Return the objects in the arrays of records. The last record may be cut."""
     for text, _ in records:
         try:
@@ -76,7 +76,7 @@ def _first_rows(records: Sequence[Record], place: Sequence[str]) -> Iterator[dic
             continue
 
 
-def _texts_of(declared: Declared, shape: Shape, record: str) -> list[str | None]:
+def _texts_of(declared: DeclaredContent, shape: Shape, record: str) -> list[str | None]:
     [row] = objects_in(record)
     assert row is not None
     nested = next(iter(nested_as_written(record)))
@@ -100,7 +100,7 @@ def _sample(
     for text, fault in records:
         texts = [text] if place is None else elements_at(text, place)
         for each in () if fault else texts:
-            found += [row for row in objects_in(each, Written) if row is not None]
+            found += [row for row in objects_in(each, UntypedText) if row is not None]
         if len(found) >= limit:
             break
     if not found:

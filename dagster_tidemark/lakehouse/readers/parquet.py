@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dagster_tidemark.lakehouse.parsing import parquet_rows
-from dagster_tidemark.lakehouse.parsing.rows import Part, Source, equal_parts
+from dagster_tidemark.lakehouse.parsing.rows import FileBytes, Part, equal_parts
 from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
@@ -19,7 +19,7 @@ from dagster_tidemark.sources.file_endings import Format, endings_of
 _LARGEST_FOOTER = 64 << 20
 
 
-def _shape(feed: Feed, source: Source) -> Shape:
+def _shape(feed: Feed, source: FileBytes) -> Shape:
     if not source.size:
         raise Unusable("empty", "the file is empty")
     file = pa.PythonFile(RandomAccess(source, longest_read=_LARGEST_FOOTER), mode="r")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from dagster_tidemark.lakehouse.parsing.rows import Source
+from dagster_tidemark.lakehouse.parsing.rows import FileBytes
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, WatchedSource
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import (
@@ -122,7 +122,7 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
     return Inspected(shapes, bodies, faults, unavailable)
 
 
-def _shape_of(feed: Feed, source: Source) -> Shape:
+def _shape_of(feed: Feed, source: FileBytes) -> Shape:
     """Return the shape of a file.
 
     Raises:

@@ -32,7 +32,7 @@ _LINES_OF_BYTES = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _IN_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
-class Record(NamedTuple):
+class TextRecord(NamedTuple):
     """A line, or several lines that quotes or brackets join, with its fault as text."""
 
     text: str
@@ -102,11 +102,11 @@ def charset_of(encoding: str, text: bytes) -> str:
     return "utf-16-be" if text.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
 
 
-def lines_of(text: bytes, charset: str) -> list[Record]:
+def lines_of(text: bytes, charset: str) -> list[TextRecord]:
     """Return the lines of a text. The last one is empty if the text ends with a line end."""
     text = without_mark(text, charset)
     try:
-        return [Record(line) for line in _split(text.decode(charset))]
+        return [TextRecord(line) for line in _split(text.decode(charset))]
     except UnicodeDecodeError:
         return lines_with_faults(text, charset)
 
@@ -120,7 +120,7 @@ def _split(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> list[Record]:
+def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> list[TextRecord]:
     """Return the lines of a text without a mark, if some lines are not in its encoding.
 
     Args:
@@ -136,9 +136,9 @@ def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> 
     found = []
     for line in lines:
         try:
-            found.append(Record(line.decode(charset)))
+            found.append(TextRecord(line.decode(charset)))
         except UnicodeDecodeError:
-            found.append(Record(_shown(line, charset), fault))
+            found.append(TextRecord(_shown(line, charset), fault))
     return found
 
 

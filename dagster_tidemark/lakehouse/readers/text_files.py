@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.records import records_of
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Part, Source, equal_parts
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, FileBytes, Part, equal_parts
 from dagster_tidemark.lakehouse.parsing.text_blocks import is_split
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import Record, charset_of, is_over_lines, lines_of, text_of
+from dagster_tidemark.lakehouse.readers.text import TextRecord, charset_of, is_over_lines, lines_of, text_of
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.text_formats import Json
 
@@ -38,7 +38,7 @@ class Head:
         ahead: Number of bytes before the end of a CSV header, at most, in the encoding of the file.
     """
 
-    records: list[Record]
+    records: list[TextRecord]
     charset: str
     is_cut: bool
     is_whole: bool
@@ -47,12 +47,12 @@ class Head:
     ahead: int = 0
 
     @property
-    def complete_records(self) -> list[Record]:
+    def complete_records(self) -> list[TextRecord]:
         """Records that end in the head."""
         return self.records[:-1] if self.is_cut else self.records
 
 
-def head_of(feed: Feed, source: Source, *, json: bool, dialect: Dialect | None = None) -> Head:
+def head_of(feed: Feed, source: FileBytes, *, json: bool, dialect: Dialect | None = None) -> Head:
     """Read the beginning of a text file.
 
     Args:

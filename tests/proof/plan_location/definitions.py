@@ -14,7 +14,7 @@ from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from tests.proof.shapes_bodies import room, source, table
 
@@ -54,7 +54,7 @@ def definitions() -> dg.Definitions:
     automated = [_asset(name, each, kinds) for name, each in code.items() if each.get("automated", True)]
     others = [_asset(name, each, kinds) for name, each in code.items() if not each.get("automated", True)]
     assets = [*with_automation([*sources, *automated]), *others]
-    scope = Scope(settings=load_settings())
+    scope = LocationScope(settings=load_settings())
     checks = contract_checks(assets, scope.settings)
     return dg.Definitions(
         assets=assets,

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 from dagster_tidemark.event_log.observations import Tags
-from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Step, Where, held_keys, steps
+from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, LoadStep, Where, held_keys, steps
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sensors import change_detection, landing
@@ -258,7 +258,7 @@ class World:
         now = walk.listed_at
         return removals.alarm(ORDERS, holding=holding, vanished=dict.fromkeys(missing, now), now=now)
 
-    def _do(self, table: Table, partition: Partition, step: Step, listed: Sequence[SourceFile]) -> None:
+    def _do(self, table: Table, partition: Partition, step: LoadStep, listed: Sequence[SourceFile]) -> None:
         bodies = {f: self.bodies[self.bucket.objects[f.key].etag] for f in step.read}
         entries = {k: e for k, e in table.entries.get(partition, {}).items() if k in step.left}
         for file, body in bodies.items():
@@ -306,7 +306,7 @@ class World:
         fresh = Table()
         for partition, listing in Walk(self.bucket, ORDERS):
             files = [SourceFile(o.key, o.source_version, o.last_modified, partition, o.size) for o in listing.objects]
-            self._do(fresh, partition, Step(tuple(files), replaces=True), files)
+            self._do(fresh, partition, LoadStep(tuple(files), replaces=True), files)
         return fresh
 
 

@@ -7,7 +7,7 @@ import pytest
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals import event_time, instance_store
 from dagster_tidemark.event_log import checkpoint, checkpoint_parts
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
@@ -35,7 +35,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     return made
 
 
-def follower_of(simulation: Simulation) -> Follower:
+def follower_of(simulation: Simulation) -> LogConsumer:
     return simulation._engine().follower
 
 
@@ -51,7 +51,7 @@ def saved_in_slices(simulation: Simulation) -> int:
             return slices
 
 
-def known(simulation: Simulation, follower: Follower) -> dict[str, Any]:
+def known(simulation: Simulation, follower: LogConsumer) -> dict[str, Any]:
     """Return all state that decisions depend on, after the log was read to its end."""
     with simulation.clock.frozen():
         while follower.read(simulation.instance, never):
@@ -67,7 +67,7 @@ def known(simulation: Simulation, follower: Follower) -> dict[str, Any]:
         }
 
 
-def assert_knows_all(simulation: Simulation, restarted: Follower) -> None:
+def assert_knows_all(simulation: Simulation, restarted: LogConsumer) -> None:
     """Assert that it agrees with a process that never ended, and with a process that read the whole log."""
     # Durations of runs do not count: a process learns them as runs end.
     found = known(simulation, restarted)
@@ -75,16 +75,16 @@ def assert_knows_all(simulation: Simulation, restarted: Follower) -> None:
     assert found == known(simulation, cold(simulation))
 
 
-def warm(simulation: Simulation) -> Follower:
+def warm(simulation: Simulation) -> LogConsumer:
     graph = graph_of(simulation.asset_graph)
     graph.moment.moves_to(simulation.clock.now)
-    return Follower.started(simulation.instance, graph)
+    return LogConsumer.started(simulation.instance, graph)
 
 
-def cold(simulation: Simulation) -> Follower:
+def cold(simulation: Simulation) -> LogConsumer:
     graph = graph_of(simulation.asset_graph)
     graph.moment.moves_to(simulation.clock.now)
-    return Follower(History(graph), checkpoint.key_of(graph), keeps=False)
+    return LogConsumer(History(graph), checkpoint.key_of(graph), keeps=False)
 
 
 def test_rows_that_are_newer_than_the_head_do_no_harm(simulation: Simulation) -> None:

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.engine import collector
-from dagster_tidemark.event_log.consumer import Follower
-from dagster_tidemark.planner.evaluate import Tick
+from dagster_tidemark.event_log.consumer import LogConsumer
+from dagster_tidemark.planner.evaluate import EvaluationPass
 from tests.tidemark.automation.test_bound import world
 from tests.tidemark.automation.test_intake import H7, H8, RAW, follower, instance, look, observe
 
@@ -20,7 +20,7 @@ def test_a_finished_look_is_freed_without_the_collector() -> None:
     with collector.paused():
         assert not gc.isenabled()
         assert made.plan().decisions
-        assert not [one for one in gc.get_objects() if isinstance(one, Tick)]
+        assert not [one for one in gc.get_objects() if isinstance(one, EvaluationPass)]
     assert gc.isenabled()
 
 
@@ -48,7 +48,7 @@ def test_objects_are_walked_again_after_an_engine_was_dropped() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_all_events_of_an_asset_share_one_text(instance: dg.DagsterInstance, follower: Follower) -> None:
+def test_all_events_of_an_asset_share_one_text(instance: dg.DagsterInstance, follower: LogConsumer) -> None:
     for partition in (H7, H8):
         observe(instance, partition, version="1")
     look(follower, instance)

@@ -17,7 +17,7 @@ from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.event_log import checkpoint, consumer
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.planner import Planner
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.tags import DATA_VERSION
@@ -48,10 +48,10 @@ def test_a_restart_goes_on_from_the_checkpoint_with_the_same_plan(instance: dg.D
     observe(instance, H7, H8, "junk")
     instance.report_runless_asset_event(dg.AssetMaterialization(CORE, partition=H7))
     graph = graph_of(GRAPH)
-    before = Follower.started(instance, graph)
+    before = LogConsumer.started(instance, graph)
     assert before.read(instance, lambda: False) == ""
     before.save(instance)
-    after = Follower.started(instance, graph_of(GRAPH))
+    after = LogConsumer.started(instance, graph_of(GRAPH))
     assert after.cursor == before.cursor > 0
     now = event_time.now()
     plans = [Planner(f.history.graph, f.history).plan(now) for f in (before, after)]
@@ -193,8 +193,8 @@ def test_two_repositories_in_one_process_begin_once_each(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
-    start = Follower.started
-    monkeypatch.setattr(Follower, "started", lambda *args: (started.append(args), start(*args))[1])
+    start = LogConsumer.started
+    monkeypatch.setattr(LogConsumer, "started", lambda *args: (started.append(args), start(*args))[1])
     locations = [Location(instance, [source(name), asset(f"core/{name}", f"raw/{name}", **ASAP)]) for name in "xy"]
     for _ in range(3):
         for location in locations:

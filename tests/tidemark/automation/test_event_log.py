@@ -8,7 +8,7 @@ from dagster import AssetRecordsFilter
 
 from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.event_rows import Event, Kind, events_after
+from dagster_tidemark.event_log.event_rows import Event, EventKind, events_after
 from dagster_tidemark.tags import CONTENT, DATA_VERSION
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
@@ -32,13 +32,13 @@ def test_a_run_is_read_as_dagster_tells_it(instance: dg.DagsterInstance) -> None
     run_id = dg.materialize([table], instance=instance, tags=tags).run_id
     events = list(events_after(instance, 0))
     assert [(e.kind, e.partitions) for e in events] == [
-        (Kind.PLANNED, (FIRST,)),
-        (Kind.PLANNED, (SECOND,)),
-        (Kind.MATERIALIZED, (FIRST,)),
-        (Kind.MATERIALIZED, (SECOND,)),
+        (EventKind.PLANNED, (FIRST,)),
+        (EventKind.PLANNED, (SECOND,)),
+        (EventKind.MATERIALIZED, (FIRST,)),
+        (EventKind.MATERIALIZED, (SECOND,)),
     ]
     assert {e.run_id for e in events} == {run_id} and {e.asset for e in events} == {"core/table"}
-    written = [e for e in events if e.kind is Kind.MATERIALIZED]
+    written = [e for e in events if e.kind is EventKind.MATERIALIZED]
     told = instance.fetch_materializations(AssetRecordsFilter(table.key), limit=9, ascending=True).records
     assert [(e.id, e.at) for e in written] == [(r.storage_id, r.timestamp) for r in told]
     assert [e.content for e in written] == [
@@ -55,7 +55,7 @@ def test_observations_and_reported_materializations_have_no_run(instance: dg.Dag
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"], partition=FIRST))
     observed, reported = events_after(instance, 0)
     assert (observed.kind, observed.asset, observed.partitions, observed.run_id) == (
-        Kind.OBSERVED,
+        EventKind.OBSERVED,
         "source",
         (None,),
         None,
@@ -94,7 +94,7 @@ def test_the_evaluations_of_blocking_checks_are_read_and_no_others(instance: dg.
     assert list(events_after(instance, 0)) == []
     found = list(events_after(instance, 0, {"rows"}))
     assert [(e.kind, e.asset, e.check, e.passed, e.run_id) for e in found] == [
-        (Kind.CHECKED, "core/table", "rows", passed, None) for passed in (False, True, True)
+        (EventKind.CHECKED, "core/table", "rows", passed, None) for passed in (False, True, True)
     ]
 
 
@@ -111,7 +111,7 @@ def test_a_failure_is_about_the_run_that_wrote_last_and_a_pass_by_itself_about_a
     keys = {dg.AssetCheckKey(table.key, "rows")}
     run = checked.get_subset(asset_selection=set(), asset_check_selection=keys)
     again = run.execute_in_process(instance=instance, raise_on_error=False)
-    (found,) = [e for e in events_after(instance, 0, {"rows"}) if e.kind is Kind.CHECKED]
+    (found,) = [e for e in events_after(instance, 0, {"rows"}) if e.kind is EventKind.CHECKED]
     assert (found.run_id, found.passed) == (None if passed else built, passed) and again.run_id != built
 
 

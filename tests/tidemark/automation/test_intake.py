@@ -13,12 +13,12 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Ta
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.event_log import intake
-from dagster_tidemark.event_log.consumer import Follower
-from dagster_tidemark.event_log.event_rows import Event, Kind
+from dagster_tidemark.event_log.consumer import LogConsumer
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.simulation.instance import simulated_instance
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import START, asset, small
 
@@ -33,12 +33,12 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def follower(instance: dg.DagsterInstance) -> Follower:
+def follower(instance: dg.DagsterInstance) -> LogConsumer:
     return started(instance)
 
 
-def started(instance: dg.DagsterInstance) -> Follower:
-    return Follower.started(instance, graph_of(dg.Definitions(small()).resolve_asset_graph()))
+def started(instance: dg.DagsterInstance) -> LogConsumer:
+    return LogConsumer.started(instance, graph_of(dg.Definitions(small()).resolve_asset_graph()))
 
 
 def observe(instance: dg.DagsterInstance, partition: str, **tags: str) -> None:
@@ -48,7 +48,7 @@ def observe(instance: dg.DagsterInstance, partition: str, **tags: str) -> None:
     instance.report_runless_asset_event(event)
 
 
-def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+def look(follower: LogConsumer, instance: dg.DagsterInstance) -> None:
     assert follower.read(instance, lambda: False) == ""
 
 
@@ -59,7 +59,7 @@ def spoil(instance: dg.DagsterInstance, partition: str, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"dagster_event": null}', json.dumps({"timestamp": "yesterday"})])
 def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
-    instance: dg.DagsterInstance, follower: Follower, text: str, caplog: pytest.LogCaptureFixture
+    instance: dg.DagsterInstance, follower: LogConsumer, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     observe(instance, H7, version="1")
     spoil(instance, H7, text)
@@ -75,7 +75,7 @@ def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
 @pytest.mark.parametrize("tag", ["arrived_at", "listed_at"])
 @pytest.mark.parametrize("value", ["", "soon", "nan", "-inf", "1e999"])
 def test_a_time_that_is_no_number_sets_its_event_aside(
-    instance: dg.DagsterInstance, follower: Follower, tag: str, value: str
+    instance: dg.DagsterInstance, follower: LogConsumer, tag: str, value: str
 ) -> None:
     observe(instance, H7, version="1", **{tag: value})
     observe(instance, H8, version="1")
@@ -85,7 +85,7 @@ def test_a_time_that_is_no_number_sets_its_event_aside(
 
 
 def test_what_is_set_aside_stays_so_over_a_restart_until_a_good_event_comes(
-    instance: dg.DagsterInstance, follower: Follower
+    instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     observe(instance, H7, version="1", arrived_at="soon")
     observe(instance, H8, version="1")
@@ -104,7 +104,7 @@ def test_what_is_set_aside_stays_so_over_a_restart_until_a_good_event_comes(
 
 @pytest.mark.parametrize("arrived_at", ["1e18", "-1e18", "0", "99999999999"])
 def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
-    instance: dg.DagsterInstance, follower: Follower, arrived_at: str
+    instance: dg.DagsterInstance, follower: LogConsumer, arrived_at: str
 ) -> None:
     observe(instance, H7, version="1", arrived_at=arrived_at, listed_at="99999999999")
     look(follower, instance)
@@ -116,7 +116,7 @@ def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
 
 
 def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
-    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = event_time.now()
     with pytest.MonkeyPatch.context() as ahead:
@@ -129,7 +129,7 @@ def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
 
 
 def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
-    instance: dg.DagsterInstance, follower: Follower
+    instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     now = event_time.now()
     observe(instance, H7, version="1", listed_at=f"{now + 600}")
@@ -139,7 +139,7 @@ def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
 
 
 def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
-    instance: dg.DagsterInstance, follower: Follower, caplog: pytest.LogCaptureFixture
+    instance: dg.DagsterInstance, follower: LogConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         for partition in (H7, H7, H8):
@@ -154,7 +154,7 @@ def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
 
 
 def test_a_history_that_raises_sets_only_that_event_aside(
-    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = History.materialized
 
@@ -173,8 +173,8 @@ def test_a_history_that_raises_sets_only_that_event_aside(
 
 def test_a_code_version_that_is_the_runs_id_is_none() -> None:
     tags = {"dagster/code_version": "the-run"}
-    assert Event(1, Kind.MATERIALIZED, CORE, (H7,), "the-run", 0.0, tags).code_version is None
-    assert Event(1, Kind.MATERIALIZED, CORE, (H7,), "another", 0.0, tags).code_version == "the-run"
+    assert Event(1, EventKind.MATERIALIZED, CORE, (H7,), "the-run", 0.0, tags).code_version is None
+    assert Event(1, EventKind.MATERIALIZED, CORE, (H7,), "another", 0.0, tags).code_version == "the-run"
 
 
 def test_an_asset_without_a_code_version_is_read_as_having_none(instance: dg.DagsterInstance) -> None:
@@ -182,13 +182,13 @@ def test_an_asset_without_a_code_version_is_read_as_having_none(instance: dg.Dag
     def plain() -> None: ...
 
     dg.materialize([plain], instance=instance)
-    follower = Follower.started(instance, graph_of(dg.Definitions([plain]).resolve_asset_graph()))
+    follower = LogConsumer.started(instance, graph_of(dg.Definitions([plain]).resolve_asset_graph()))
     look(follower, instance)
     assert follower.history.built[("plain", None)].code_version is None
 
 
 def test_only_blocking_checks_of_the_asset_itself_are_told(
-    instance: dg.DagsterInstance, follower: Follower, monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[object, ...]] = []
     monkeypatch.setattr(
@@ -209,8 +209,8 @@ def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg
     ours = graph_of(
         dg.Definitions([dg.AssetSpec(["far", "table"]), asset("our/mart", "far/table")]).resolve_asset_graph()
     )
-    log = Log(instance, Clock(START.timestamp()), theirs)
-    follower = Follower.started(instance, ours)
+    log = SimulatedLog(instance, Clock(START.timestamp()), theirs)
+    follower = LogConsumer.started(instance, ours)
     with log.clock.frozen():
         log.created("done", ["far/table", "far/unknown"], {})
         log.materialized("done", "far/table", {None: "content"})
@@ -230,7 +230,7 @@ def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg
 
 
 def test_a_run_that_writes_what_it_did_not_plan_is_a_change_for_consumers_and_is_never_taken_for_running(
-    instance: dg.DagsterInstance, follower: Follower
+    instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     @dg.op
     def stays(context: dg.OpExecutionContext) -> None:

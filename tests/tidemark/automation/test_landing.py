@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from dagster_tidemark.event_log.observations import QUARANTINE, EventLog, holds_files
+from dagster_tidemark.event_log.observations import QUARANTINE, ObservationLedger, holds_files
 from dagster_tidemark.sensors import change_detection
 from dagster_tidemark.sensors.change_detection import changes, observe
 from dagster_tidemark.sensors.landing import Taken, loads_for_misplaced, take
@@ -65,7 +65,7 @@ def observations(instance: dg.DagsterInstance, name: str = "orders") -> list[dg.
 
 def tick(instance: dg.DagsterInstance, bucket: FakeBucket, queue: MessageSource) -> Taken:
     with holding(queue) as hold:
-        return take(hold, ZONE, bucket, EventLog(instance, ZONE.start))
+        return take(hold, ZONE, bucket, ObservationLedger(instance, ZONE.start))
 
 
 def test_a_notification_becomes_one_observation_with_version_and_arrival(
@@ -157,17 +157,17 @@ def context_of(
 
 def misplaced(instance: dg.DagsterInstance, feed: Feed = ORDERS) -> dict[str, str]:
     """Folder to the reason why its files are misplaced, as the event log tells it."""
-    return {folder: said.reason for folder, said in (EventLog(instance).misplaced(feed) or {}).items()}
+    return {folder: said.reason for folder, said in (ObservationLedger(instance).misplaced(feed) or {}).items()}
 
 
-def with_one_misplaced(instance: dg.DagsterInstance, bucket: FakeBucket) -> EventLog:
+def with_one_misplaced(instance: dg.DagsterInstance, bucket: FakeBucket) -> ObservationLedger:
     """An hour with a file, observed, and one that is misplaced beside it."""
     queue = FakeMessageSource()
     for key in (KEY, "orders/a.csv"):
         bucket.put(key, b"1")
     queue.send(event(KEY, "orders/a.csv"))
     tick(instance, bucket, queue)
-    return EventLog(instance)
+    return ObservationLedger(instance)
 
 
 def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
@@ -194,7 +194,7 @@ def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
 def test_a_reconcile_finds_what_is_misplaced_without_any_message(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    ledger = EventLog(instance, date(2026, 9, 28))
+    ledger = ObservationLedger(instance, date(2026, 9, 28))
     for key in (KEY, "orders/a.csv", "orders/dt=2026-10-01/b.csv", "orders/backup/c.csv", "customers/latest.csv.old"):
         bucket.put(key, b"1")
     reconcile(ledger, bucket, FEEDS)
@@ -211,7 +211,7 @@ def test_a_reconcile_finds_what_is_misplaced_without_any_message(
 def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    queue, ledger = FakeMessageSource(), EventLog(instance, date(2026, 9, 28))
+    queue, ledger = FakeMessageSource(), ObservationLedger(instance, date(2026, 9, 28))
     for n in range(1200):
         bucket.put(f"orders/backup/{n}.csv", b"1")
     queue.send(event("orders/backup/7.csv"))
@@ -223,7 +223,7 @@ def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
 
 
 def test_a_flood_of_misplaced_files_is_one_run(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
-    queue, ledger = FakeMessageSource(), EventLog(instance)
+    queue, ledger = FakeMessageSource(), ObservationLedger(instance)
     for hour in ("2026-10-01-07:00", "2026-10-03-05:00"):
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
         observe(ledger, bucket, {(ORDERS, hour): NOON})
@@ -358,7 +358,7 @@ def test_a_queue_that_fails_behind_the_first_batch_takes_no_receive_from_what_is
 def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    queue, ledger = FakeMessageSource(), EventLog(instance)
+    queue, ledger = FakeMessageSource(), ObservationLedger(instance)
     hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
     for hour in hours:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
@@ -377,7 +377,7 @@ def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(
 def test_partitions_that_only_ever_held_misplaced_files_lost_none(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
-    ledger = EventLog(instance)
+    ledger = ObservationLedger(instance)
     hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
     for hour in hours:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.xlsx", b"1")
@@ -564,7 +564,7 @@ def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.Dagst
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
 
-    class Away(EventLog):
+    class Away(ObservationLedger):
         def report(self, observations: object) -> None:
             raise ConnectionError("the event log is away")
 
@@ -629,7 +629,7 @@ def test_the_tick_of_a_killed_daemon_does_no_harm_to_that_of_the_next(
 ) -> None:
     # Another process holds no lock of ours: it has looked, the new daemon looks later and is faster to say so.
     bucket.put(KEY, b"1")
-    ledger = EventLog(instance)
+    ledger = ObservationLedger(instance)
     old = changes(ORDERS, {HOUR: look(bucket, ORDERS, HOUR)}, ledger.latest(ORDERS), ledger)
     bucket.now += timedelta(seconds=1)
     bucket.put(KEY, b"2")

@@ -10,7 +10,7 @@ from dagster._core.storage.event_log.schema import SqlEventLogStorageTable as Ta
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.event_log import reader
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, small
 from tests.tidemark.postgres import has_postgres, postgres_instance
@@ -59,7 +59,7 @@ def commit(instance: dg.DagsterInstance, row: dict[str, object]) -> None:
         connection.execute(Table.insert().values(**row))
 
 
-def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+def look(follower: LogConsumer, instance: dg.DagsterInstance) -> None:
     assert follower.read(instance, lambda: False) == ""
 
 
@@ -69,7 +69,7 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
     instance: dg.DagsterInstance, clock: Clock, seconds: float, restarted: bool
 ) -> None:
     late, early, later = next(PARTITIONS), next(PARTITIONS), next(PARTITIONS)
-    follower = Follower.started(instance, graph_of(GRAPH))
+    follower = LogConsumer.started(instance, graph_of(GRAPH))
     look(follower, instance)
     observe(instance, late)
     row = held_back(instance)
@@ -80,7 +80,7 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
     look(follower, instance)
     if restarted:
         follower.save(instance)
-        follower = Follower.started(instance, graph_of(GRAPH))
+        follower = LogConsumer.started(instance, graph_of(GRAPH))
     assert {early, later} <= follower.history.known[RAW] and late not in follower.history.known[RAW]
     commit(instance, row)
     look(follower, instance)
@@ -90,7 +90,7 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
 @pytest.mark.parametrize("off", [-60.0, 60.0, -86_400.0, 86_400.0])
 def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock: Clock, off: float) -> None:
     late, early = next(PARTITIONS), next(PARTITIONS)
-    follower = Follower.started(instance, graph_of(GRAPH))
+    follower = LogConsumer.started(instance, graph_of(GRAPH))
     look(follower, instance)
     observe(instance, late)
     row = held_back(instance)
@@ -108,7 +108,7 @@ def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock
 
 def test_a_late_event_is_no_newer_than_one_after_it(instance: dg.DagsterInstance, clock: Clock) -> None:
     partition = next(PARTITIONS)
-    follower = Follower.started(instance, graph_of(GRAPH))
+    follower = LogConsumer.started(instance, graph_of(GRAPH))
     observe(instance, partition, "older")
     row = held_back(instance)
     observe(instance, partition, "newer")
@@ -123,7 +123,7 @@ def test_a_late_event_is_no_newer_than_one_after_it(instance: dg.DagsterInstance
 def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
     instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follower = Follower.started(instance, graph_of(GRAPH))
+    follower = LogConsumer.started(instance, graph_of(GRAPH))
     look(follower, instance)
     applied: list[int] = []
     sound = follower.intake.apply
@@ -143,7 +143,7 @@ def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
 def test_a_server_that_restarts_in_a_look_leaves_nothing_out_and_doubles_nothing(
     instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follower = Follower.started(instance, graph_of(GRAPH))
+    follower = LogConsumer.started(instance, graph_of(GRAPH))
     look(follower, instance)
     some = [next(PARTITIONS) for _ in range(5)]
     for partition in some:

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from dagster_tidemark.event_log.observations import EventLog, holds_files, mass_removal_check
+from dagster_tidemark.event_log.observations import ObservationLedger, holds_files, mass_removal_check
 from dagster_tidemark.execution.load_asset import observed_removals
 from dagster_tidemark.sensors.change_detection import ask_again, observe
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
@@ -25,9 +25,9 @@ NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def ledger() -> Iterator[EventLog]:
+def ledger() -> Iterator[ObservationLedger]:
     with dg.DagsterInstance.ephemeral() as ephemeral:
-        yield EventLog(ephemeral)
+        yield ObservationLedger(ephemeral)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def bucket() -> FakeBucket:
 
 
 @pytest.fixture
-def filled(ledger: EventLog, bucket: FakeBucket) -> FakeBucket:
+def filled(ledger: ObservationLedger, bucket: FakeBucket) -> FakeBucket:
     """Three days of hours and the customers, all observed."""
     for day in (DAY, date(2026, 10, 2), date(2026, 10, 3)):
         for hour in ORDERS.partitions_of(day):
@@ -50,7 +50,7 @@ def key(hour: str | None, name: str = "a.csv") -> str:
     return ORDERS.prefix_of(hour) + name
 
 
-def test_a_later_first_day_makes_nothing_vanish(ledger: EventLog, filled: FakeBucket) -> None:
+def test_a_later_first_day_makes_nothing_vanish(ledger: ObservationLedger, filled: FakeBucket) -> None:
     ledger.start = date(2026, 10, 3)
     found = reconcile(ledger, filled, FEEDS)
     assert (found.changed, found.alarms, found.held) == ([], {}, 0)
@@ -74,8 +74,8 @@ def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_sm
         for hour in ORDERS.partitions_of(day):
             bucket.put(key(hour), b"1")
     with dg.DagsterInstance.ephemeral() as instance:
-        reconcile(EventLog(instance), bucket, [ORDERS])
-        ledger = EventLog(instance, monday)
+        reconcile(ObservationLedger(instance), bucket, [ORDERS])
+        ledger = ObservationLedger(instance, monday)
         gone = ORDERS.partitions_of(monday)[:12]
         for hour in gone:
             bucket.delete(key(hour))
@@ -94,7 +94,9 @@ def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_sm
         assert set(observed_removals(instance, ORDERS, monday).holding) == holding, "nor does a load"
 
 
-def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: EventLog, bucket: FakeBucket) -> None:
+def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(
+    ledger: ObservationLedger, bucket: FakeBucket
+) -> None:
     at = {(ORDERS, HOURS[7]): NOON}
     bucket.put(key(HOURS[7]), b"1")
     bucket.put(key(HOURS[8]), b"1")
@@ -111,7 +113,9 @@ def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(ledger: Event
     assert arrivals == [30, 30], "nobody told when it was removed, so not before the last look"
 
 
-def test_a_listing_older_than_the_last_observation_is_not_reported(ledger: EventLog, bucket: FakeBucket) -> None:
+def test_a_listing_older_than_the_last_observation_is_not_reported(
+    ledger: ObservationLedger, bucket: FakeBucket
+) -> None:
     bucket.put(key(HOURS[7]), b"1")
     observe(ledger, bucket, {(ORDERS, HOURS[7]): NOON})
     old, asked = Listing((), NOON - timedelta(minutes=1)), list[str]()
@@ -125,7 +129,9 @@ def test_a_listing_older_than_the_last_observation_is_not_reported(ledger: Event
     assert len(asked) == 2
 
 
-def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(ledger: EventLog, filled: FakeBucket) -> None:
+def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(
+    ledger: ObservationLedger, filled: FakeBucket
+) -> None:
     assert reconcile(ledger, filled, FEEDS).changed == []
     filled.put(key(HOURS[3], "late.csv"), b"1")
     filled.delete(key(HOURS[5]))
@@ -134,7 +140,7 @@ def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(ledger: E
     assert reconcile(ledger, filled, FEEDS).changed == []
 
 
-def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: EventLog, filled: FakeBucket) -> None:
+def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.put(key(HOURS[3], "late.csv"), b"1")
     filled.delete(key(HOURS[5]))
     filled.prefixes_listed.clear()
@@ -143,7 +149,7 @@ def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: EventLog, 
     assert len(reconcile(ledger, filled, FEEDS, days=[DAY]).changed) == 2
 
 
-def test_what_is_asked_for_again_is_news_once(ledger: EventLog, filled: FakeBucket) -> None:
+def test_what_is_asked_for_again_is_news_once(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.now += timedelta(seconds=30)
     (before,) = {tags[DATA_VERSION] for p, tags in ledger.latest(ORDERS, [HOURS[3]]).items()}
     versions = []
@@ -159,14 +165,14 @@ def test_what_is_asked_for_again_is_news_once(ledger: EventLog, filled: FakeBuck
     assert removed.tags[DATA_VERSION] == NO_FILES
 
 
-def test_few_partitions_that_vanish_are_removed(ledger: EventLog, filled: FakeBucket) -> None:
+def test_few_partitions_that_vanish_are_removed(ledger: ObservationLedger, filled: FakeBucket) -> None:
     for hour in HOURS[:9]:
         filled.delete(key(hour))
     found = reconcile(ledger, filled, [ORDERS])
     assert (len(found.changed), found.held, found.alarms) == (9, 0, {})
 
 
-def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, filled: FakeBucket) -> None:
+def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.delete("customers/latest.csv")
     for _ in range(2):
         found = reconcile(ledger, filled, FEEDS)
@@ -178,7 +184,7 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: EventLog, f
 
 
 def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_changes(
-    ledger: EventLog, filled: FakeBucket
+    ledger: ObservationLedger, filled: FakeBucket
 ) -> None:
     key = mass_removal_check(CUSTOMERS)
 
@@ -198,7 +204,7 @@ def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_cha
     assert results() == [True, False, True]
 
 
-def test_accepting_covers_what_was_observed_before_the_alarm(ledger: EventLog, filled: FakeBucket) -> None:
+def test_accepting_covers_what_was_observed_before_the_alarm(ledger: ObservationLedger, filled: FakeBucket) -> None:
     # A load that saw all of it gone has held back these too, and runs again only upon news.
     for hour in HOURS[:9]:
         filled.delete(key(hour))
@@ -214,7 +220,7 @@ def test_accepting_covers_what_was_observed_before_the_alarm(ledger: EventLog, f
 
 
 def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_more(
-    ledger: EventLog, filled: FakeBucket
+    ledger: ObservationLedger, filled: FakeBucket
 ) -> None:
     held = []
     for hour in HOURS:  # 24 of 72, told one at a time
@@ -230,7 +236,9 @@ def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_m
     assert reconcile(ledger, filled, [ORDERS]).alarms == {}
 
 
-def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(ledger: EventLog, filled: FakeBucket) -> None:
+def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(
+    ledger: ObservationLedger, filled: FakeBucket
+) -> None:
     filled.now += ORDERS.follow_for + timedelta(days=4)
     for day in (DAY, date(2026, 10, 2), date(2026, 10, 3)):
         for hour in ORDERS.partitions_of(day):
@@ -240,7 +248,7 @@ def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(ledger: E
     assert {o.tags[OUTCOME] for o in found.changed} == {EXPIRED}
 
 
-def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: EventLog, bucket: FakeBucket) -> None:
+def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: ObservationLedger, bucket: FakeBucket) -> None:
     bucket.put(key(HOURS[7]), b"1")
     pages = bucket.pages
 
@@ -273,6 +281,6 @@ def test_what_is_observed_on_demand_is_known_when_its_run_is_deleted(bucket: Fak
         for _ in range(2):
             run = job.execute_in_process(instance=instance)
             instance.delete_run(run.run_id)
-        ledger = EventLog(instance)
+        ledger = ObservationLedger(instance)
         assert set(ledger.latest(ORDERS)) == {HOURS[7]}
         assert set(ledger.latest(CUSTOMERS)) == {None}

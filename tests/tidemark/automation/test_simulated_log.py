@@ -9,7 +9,7 @@ from dagster import DagsterEventType
 
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.simulation.instance import simulated_instance
-from dagster_tidemark.simulation.log import Clock, Log
+from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.simulation.partitions import partition_tags
 from dagster_tidemark.tags import ARRIVED_AT, CONTENT, DATA_VERSION, LISTED_AT
 
@@ -42,7 +42,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def simulate(instance: dg.DagsterInstance, partitions: list[str], clock: Clock | None = None) -> str:
     clock = clock or Clock(NOW)
-    log = Log(instance, clock, GRAPH)
+    log = SimulatedLog(instance, clock, GRAPH)
     with clock.frozen():
         log.created("r", ["table", "mart"], partition_tags(partitions))
         log.state("r", DagsterEventType.RUN_STARTING)
@@ -108,7 +108,7 @@ def test_the_clock_is_the_one_of_events_and_partitions(instance: dg.DagsterInsta
     clock = Clock(NOW)
     with clock.frozen():
         assert HOURS.get_last_partition_key() == "2026-10-01-07:00"
-        Log(instance, clock, GRAPH).reported("table", BOTH[0], "by hand")
+        SimulatedLog(instance, clock, GRAPH).reported("table", BOTH[0], "by hand")
     (record,) = instance.fetch_materializations(dg.AssetKey("table"), limit=9).records
     assert (record.timestamp, record.run_id, content_of(record)) == (NOW, "", "by hand")
 
@@ -116,7 +116,7 @@ def test_the_clock_is_the_one_of_events_and_partitions(instance: dg.DagsterInsta
 def test_an_observation_is_one_of_the_landing_sensor(instance: dg.DagsterInstance) -> None:
     clock = Clock(NOW)
     with clock.frozen():
-        Log(instance, clock, GRAPH).observed("source", BOTH[0], "v1", listed_at=NOW, arrived_at=NOW - 3)
+        SimulatedLog(instance, clock, GRAPH).observed("source", BOTH[0], "v1", listed_at=NOW, arrived_at=NOW - 3)
     tags = event_storage.latest_observations(instance, dg.AssetKey("source"))[BOTH[0]]
     assert tags[DATA_VERSION] == "v1"
     assert (float(tags[LISTED_AT]), float(tags[ARRIVED_AT])) == (NOW, NOW - 3)

@@ -9,7 +9,7 @@ import sqlalchemy
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.condition import with_automation
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.event_records import Built, Failure
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import RunFate
@@ -20,16 +20,16 @@ H7, H8 = "2026-10-05-07:00", "2026-10-05-08:00"
 MANY = [f"many/t{n}" for n in range(500)]
 
 
-def follower_of(instance: dg.DagsterInstance, *assets: str) -> Follower:
+def follower_of(instance: dg.DagsterInstance, *assets: str) -> LogConsumer:
     made = [asset(name, by=HOURS) for name in assets]
-    return Follower.started(instance, graph_of(dg.Definitions(made).resolve_asset_graph()))
+    return LogConsumer.started(instance, graph_of(dg.Definitions(made).resolve_asset_graph()))
 
 
 def report(instance: dg.DagsterInstance, name: str, partition: str) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(name.split("/"), partition=partition))
 
 
-def look(follower: Follower, instance: dg.DagsterInstance) -> None:
+def look(follower: LogConsumer, instance: dg.DagsterInstance) -> None:
     assert follower.read(instance, lambda: False) == ""
 
 

@@ -26,7 +26,14 @@ from dagster._grpc.server import GrpcServerProcess
 from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.event_log import run_process, starting_runs
 from dagster_tidemark.event_log.run_facts import run_facts
-from dagster_tidemark.event_log.run_process import Fate, Place, container_in, fate_of, identity_of, this_place
+from dagster_tidemark.event_log.run_process import (
+    ProcessHost,
+    ProcessState,
+    container_in,
+    fate_of,
+    identity_of,
+    this_place,
+)
 from dagster_tidemark.event_log.starting_runs import fate_while_starting
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
@@ -107,28 +114,28 @@ def test_a_result_that_was_reported_before_the_process_ended_stays(
 def test_a_clock_that_is_set_changes_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = identity_of(psutil.Process())
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 3600)
-    assert run_process.fate_of_identity(identity) is Fate.ALIVE
+    assert run_process.fate_of_identity(identity) is ProcessState.ALIVE
 
 
-HOST = Place("boot 1", run_process._INITIAL_NAMESPACE, "", "machine", "host")
-INSIDE = Place("boot 1", "pid:[402]", "a" * 64, "machine", "host")
+HOST = ProcessHost("boot 1", run_process._INITIAL_NAMESPACE, "", "machine", "host")
+INSIDE = ProcessHost("boot 1", "pid:[402]", "a" * 64, "machine", "host")
 
 
 @pytest.mark.parametrize(
     ("now", "then", "fate"),
     [
-        (replace(HOST, boot="boot 2"), HOST, Fate.GONE),
-        (replace(HOST, boot="boot 2", host="clone"), HOST, Fate.UNKNOWN),
-        (replace(HOST, boot="boot 2", machine=""), replace(HOST, machine=""), Fate.UNKNOWN),
-        (replace(INSIDE, namespace="pid:[403]"), INSIDE, Fate.GONE),
-        (replace(INSIDE, namespace="pid:[403]", container="b" * 64), INSIDE, Fate.UNKNOWN),
-        (HOST, INSIDE, Fate.UNKNOWN),
-        (INSIDE, HOST, Fate.UNKNOWN),
-        (replace(INSIDE, namespace=""), replace(INSIDE, namespace=""), Fate.UNKNOWN),
+        (replace(HOST, boot="boot 2"), HOST, ProcessState.GONE),
+        (replace(HOST, boot="boot 2", host="clone"), HOST, ProcessState.UNKNOWN),
+        (replace(HOST, boot="boot 2", machine=""), replace(HOST, machine=""), ProcessState.UNKNOWN),
+        (replace(INSIDE, namespace="pid:[403]"), INSIDE, ProcessState.GONE),
+        (replace(INSIDE, namespace="pid:[403]", container="b" * 64), INSIDE, ProcessState.UNKNOWN),
+        (HOST, INSIDE, ProcessState.UNKNOWN),
+        (INSIDE, HOST, ProcessState.UNKNOWN),
+        (replace(INSIDE, namespace=""), replace(INSIDE, namespace=""), ProcessState.UNKNOWN),
     ],
 )
 def test_another_place_is_judged_only_if_it_cannot_exist_any_more(
-    monkeypatch: pytest.MonkeyPatch, now: Place, then: Place, fate: Fate
+    monkeypatch: pytest.MonkeyPatch, now: ProcessHost, then: ProcessHost, fate: ProcessState
 ) -> None:
     monkeypatch.setattr(run_process, "this_place", lambda: now)
     assert run_process.fate_of_identity(f"4711@12.25 {then}") is fate
@@ -174,7 +181,7 @@ def test_every_run_records_its_process_whatever_started_it(tmp_path: Path) -> No
             time.sleep(0.1)
         with DagsterInstance.from_config(str(tmp_path)) as instance:
             (run,) = instance.get_runs()
-            assert fate_of(run) is Fate.ALIVE and end_dead_runs(instance) == []
+            assert fate_of(run) is ProcessState.ALIVE and end_dead_runs(instance) == []
             process.kill()
             process.wait()
             assert [ended.run_id for ended in end_dead_runs(instance)] == [run.run_id]
@@ -236,13 +243,13 @@ def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code
             assert pid is not None
             pids.append(pid)
             os.kill(server.pid, signal.SIGKILL)
-            assert PROCESS not in run.tags and fate_while_starting(instance, run) is Fate.UNKNOWN
+            assert PROCESS not in run.tags and fate_while_starting(instance, run) is ProcessState.UNKNOWN
             sockets = tuple(starting_runs._sockets_in(command_of_server))
             assert sockets == (server.socket,)
             monkeypatch.setattr(starting_runs, "_own_sockets", lambda: sockets)
             starting_runs.note_code_server(instance)
             os.kill(pid, signal.SIGSTOP)
-            assert fate_while_starting(instance, run) is Fate.ALIVE and end_dead_runs(instance) == []
+            assert fate_while_starting(instance, run) is ProcessState.ALIVE and end_dead_runs(instance) == []
             os.kill(pid, signal.SIGKILL)
             deadline = time.monotonic() + 20
             while not (ended := end_dead_runs(instance)):

@@ -57,11 +57,11 @@ from dagster_tidemark.engine.doubts import (
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.planner.contracts import FreshnessStatus
-from dagster_tidemark.planner.decisions import Standing
+from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.sensors.contract_sensor import _World, contract_sensor
 from dagster_tidemark.sensors.reachable import unreachable
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings, load_settings
 from tests.tidemark.checks.test_contract import HOUR_7
 from tests.tidemark.checks.test_contract import Watched as Simulated
@@ -265,7 +265,7 @@ def test_a_doubt_takes_back_what_was_kept_and_hides_no_breach(
     verdict: FreshnessStatus, after: FreshnessStatus, named: bool
 ) -> None:
     standing = in_doubt(
-        Standing("a", verdict, 0.0, reason="before"), [Cause("a sensor", NOW, "the automation ignores")]
+        ContractStatus("a", verdict, 0.0, reason="before"), [Cause("a sensor", NOW, "the automation ignores")]
     )
     assert standing.verdict is after and ("the automation ignores" in standing.reason) == named
 
@@ -345,7 +345,7 @@ def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     simulated = Simulated()
     simulated._sensor = contract_sensor(
-        Watched("grocer", {"orders": "raw/orders"}), scope=Scope(settings=load_settings())
+        Watched("grocer", {"orders": "raw/orders"}), scope=LocationScope(settings=load_settings())
     )
     simulated.simulation.arrive("raw/orders", HOUR_7, at=simulated.simulation.time(hours=7))
     simulated.look(hours=7, minutes=2)

@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.loading.accounting import Account
 from dagster_tidemark.lakehouse.loading.load import Loaded
 from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 from tests.toys.feeds import ORDERS
 
 KEY = dg.AssetKey(["core", "orders"])
@@ -120,7 +120,9 @@ def said(result: dg.AssetCheckResult) -> dict[str, object]:
 
 
 def test_expired_files_are_told_and_held_ones_fail() -> None:
-    expired = dataclasses.replace(CLEAN, fates={HOUR: Fate(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}})
+    expired = dataclasses.replace(
+        CLEAN, fates={HOUR: RemovedFiles(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}}
+    )
     told = removals(expired)
     assert (told.passed, told.description) == (True, "2 files expired; the table keeps their rows of code version 1")
     held = removals(HELD)
@@ -131,7 +133,7 @@ def test_expired_files_are_told_and_held_ones_fail() -> None:
     assert removals(CLEAN).passed
 
 
-HELD = dataclasses.replace(CLEAN, fates={HOUR: Fate(held=frozenset("a"))}, alarm="wrong bucket?")
+HELD = dataclasses.replace(CLEAN, fates={HOUR: RemovedFiles(held=frozenset("a"))}, alarm="wrong bucket?")
 
 
 def test_what_is_held_stays_so_until_its_own_partition_is_decided() -> None:

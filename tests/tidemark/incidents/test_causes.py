@@ -20,7 +20,7 @@ from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.planner.event_records import Failure
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
@@ -265,7 +265,7 @@ def test_a_chain_of_twenty_thousand_waiting_partitions_has_the_cause_at_its_end(
         chain[waits.target] = waits
     history.failures[("core/a", "0")] = Failure(3, 1, 900.0)
     decisions = dict(reversed(chain.items()))
-    found = troubles(Evidence(graph, history, Backlog(graph, history), Plan(1000.0, decisions), {}, Doubts()))
+    found = troubles(Evidence(graph, history, PendingWork(graph, history), Plan(1000.0, decisions), {}, Doubts()))
     (trouble,) = found
     assert (trouble.cause.kind, trouble.cause.subject) == (CauseKind.FAILING, "core/a")
     assert trouble.late[0].count == 20_000

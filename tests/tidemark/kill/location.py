@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse import write
 from dagster_tidemark.lakehouse.loading import load, quarantine_table, rejected_rows
 from dagster_tidemark.sensors import landing
 from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
-from dagster_tidemark.sensors.scope import Scope
+from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from tests.tidemark.kill.defects import Defect
 from tests.toys import schemas
@@ -76,7 +76,7 @@ match os.environ.get("SEEDED_DEFECT"):
         _append_instead_of_merge()
 
 settings = load_settings()
-scope = Scope(settings=settings)
+scope = LocationScope(settings=settings)
 defs = dg.Definitions(
     assets=with_automation([raw_orders, core_orders]),
     sensors=[

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from dagster_tidemark.lakehouse import snapshot_expiry
-from dagster_tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
 from tests.conftest import make_settings
@@ -28,8 +28,8 @@ def writer(tmp_path: Path) -> Writer:
     return lambda table=TABLE: Appendable(open_lake(settings), table)
 
 
-def row(table: Appendable, id: str, **marks: str) -> Change:
-    return Change(rows_of(table.schema, [{"id": id}]), marks=marks)
+def row(table: Appendable, id: str, **marks: str) -> TableCommit:
+    return TableCommit(rows_of(table.schema, [{"id": id}]), marks=marks)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -43,10 +43,10 @@ def test_rows_and_marks_go_in_only_while_the_head_is_the_one_that_was_seen(write
     with pytest.raises(CommitConflict):
         one.commit(row(one, "b"))
     with pytest.raises(CommitConflict):
-        one.commit(Change(marks={"sent": "0"}))
+        one.commit(TableCommit(marks={"sent": "0"}))
     assert one.head == seen, "it has to look again, or it would not know what others have done"
     assert one.refresh()
-    one.commit(Change(marks={"sent": "1"}))
+    one.commit(TableCommit(marks={"sent": "1"}))
     other.refresh()
     assert (other.mark("number"), other.mark("sent")) == ("1", "1")
     assert "b" not in other.rows()["id"].to_pylist()
@@ -100,7 +100,7 @@ def test_a_declaration_that_gains_a_column_goes_on_beside_code_that_does_not_hav
     before.commit(row(before, "a"))
     after = writer(wider)
     seen = after.head
-    after.commit(Change(rows_of(after.schema, [{"id": "b", "weight": 2.5}])))
+    after.commit(TableCommit(rows_of(after.schema, [{"id": "b", "weight": 2.5}])))
     assert before.refresh()
     before.commit(row(before, "c"))
     assert writer(wider).head == before.head, "nothing is left to add"
@@ -117,7 +117,7 @@ def test_a_declaration_that_gains_a_column_goes_on_beside_code_that_does_not_hav
 def test_a_column_of_another_type_or_that_somebody_has_dropped_is_refused_by_name(writer: Writer) -> None:
     wider = replace(TABLE, columns={**TABLE.columns, "weight": "double"})
     first = writer(wider)
-    first.commit(Change(rows_of(first.schema, [{"id": "a", "weight": 2.5}])))
+    first.commit(TableCommit(rows_of(first.schema, [{"id": "a", "weight": 2.5}])))
     with pytest.raises(SchemaDiffers, match=r"raw.pings has \{'weight': 'double'\}, its declaration has .*bigint"):
         writer(replace(TABLE, columns={**TABLE.columns, "weight": "bigint"}))
     with first._loaded.update_schema() as update:

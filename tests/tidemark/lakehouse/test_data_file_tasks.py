@@ -20,13 +20,13 @@ from dagster_tidemark.lakehouse.data_file_tasks import (
     Report,
     report_of,
 )
-from dagster_tidemark.lakehouse.parsing.sources import Bucket
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.settings import LOCAL_KEY, Settings
 
 SCHEMA = pa.schema([("n", pa.int64()), ("region", pa.string()), ("source_file", pa.string())])
 
 
-def task(folder: str, store: Bucket | None = None) -> DataFileTask:
+def task(folder: str, store: BucketAddress | None = None) -> DataFileTask:
     """Two landed files of one partition and one of another, of which several tasks have rows."""
     values = [{"region": "north"}, {"region": "south"}]
     folders = [f"{folder}/region={of['region']}" for of in values]
@@ -52,12 +52,12 @@ def reports(written: list[pa.RecordBatch]) -> list[Report]:
 
 
 def test_into_a_bucket(cloud: Settings) -> None:
-    store = Bucket(cloud.landing_bucket, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
+    store = BucketAddress(cloud.landing_bucket, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
     written = list(task("tasks/t", store).run([rows([0, 0, 2]), rows([1, 2])]))
     north, south = reports(written)
     s3: Any = boto3.client("s3", **cloud.aws_options())
     for report, expected in ((north, ["a.csv", "a.csv", "b.csv"]), (south, ["c.csv", "c.csv"])):
-        body = s3.get_object(Bucket=cloud.landing_bucket, Key=report.path)["Body"].read()
+        body = s3.get_object(BucketAddress=cloud.landing_bucket, Key=report.path)["Body"].read()
         assert len(body) == report.size
         found = pq.read_table(io.BytesIO(body))
         assert found["source_file"].to_pylist() == expected
@@ -85,7 +85,11 @@ def test_a_store_that_refuses_is_named_apart_from_faults_of_the_data(
     cloud: Settings, tmp_path: Path, fault: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    store = Bucket("no-such-bucket", cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY) if fault == "bucket" else None
+    store = (
+        BucketAddress("no-such-bucket", cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
+        if fault == "bucket"
+        else None
+    )
     with pytest.raises(DataFileNotWritten, match="region=north"):
         list(task(str(tmp_path / "file"), store).run([rows([0])]))
 

@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.parsing.text_blocks import BLOCK, LONGEST_LINE
 from dagster_tidemark.lakehouse.readers import in_memory, small_files
-from dagster_tidemark.lakehouse.readers.batch import Batch, declared_by, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch, declared_by, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
@@ -65,13 +65,13 @@ def inspected(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Inspected:
     return inspect(Store(bodies), feed, files)
 
 
-def batch_of(bodies: dict[str, bytes], feed: Feed = ORDERS) -> Batch:
+def batch_of(bodies: dict[str, bytes], feed: Feed = ORDERS) -> FileBatch:
     """Return the files as a load has them, with the rows of small ones."""
     spark: Any = None
     return reading_of(spark, Store(bodies), feed, inspected(bodies, feed), code_version="1", partition_values={})
 
 
-def rows_by_file(batch: Batch) -> dict[str, list[dict[str, Any]]]:
+def rows_by_file(batch: FileBatch) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of small files by key."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in batch.small.to_pylist():

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, KnownFile, Step, Where, steps
+from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, KnownFile, LoadStep, Where, steps
 from dagster_tidemark.lakehouse.readers.files import SourceFile
-from dagster_tidemark.sources.removals import Fate
+from dagster_tidemark.sources.removals import RemovedFiles
 
 HOUR = "2026-10-01-07:00"
 A = SourceFile("a.csv", "v1", datetime(2026, 10, 1, tzinfo=UTC), HOUR)
@@ -18,12 +18,12 @@ ENTERED_B = KNOWN_B._replace(where=Where.WHOLE_FILE)
 ROWS_OF_A = KNOWN_A._replace(where=Where.REJECTED_ROWS)
 ROWS_OF_B = KNOWN_B._replace(where=Where.REJECTED_ROWS)
 
-ADD_B = Step((B,), replaces=False)
-A_AGAIN = Step((A,), replaces=True)
-BOTH_AGAIN = Step((A, B), replaces=True)
+ADD_B = LoadStep((B,), replaces=False)
+A_AGAIN = LoadStep((A,), replaces=True)
+BOTH_AGAIN = LoadStep((A, B), replaces=True)
 
 
-def step(listed: list[SourceFile], known: list[KnownFile], fate: Fate = Fate()) -> Step | None:  # noqa: B008
+def step(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles = RemovedFiles()) -> LoadStep | None:  # noqa: B008
     return steps({HOUR: listed}, {HOUR: known}, {HOUR: fate}, "1").get(HOUR)
 
 
@@ -41,49 +41,53 @@ def step(listed: list[SourceFile], known: list[KnownFile], fate: Fate = Fate()) 
         ([A], [KNOWN_A._replace(loaded_by="0")], A_AGAIN),
         ([A, B], [KNOWN_A._replace(loaded_by="0"), KNOWN_B], BOTH_AGAIN),
         # The process died between quarantine and table: entries about rows alone make nothing known.
-        ([A, B], [KNOWN_A, ROWS_OF_B], Step((B,), replaces=False, forgotten=frozenset(["b.csv"]))),
-        ([A, B], [ROWS_OF_A, ENTERED_B], Step((A,), True, forgotten=frozenset(["a.csv"]), left=frozenset(["b.csv"]))),
+        ([A, B], [KNOWN_A, ROWS_OF_B], LoadStep((B,), replaces=False, forgotten=frozenset(["b.csv"]))),
+        (
+            [A, B],
+            [ROWS_OF_A, ENTERED_B],
+            LoadStep((A,), True, forgotten=frozenset(["a.csv"]), left=frozenset(["b.csv"])),
+        ),
     ],
 )
 def test_added_files_are_added_and_a_change_is_read_with_its_partition(
-    listed: list[SourceFile], known: list[KnownFile], expected: Step | None
+    listed: list[SourceFile], known: list[KnownFile], expected: LoadStep | None
 ) -> None:
     assert step(listed, known) == expected
 
 
 def test_a_file_that_is_not_given_keeps_its_rows_and_entries_and_nobody_elses() -> None:
-    withheld = Fate(withheld=frozenset(["a.csv"]))
+    withheld = RemovedFiles(withheld=frozenset(["a.csv"]))
     old = {"loaded_by": "0"}
     assert step([B], [KNOWN_A._replace(**old), KNOWN_B._replace(**old)], withheld) is None, "read with it, later"
     assert step([B], [KNOWN_A], withheld) == ADD_B
     entered_a = ROWS_OF_A._replace(where=Where.WHOLE_FILE)
-    again = Step((B,), replaces=True, left=frozenset(["a.csv"]))
+    again = LoadStep((B,), replaces=True, left=frozenset(["a.csv"]))
     assert step([B], [entered_a, KNOWN_B._replace(version="v0")], withheld) == again
-    gone = Fate(gone=frozenset(["b.csv"]), withheld=frozenset(["a.csv"]))
-    assert step([], [KNOWN_A, KNOWN_B], gone) == Step((), replaces=False, outdated=frozenset([("b.csv", "v1")]))
+    gone = RemovedFiles(gone=frozenset(["b.csv"]), withheld=frozenset(["a.csv"]))
+    assert step([], [KNOWN_A, KNOWN_B], gone) == LoadStep((), replaces=False, outdated=frozenset([("b.csv", "v1")]))
 
 
 def test_rows_that_were_left_as_they_were_are_read_again_once_their_file_is_given() -> None:
     left = KNOWN_A._replace(loaded_by=AGAIN)
     assert step([A, B], [left, KNOWN_B]) == BOTH_AGAIN
-    assert step([B], [left, KNOWN_B], Fate(withheld=frozenset(["a.csv"]))) is None
+    assert step([B], [left, KNOWN_B], RemovedFiles(withheld=frozenset(["a.csv"]))) is None
     old_c = KNOWN_A._replace(key="c.csv")
-    kept = step([A, B], [left, KNOWN_B, old_c], Fate(expired=frozenset(["c.csv"])))
-    assert kept == Step((A, B), replaces=False, outdated=frozenset([("a.csv", "v1")]))
+    kept = step([A, B], [left, KNOWN_B, old_c], RemovedFiles(expired=frozenset(["c.csv"])))
+    assert kept == LoadStep((A, B), replaces=False, outdated=frozenset([("a.csv", "v1")]))
 
 
 def test_a_file_that_is_gone_takes_its_rows_and_entries_along() -> None:
-    gone = Fate(gone=frozenset(["b.csv"]))
+    gone = RemovedFiles(gone=frozenset(["b.csv"]))
     assert step([A], [KNOWN_A, KNOWN_B], gone) == A_AGAIN
-    assert step([A], [KNOWN_A, ENTERED_B], gone) == Step((A,), True, forgotten=frozenset(["b.csv"]))
-    assert step([], [KNOWN_B], gone) == Step((), replaces=True)
+    assert step([A], [KNOWN_A, ENTERED_B], gone) == LoadStep((A,), True, forgotten=frozenset(["b.csv"]))
+    assert step([], [KNOWN_B], gone) == LoadStep((), replaces=True)
 
 
-@pytest.mark.parametrize("fate", [Fate(expired=frozenset(["b.csv"])), Fate(held=frozenset(["b.csv"]))])
-def test_a_partition_that_keeps_rows_of_lost_files_is_never_read_again(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [RemovedFiles(expired=frozenset(["b.csv"])), RemovedFiles(held=frozenset(["b.csv"]))])
+def test_a_partition_that_keeps_rows_of_lost_files_is_never_read_again(fate: RemovedFiles) -> None:
     by_other_code = [KNOWN_A._replace(loaded_by="0"), KNOWN_B._replace(loaded_by="0")]
     assert step([A], by_other_code, fate) is None
-    assert step([A], [KNOWN_B], fate) == Step((A,), replaces=False), "added files only"
+    assert step([A], [KNOWN_B], fate) == LoadStep((A,), replaces=False), "added files only"
     assert step([A], [KNOWN_A, ENTERED_B], fate) is None, "what was entered of a lost file stays"
     assert step([], [KNOWN_B], fate) is None
 
@@ -91,6 +95,6 @@ def test_a_partition_that_keeps_rows_of_lost_files_is_never_read_again(fate: Fat
 def test_beside_lost_files_a_changed_one_is_exchanged() -> None:
     c = SourceFile("c.csv", "v1", A.arrived_at, HOUR)
     known = [OLD_A, KNOWN_B, KNOWN_A._replace(key="c.csv")]
-    changed = step([A, c], known, Fate(expired=frozenset(["b.csv"])))
+    changed = step([A, c], known, RemovedFiles(expired=frozenset(["b.csv"])))
     # c.csv as well: one of its rows may have lost to the old version of a.csv.
-    assert changed == Step((A, c), replaces=False, outdated=frozenset([("a.csv", "v0")]))
+    assert changed == LoadStep((A, c), replaces=False, outdated=frozenset([("a.csv", "v0")]))

@@ -31,10 +31,10 @@ class Passes:
     """The loads that ended in one pass, and those that were given up."""
 
     def __init__(self) -> None:
-        self.written: list[one_pass.Written | None] = []
+        self.written: list[one_pass.UncommittedLoad | None] = []
 
     @property
-    def last(self) -> one_pass.Written | None:
+    def last(self) -> one_pass.UncommittedLoad | None:
         return self.written[-1]
 
 
@@ -44,7 +44,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     monkeypatch.setattr(small_files, "SMALL", 0)
     found, write = Passes(), one_pass.write_in_one_pass
 
-    def spied(*arguments: Any) -> one_pass.Written | None:
+    def spied(*arguments: Any) -> one_pass.UncommittedLoad | None:
         found.written.append(write(*arguments))
         return found.last
 
@@ -403,7 +403,7 @@ def test_a_warehouse_that_tasks_cannot_write_to_is_left_to_spark(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(data_files.Target, "folders", [str(tmp_path / "file")])
+    monkeypatch.setattr(data_files.DataFileTarget, "folders", [str(tmp_path / "file")])
     put(key(orders, "a.csv"), csv(line(1)))
     loading(orders, HOUR)
     assert passes.last is None

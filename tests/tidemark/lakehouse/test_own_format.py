@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.formats import Declared, FileFormat, Shape, Unusable, register_format, rows_of_table
+from dagster_tidemark.formats import DeclaredContent, FileFormat, Shape, Unusable, register_format, rows_of_table
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
@@ -122,7 +122,7 @@ def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault
     )
     shown: dict[str, Any] = {}
     exec(compile(snippet, "docs/feeds.md", "exec"), shown)
-    declared, shape = Declared({"a": "bigint", "b": "string"}), Shape("pairs")
+    declared, shape = DeclaredContent({"a": "bigint", "b": "string"}), Shape("pairs")
     (found,) = shown["rows_of"](declared, shape, MemoryFile("x.pairs", b"b=x\na=1\nc=2\n"), WHOLE)
     assert (found.count, {c: column.to_pylist() for c, column in found.columns.items()}) == (
         1,
@@ -134,7 +134,7 @@ def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault
 
 
 def test_rows_of_a_table_count_though_no_column_of_theirs_is_declared() -> None:
-    found = rows_of_table(Declared(COLUMNS), pa.table({"other": [1, 2, 3]}))
+    found = rows_of_table(DeclaredContent(COLUMNS), pa.table({"other": [1, 2, 3]}))
     assert found.count == 3
     assert {name: column.null_count for name, column in found.columns.items()} == dict.fromkeys(COLUMNS, 3)
 

@@ -10,10 +10,10 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.cli import quarantine_work
-from dagster_tidemark.cli.quarantine_work import CannotHandle, Target
+from dagster_tidemark.cli.quarantine_work import CannotHandle, QuarantineTarget
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
-from dagster_tidemark.event_log.observations import EventLog, misplaced_check
+from dagster_tidemark.event_log.observations import ObservationLedger, misplaced_check
 from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import rehearse
 from dagster_tidemark.lakehouse.loading.load import Load
@@ -46,7 +46,7 @@ def with_rules(load: Load, rules: dict[str, str]) -> Load:
 @pytest.fixture
 def place(spark: SparkSession, landing: S3Bucket, orders: Load):  # type: ignore[no-untyped-def]
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Target(spark, landing, instance, EventLog(instance), {orders.asset: orders})
+        yield QuarantineTarget(spark, landing, instance, ObservationLedger(instance), {orders.asset: orders})
 
 
 def waiting(spark: SparkSession, load: Load) -> list[tuple[str, int]]:
@@ -99,7 +99,7 @@ def test_a_selection_names_assets_reasons_files_and_times(
 
 
 def test_what_is_sent_back_is_read_again_with_the_rules_of_now(
-    spark: SparkSession, place: Target, put: Put, loading: Loading, orders: Load
+    spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD))
     put(key(orders, "good.csv"), csv(line(2)))
@@ -168,7 +168,7 @@ def test_a_rehearsal_says_what_then_happens(
 
 
 def test_a_corrected_copy_beside_a_file_takes_its_place(
-    spark: SparkSession, place: Target, put: Put, loading: Loading, orders: Load, tmp_path: Path
+    spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load, tmp_path: Path
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD, line(2)))
     put(key(orders, "good.csv"), csv(line(3)))
@@ -194,7 +194,7 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
 
 @pytest.mark.proof  # a minute
 def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
-    spark: SparkSession, place: Target, put: Put, loading: Loading, orders: Load
+    spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load
 ) -> None:
     def reconciled() -> bool:
         found = look_beside_all(place.bucket, orders.feed, start=date(2026, 9, 28))
@@ -226,7 +226,7 @@ def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
 
 
 def test_a_feed_of_one_object_is_patched_in_its_place(
-    spark: SparkSession, place: Target, put: Put, loading: Loading, customers: Load, tmp_path: Path
+    spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, customers: Load, tmp_path: Path
 ) -> None:
     put(customers.feed.prefix, "customer_id,name\nx,A\n1,B\n")
     loading(customers, None)

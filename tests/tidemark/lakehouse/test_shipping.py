@@ -22,8 +22,8 @@ from dagster_tidemark import LINEAGE, Table, shipped
 from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.part_of_file import PartOfFile
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared
-from dagster_tidemark.lakehouse.parsing.sources import Bucket
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.lakehouse.parsing.spark_tasks import Scan
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
 from dagster_tidemark.lakehouse.readers.batch import reading_of
@@ -150,8 +150,8 @@ def test_a_worker_needs_nothing_of_the_project_to_read_files(
         PartOfFile(n, f.key, f.size, f.etag, inspected.shapes[f], format_registry.format_of(f.key).rows_of, WHOLE)
         for n, f in enumerate(files)
     ]
-    store = Bucket(landing.name, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
-    scan = Scan(Declared(COLUMNS), store, [parts[:2], parts[2:]])
+    store = BucketAddress(landing.name, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
+    scan = Scan(DeclaredContent(COLUMNS), store, [parts[:2], parts[2:]])
     body = cloudpickle.dumps(shipped(scan.run, *{part.rows_of for part in parts}))
     done = subprocess.run(worker, input=body, capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0, done.stderr.decode()

@@ -17,11 +17,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.iceberg_schema import spark_type, stored_of
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
-from dagster_tidemark.lakehouse.table_changes import Kind, Stored, changes_of
+from dagster_tidemark.lakehouse.table_changes import Stored, TableChangeKind, changes_of
 from tests.conftest import make_settings
 
 TABLE = Table("core.x", {"day": "date", "id": "bigint", "n": "int", "name": "string"}, ("day", "id"), "day")
@@ -70,7 +70,7 @@ def test_what_the_table_requires_or_a_feed_has_added_or_a_person_dropped_is_refu
 def test_partitioning_and_row_key_are_compared() -> None:
     by_hour = replace(TABLE, columns=TABLE.columns | {"hour": "timestamp"}, partitioned_by="hour", stored_by=())
     added, partitioning = changes_of(by_hour, STORED)
-    assert (added.kind, partitioning.kind) == (Kind.ADDED, Kind.PARTITIONING)
+    assert (added.kind, partitioning.kind) == (TableChangeKind.ADDED, TableChangeKind.PARTITIONING)
     assert partitioning.refused.startswith("its files are partitioned by day; ")
     assert changes_of(TABLE, replace(STORED, partitioned_by=("day", "id"))) == [], "an owner's own partitioning"
     (key,) = changes_of(replace(TABLE, row_key=("id",)), STORED)
@@ -101,10 +101,10 @@ def test_a_writer_widens_adds_and_leaves_what_is_declared_no_more(tmp_path: Path
     lake = open_lake(settings)
     table = Table("raw.pings", {"id": "string", "n": "int", "gone": "string"}, ("id",))
     first = Appendable(lake, table)
-    first.commit(Change(rows_of(first.schema, [{"id": "a", "n": 1, "gone": "x"}])))
+    first.commit(TableCommit(rows_of(first.schema, [{"id": "a", "n": 1, "gone": "x"}])))
     later = replace(table, columns={"id": "string", "n": "bigint", "new": "double"})
     second = Appendable(lake, later)
-    second.commit(Change(rows_of(second.schema, [{"id": "b", "n": 2**40, "new": 1.5}])))
+    second.commit(TableCommit(rows_of(second.schema, [{"id": "b", "n": 2**40, "new": 1.5}])))
     assert sorted(second.rows().to_pylist(), key=lambda row: str(row["id"])) == [
         {"id": "a", "n": 1, "gone": "x", "new": None},
         {"id": "b", "n": 2**40, "gone": None, "new": 1.5},
@@ -134,7 +134,7 @@ def test_a_table_of_another_generation_takes_the_place_of_one_that_cannot_be_cha
     Path(settings.warehouse).mkdir()
     lake = open_lake(settings)
     first = Appendable(lake, Table("core.z", {"id": "bigint"}, ("id",)))
-    first.commit(Change(rows_of(first.schema, [{"id": 1}])))
+    first.commit(TableCommit(rows_of(first.schema, [{"id": 1}])))
     text = Table("core.z", {"id": "string"}, ("id",))
     with pytest.raises(SchemaDiffers, match=r"replace the table \(declare generation=2"):
         Appendable(lake, text)
@@ -144,7 +144,7 @@ def test_a_table_of_another_generation_takes_the_place_of_one_that_cannot_be_cha
     assert [str(change) for change in changes] == ["retyped id bigint -> string", "generation 1 -> 2"]
     assert not any(change.refused for change in changes)
     second = Appendable(lake, replaced)
-    second.commit(Change(rows_of(second.schema, [{"id": "one"}])))
+    second.commit(TableCommit(rows_of(second.schema, [{"id": "one"}])))
     again = Appendable(lake, replaced)
     assert again.rows()["id"].to_pylist() == ["one"], "it is replaced once"
     assert lake.load_table("core.z_generation_1").scan().to_arrow()["id"].to_pylist() == [1]

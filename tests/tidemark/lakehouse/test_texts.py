@@ -11,7 +11,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     NEVER_CLOSED,
     NO_END,
     NOT_CLOSED,
-    Record,
+    TextRecord,
     not_valid,
     text_of,
 )
@@ -19,11 +19,11 @@ from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import Format, format_of
 
 
-def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[Record]:
+def csv(text: bytes, encoding: str = "utf-8", *, multiline: bool = False) -> list[TextRecord]:
     return records_of(text, encoding=encoding, multiline=multiline, json=False)
 
 
-def json(text: str, *, multiline: bool = True) -> list[Record]:
+def json(text: str, *, multiline: bool = True) -> list[TextRecord]:
     return records_of(text.encode(), encoding="utf-8", multiline=multiline, json=True)
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.loading.validation import lost_by, typed
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
-from dagster_tidemark.lakehouse.parsing.rows import Declared
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.values import texts_of
 from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same, text_of
@@ -22,7 +22,7 @@ def handed_on(kind: str) -> tuple[pa.Array, list[str | None]]:
     for column in EDGES.values():
         for n in range(len(column)):
             table = pa.table({"v": column.slice(n, 1)})
-            found = rows_of_table(Declared({"v": kind}), table).columns["v"]
+            found = rows_of_table(DeclaredContent({"v": kind}), table).columns["v"]
             if kind == "string" or found.type != pa.string():
                 values.append(found)
                 texts.append(text_of(column.slice(n, 1), kind))
@@ -56,7 +56,7 @@ def test_a_value_gets_the_verdict_of_its_text(spark: SparkSession, kind: str) ->
 def test_a_far_year_is_read_as_it_is(spark: SparkSession) -> None:
     micros = [10**17, -(10**17), -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1]
     column = pa.array(micros, pa.int64()).view(pa.timestamp("us"))
-    texts = rows_of_table(Declared({"v": "timestamp_ntz"}), pa.table({"v": column})).columns["v"]
+    texts = rows_of_table(DeclaredContent({"v": "timestamp_ntz"}), pa.table({"v": column})).columns["v"]
     rows = spark.createDataFrame(pa.table({"n": pa.array(range(len(micros))), "text": texts}))
     times = rows.select("n", typed(F.col("text"), "timestamp_ntz").alias("value")).toArrow().sort_by("n")
     assert times["value"].cast(pa.int64()).to_pylist() == micros

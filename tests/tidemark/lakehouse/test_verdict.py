@@ -22,10 +22,10 @@ from dagster_tidemark.formats import FileFormat, register_format
 from dagster_tidemark.lakehouse.loading.judged_rows import _rows_alone, judge_rows
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part, Rows, Source
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
 from dagster_tidemark.lakehouse.parsing.spark_tasks import Scan
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
-from dagster_tidemark.lakehouse.readers.batch import Batch, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected
@@ -100,7 +100,7 @@ def scan_of(name: str, store: Holding, declared: dict[str, str]) -> Scan:
     read_as = format_registry.format_of(name)
     shape = Shape(read_as.name, tuple((c, "string") for c in declared))
     part = PartOfFile(0, name, len(store.body), "", shape, read_as.rows_of, WHOLE)
-    return Scan(Declared(declared), store, [[part]])  # type: ignore[arg-type]
+    return Scan(DeclaredContent(declared), store, [[part]])  # type: ignore[arg-type]
 
 
 def damage(name: str, store: Holding, declared: dict[str, str] = COLUMNS) -> str | None:
@@ -169,7 +169,7 @@ def own(rows_of: Any) -> None:
 @pytest.mark.usefixtures("formats")
 @pytest.mark.parametrize("passes_over", [True, False])
 def test_a_format_that_calls_a_refusal_damage_or_passes_over_it_gives_no_verdict(passes_over: bool) -> None:
-    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+    def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
         try:
             source.read(0, 10)
         except Exception as error:
@@ -193,7 +193,7 @@ def test_a_file_that_is_another_version_by_now_is_no_verdict() -> None:
 
 @pytest.mark.usefixtures("formats")
 def test_a_limit_of_the_worker_is_no_verdict() -> None:
-    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+    def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
         yield
 
@@ -290,7 +290,7 @@ def test_a_file_that_is_refused_once_only_is_named_alone(
 def test_a_file_that_ends_workers_is_no_verdict_and_is_named_alone(
     spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rows_of(declared: Declared, shape: Shape, source: Source, part: Part) -> Iterator[Rows]:
+    def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
         if source.key.endswith("bad.own"):
             os._exit(3)  # as the kernel ends one that takes too much memory
         yield Rows({"a": pa.array(["1"]), "b": pa.array(["x"])}, 1)
@@ -323,7 +323,7 @@ def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str
     shapes = {file: Shape("csv", tuple((c, "string") for c in COLUMNS)) for file in files}
     spark: Any = Away("connection refused")
     store: Any = SimpleNamespace(name="landing")
-    reading = Batch(spark, store, NUMBERS.feed, "1", Inspected(shapes, {}, []), pa.table({}), [], {})
+    reading = FileBatch(spark, store, NUMBERS.feed, "1", Inspected(shapes, {}, []), pa.table({}), [], {})
     found: dict[SourceFile, str] = {}
     with contextlib.suppress(PySparkException):
         found = reading.ending_workers(PySparkException(failure))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.read import read, read_snapshot
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table
-from dagster_tidemark.lakehouse.table_changes import Change, Kind
+from dagster_tidemark.lakehouse.table_changes import TableChange, TableChangeKind
 
 DAYS = ("2026-10-01", "2026-10-02")
 
@@ -137,7 +137,7 @@ def test_a_column_that_a_preview_has_widened_is_as_declared_for_the_deployed_cod
     narrow = Table(table.name, {**table.columns, "small": "int"}, table.row_key, "day")
     wide = Table(table.name, {**table.columns, "small": "bigint"}, table.row_key, "day")
     catalog.ensure(spark, narrow)
-    catalog.widen_for_preview(spark, wide, [Change(Kind.WIDENED, "small", "int", "bigint")])
+    catalog.widen_for_preview(spark, wide, [TableChange(TableChangeKind.WIDENED, "small", "int", "bigint")])
 
     write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "1 AS small"), narrow, DAYS, run_id=run_id())
     assert dict(read(spark, narrow).dtypes)["small"] == "int"

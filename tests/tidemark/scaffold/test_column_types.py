@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from random import Random
 
-from dagster_tidemark.lakehouse.readers.file_format import Written
+from dagster_tidemark.lakehouse.readers.file_format import UntypedText
 from dagster_tidemark.scaffold.column_types import type_of
 
 LIKELY = [
@@ -64,7 +64,7 @@ def test_no_type_loses_a_digit() -> None:
             random.choice(LIKELY) if random.random() < 0.7 else "".join(random.choices(LETTERS, k=random.randint(1, 6)))
             for _ in range(random.randint(1, 4))
         ]
-        kind = type_of(random.choice(["value", "version_id", "zip"]), [Written(text) for text in texts])
+        kind = type_of(random.choice(["value", "version_id", "zip"]), [UntypedText(text) for text in texts])
         assert all(is_kept(text, kind) for text in texts), (texts, kind)
         if kind == "double":
             assert any("." in text or "e" in text.lower() for text in texts), "whole numbers are no doubles"

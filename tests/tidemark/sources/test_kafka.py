@@ -21,7 +21,7 @@ from dagster_tidemark.sources.kafka_errors import (
 )
 from dagster_tidemark.sources.kafka_position import Position, position_after_rows
 from dagster_tidemark.sources.kafka_waiting import TopicBacklog
-from dagster_tidemark.sources.received_messages import Batch, Inlet, Record, Waiting
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage, UncommittedMessages
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually
 
@@ -31,9 +31,9 @@ class Table:
 
     def __init__(self, inlet: KafkaTopic, resume: str | None = None) -> None:
         self.inlet, self.resume = inlet, resume
-        self.batches: list[Batch] = []
+        self.batches: list[ReceivedBatch] = []
 
-    def take(self, wait_seconds: float = 5) -> Batch | None:
+    def take(self, wait_seconds: float = 5) -> ReceivedBatch | None:
         batch = self.inlet.receive(self.resume, wait_seconds)
         if batch is not None:
             self.batches.append(batch)
@@ -49,7 +49,7 @@ class Table:
         return [record.body.decode() for record in self.records[before:]]
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[ReceivedMessage]:
         return [record for batch in self.batches for record in batch.records]
 
     @property
@@ -373,7 +373,7 @@ def test_a_range_without_records_is_committed_once(kafka: Broker, opened: Opened
     table.fill()
     kafka.abort(topic, *"xyz")
 
-    assert table.take(5) == Batch((), {table.inlet.property_name(): table.resume})
+    assert table.take(5) == ReceivedBatch((), {table.inlet.property_name(): table.resume})
     assert table.next_offsets == {0: 5}
     kafka.abort(topic, *"xyz")
     assert table.take(1) is None, "many of them are not a commit each"
@@ -489,17 +489,17 @@ def test_the_backlog_counts_every_unread_record_and_knows_since_when_the_oldest_
 ) -> None:
     topic, now = kafka.topic(partitions=3), round(time.time())
     backlog = TopicBacklog(kafka.options, topic)
-    assert backlog.after(None) == Waiting()
+    assert backlog.after(None) == UncommittedMessages()
     table = opened(topic)
     kafka.send(topic, "a", timestamp=(now - 90) * 1000)
     table.fill()
-    assert backlog.after(table.resume) == Waiting()
+    assert backlog.after(table.resume) == UncommittedMessages()
     kafka.send(topic, *"bcd", timestamp=(now - 30) * 1000)
     kafka.send(topic, *"ef", partition=2, timestamp=(now - 60) * 1000)
-    assert backlog.after(table.resume) == Waiting(5, now - 60)
-    assert TopicBacklog(kafka.options, topic).after(None) == Waiting(6, now - 90)
+    assert backlog.after(table.resume) == UncommittedMessages(5, now - 60)
+    assert TopicBacklog(kafka.options, topic).after(None) == UncommittedMessages(6, now - 90)
     assert backlog.after(None).count == 6, "the times are of an earlier look"
     table.fill()
-    assert backlog.after(table.resume) == Waiting() == backlog.after(table.inlet.position())
+    assert backlog.after(table.resume) == UncommittedMessages() == backlog.after(table.inlet.position())
     with pytest.raises(TopicUnknown):
         TopicBacklog(kafka.options, "no-such-topic").after(None)

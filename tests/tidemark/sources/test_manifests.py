@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.sources.manifests import Manifest, NoManifest, read_manifest
+from dagster_tidemark.sources.manifests import DeliveryManifest, NoManifest, read_manifest
 
 SHA, MD5 = "a" * 64, "b" * 32
 
@@ -18,7 +18,7 @@ def file(key: Any = "a.csv", **more: Any) -> dict[str, Any]:
     return {"key": key, "sha256": SHA} | more
 
 
-def read(said: str) -> Manifest:
+def read(said: str) -> DeliveryManifest:
     return read_manifest(said, "deliveries/")
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dagster_tidemark.sources.feed import Feed, OnRemoval, Partition
-from dagster_tidemark.sources.removals import Fate, alarm, decide, follows
+from dagster_tidemark.sources.removals import RemovedFiles, alarm, decide, follows
 from tests.toys.feeds import CUSTOMERS, ORDERS
 
 NOON = datetime(2026, 10, 2, 12, tzinfo=UTC)
@@ -80,20 +80,23 @@ def test_each_missing_file_has_one_fate() -> None:
     known = {HOUR: ["a", "b"], "2026-10-01-08:00": ["c"], "2026-10-01-09:00": ["d"]}
     listed = {HOUR: ["a", "new"], "2026-10-01-09:00": ["d"]}
     gone = decide(ORDERS, known, listed, now=NOON, alarmed=None)
-    assert gone == {HOUR: Fate(gone=frozenset("b")), "2026-10-01-08:00": Fate(gone=frozenset("c"))}
+    assert gone == {HOUR: RemovedFiles(gone=frozenset("b")), "2026-10-01-08:00": RemovedFiles(gone=frozenset("c"))}
     held = decide(ORDERS, known, listed, now=NOON, alarmed="wrong bucket?")
-    assert held == {HOUR: Fate(gone=frozenset("b")), "2026-10-01-08:00": Fate(held=frozenset("c"))}
+    assert held == {HOUR: RemovedFiles(gone=frozenset("b")), "2026-10-01-08:00": RemovedFiles(held=frozenset("c"))}
     accepted = decide(ORDERS, known, listed, now=NOON, alarmed="wrong bucket?", accepted=["2026-10-01-08:00"])
     assert accepted == gone
     for feed in (KEEP, dataclasses.replace(ORDERS, follow_for=timedelta(hours=1))):
         kept = decide(feed, known, listed, now=NOON, alarmed="wrong bucket?", accepted=[HOUR, "2026-10-01-08:00"])
-        assert kept == {HOUR: Fate(expired=frozenset("b")), "2026-10-01-08:00": Fate(expired=frozenset("c"))}
+        assert kept == {
+            HOUR: RemovedFiles(expired=frozenset("b")),
+            "2026-10-01-08:00": RemovedFiles(expired=frozenset("c")),
+        }
 
 
 def test_the_only_file_of_an_unpartitioned_feed_is_a_whole_feed() -> None:
     words = said(CUSTOMERS, [], [None])
     fates = decide(CUSTOMERS, {None: [CUSTOMERS.prefix]}, {}, now=NOON, alarmed=words)
-    assert fates == {None: Fate(held=frozenset([CUSTOMERS.prefix]))}
+    assert fates == {None: RemovedFiles(held=frozenset([CUSTOMERS.prefix]))}
 
 
 @pytest.mark.parametrize("wrong", [{"quarantine_share": 1.5}, {"follow_for": timedelta(days=-1)}])

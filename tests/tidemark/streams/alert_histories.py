@@ -15,14 +15,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
-from dagster_tidemark.lakehouse.append import Change, rows_of
+from dagster_tidemark.lakehouse.append import TableCommit, rows_of
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.streams import alert_reaction, timeline
 from dagster_tidemark.streams.alert_declaration import Alerting, Rule
 from dagster_tidemark.streams.alert_identity import Episode
 from dagster_tidemark.streams.alert_reaction import Alerts
 from dagster_tidemark.streams.alert_reevaluation import Reevaluated, Reevaluation
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping
 from tests.tidemark.streams.memory_table import MemoryLake, MemoryTable
 from tests.tidemark.streams.readings_sent import Message, messages_of
@@ -82,8 +82,8 @@ class Play:
         self.told["shifts"] += 1
         return _Writer(Alerts(self.reaction, self._place(), lambda: self))  # type: ignore[arg-type, return-value]
 
-    def _place(self) -> Workplace:
-        return Workplace(None, self.lake, self.stream)  # type: ignore[arg-type]
+    def _place(self) -> StreamContext:
+        return StreamContext(None, self.lake, self.stream)  # type: ignore[arg-type]
 
     def send(self, bodies: Sequence[str]) -> None:
         """As the queue of alerts: take these."""
@@ -98,7 +98,7 @@ class Play:
         known = {row["message_id"] for row in self.kept.rows()}
         new = [dict(each) for each in {each["message_id"]: each for each in batch}.values()]
         new = [each for each in new if each["message_id"] not in known]
-        self.kept.commit(Change(rows_of(self.kept.schema, new)))
+        self.kept.commit(TableCommit(rows_of(self.kept.schema, new)))
         latest: dict[tuple[str, datetime], Message] = {}
         for row in sorted(self.kept.rows(), key=lambda row: (row["sent_at"], row["message_id"])):
             latest[row["device_id"], row["read_at"]] = row

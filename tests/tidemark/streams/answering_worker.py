@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import Desk
 
@@ -77,7 +77,7 @@ def main(what: str, seconds: float) -> None:
         return "nothing has come" if time.monotonic() - last[0] > seconds else None
 
     inlet = toy.shortly_held(stream.queue or "", settings)
-    place = Workplace(settings, open_lake(settings), stream)
+    place = StreamContext(settings, open_lake(settings), stream)
     shift = Shift(place, [inlet], Reports(stream, toy.Heard()), "code-1", ends)
     shift.work()
     print(shift.counts, flush=True)

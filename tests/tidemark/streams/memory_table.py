@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg import expressions as e
 
-from dagster_tidemark.lakehouse.append import Change
+from dagster_tidemark.lakehouse.append import TableCommit
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.table import Table
 
@@ -104,7 +104,7 @@ class MemoryTable:
         since, until = snapshot_id or 0, self.head or 0
         return Rows(row for snapshot, rows in self._truth.appended if since < snapshot <= until for row in rows)
 
-    def commit(self, change: Change) -> int | None:
+    def commit(self, change: TableCommit) -> int | None:
         truth = self._truth
         if truth.now.head != self.head:
             raise CommitConflict(self.table.name)

@@ -16,14 +16,14 @@ from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.answer_declaration import Answer, Answering
 from dagster_tidemark.streams.answer_reaction import Answers
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Fields, Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, Stream, StreamContext
 from tests.tidemark.streams import toy
 
 
 class Roots:
     """Answers with square roots; there are none of 13, and it stumbles over negative numbers."""
 
-    def __init__(self, place: Workplace) -> None:
+    def __init__(self, place: StreamContext) -> None:
         self.batches: list[int] = []
 
     def __call__(self, requests: Sequence[Fields]) -> list[Answer]:

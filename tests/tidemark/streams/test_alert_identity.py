@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dagster_tidemark.streams.alert_identity import Alert, Changes, Episode, new_id, reconcile
+from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, new_id, reconcile
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Spans = Sequence[tuple[int, int]]
@@ -19,7 +19,7 @@ def alert(name: str, minute: int, raised_in: int = 1) -> Alert:
     return Alert(name, at(minute), NOON, raised_in, {"place": name})
 
 
-def change(standing: Sequence[Alert], before: Spans, after: Spans) -> Changes:
+def change(standing: Sequence[Alert], before: Spans, after: Spans) -> AlertChanges:
     known, now = ([Episode(at(first), at(last)) for first, last in spans] for spans in (before, after))
     return reconcile("strong", "a", standing, before=known, after=now)
 

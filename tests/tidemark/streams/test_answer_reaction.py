@@ -14,7 +14,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams import answer_reaction as at_work
 from dagster_tidemark.streams.answer_declaration import Answer, Answering
 from dagster_tidemark.streams.decode import readable
-from dagster_tidemark.streams.stream_declaration import Fields, StreamRefused, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import TWO, Desk, Roots, answerer, question
 from tests.tidemark.streams.test_shift import ImpatientWithRefused, KilledBeforeItAcknowledges
@@ -219,9 +219,9 @@ def test_what_cannot_be_is_refused_when_it_is_declared(cloud: Settings) -> None:
     declared = questions.stream(name)
     with pytest.raises(StreamRefused, match=r"lacks asked_at \(timestamp\)"):
         Answering(questions.answers(name), "request_id", "out", Roots, "asked_at")
-    of_topic = Workplace(cloud, open_lake(cloud), toy.stream(name, topic="t"))
+    of_topic = StreamContext(cloud, open_lake(cloud), toy.stream(name, topic="t"))
     assert declared.reaction is not None
     with pytest.raises(Terminal, match="requests need a queue"):
         declared.reaction(of_topic)
     with pytest.raises(Terminal, match="the request id request_id must be required"):
-        declared.reaction(Workplace(cloud, open_lake(cloud), toy.stream(name)))
+        declared.reaction(StreamContext(cloud, open_lake(cloud), toy.stream(name)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams import answer_table
 from tests.tidemark.streams import questions
@@ -26,7 +26,7 @@ def test_an_answer_of_long_ago_is_found_among_many_and_files_of_other_times_are_
     for days in range(40, 0, -1):
         at = now - timedelta(days=days)
         old = [{"request_id": f"{days}-{n}", "root": float(days), "answered_at": at} for n in range(5)]
-        table.commit(Change(rows_of(table.schema, old)))
+        table.commit(TableCommit(rows_of(table.schema, old)))
     shift, read = desk.shift(), list[int]()
     rows = Appendable.rows
 

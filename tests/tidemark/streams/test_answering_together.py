@@ -13,7 +13,7 @@ import pytest
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.answer_declaration import Answer
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Fields, Workplace
+from dagster_tidemark.streams.stream_declaration import Fields, StreamContext
 from tests.live.waiting import eventually
 from tests.sampling import sample
 from tests.tidemark.streams.answering_worker import are_ready, has_stopped, working
@@ -50,7 +50,7 @@ def test_of_two_who_work_out_one_answer_the_second_tells_what_the_first_has_comm
     class Slow:
         """While the first to be asked thinks, another takes the same request."""
 
-        def __init__(self, place: Workplace) -> None:
+        def __init__(self, place: StreamContext) -> None:
             self.name = f"the {len(others) + 1}."
 
         def __call__(self, requests: Sequence[Fields]) -> list[Answer]:

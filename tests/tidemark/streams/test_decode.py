@@ -12,8 +12,8 @@ import pytest
 
 from dagster_tidemark.lakehouse.append import rows_of
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
-from dagster_tidemark.sources.received_messages import Record
-from dagster_tidemark.streams.decode import Decoder, Fault, Row, table_rows
+from dagster_tidemark.sources.received_messages import ReceivedMessage
+from dagster_tidemark.streams.decode import DecodedRow, Decoder, Fault, table_rows
 from dagster_tidemark.streams.stream_declaration import Stream
 
 KINDS = {
@@ -35,9 +35,9 @@ SCHEMA = pa.schema([*((name, kind) for name, (_, kind) in KINDS.items()), ("sent
 NOW = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def read(body: str | bytes, **record: Any) -> Row | Fault:
+def read(body: str | bytes, **record: Any) -> DecodedRow | Fault:
     raw = body.encode() if isinstance(body, str) else body
-    rows, faults = Decoder(STREAM, date(2020, 1, 1)).read([Record(raw, "m", NOW, "sqs:odd", **record)], NOW)
+    rows, faults = Decoder(STREAM, date(2020, 1, 1)).read([ReceivedMessage(raw, "m", NOW, "sqs:odd", **record)], NOW)
     (found,) = [*rows, *faults]
     return found
 

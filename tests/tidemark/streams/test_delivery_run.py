@@ -16,7 +16,7 @@ import pytest
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.delivery_verdict import Verdicts, _Loading
-from dagster_tidemark.streams.messages_in_hand import Held, InHand
+from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from tests.tidemark.storage_faults import Fault, faults
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line
@@ -229,7 +229,7 @@ def test_what_is_no_manifest_is_answered_and_kept_in_the_quarantine(
 
 
 class DiesBeforeItAcknowledges(InHand):
-    def done(self, held: Held) -> None:
+    def done(self, held: MessageInHand) -> None:
         queue, hold = self._opened()
         hold.release([held.message])
         self._held.clear()

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, equal, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, open_lake, rows_of
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet, _InHand
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
-from dagster_tidemark.sources.received_messages import Batch, Record
+from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream
@@ -48,7 +48,7 @@ class Post:
 class KilledBeforeItAcknowledges(QueueInlet):
     """What it received is soon somebody else's."""
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
         in_hand.hold.close()
@@ -59,7 +59,7 @@ class KilledBeforeItAcknowledges(QueueInlet):
 class OnceInlet:
     """A log in memory that gives these once."""
 
-    records: tuple[Record, ...]
+    records: tuple[ReceivedMessage, ...]
     name: str = "memory:pings"
 
     def property_name(self) -> str | None:
@@ -68,19 +68,19 @@ class OnceInlet:
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
         return None
 
-    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+    def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         given, self.records = self.records, ()
-        return Batch(given) if given else None
+        return ReceivedBatch(given) if given else None
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         pass
 
     def close(self) -> None:
         pass
 
 
-def record(body: bytes) -> Record:
-    return Record(body, uuid.uuid4().hex, datetime.now(UTC), "memory:pings")
+def record(body: bytes) -> ReceivedMessage:
+    return ReceivedMessage(body, uuid.uuid4().hex, datetime.now(UTC), "memory:pings")
 
 
 def entries(stream: Stream, settings: Settings) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def entries(stream: Stream, settings: Settings) -> list[dict[str, Any]]:
 class ImpatientWithRefused(QueueInlet):
     """What is refused comes back at once, not when its time is over."""
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         super().acknowledge(batch, refused)
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
@@ -210,7 +210,7 @@ def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_amo
     for n in range(0, 1000, 10):  # a file for each of ten hours
         pings = [toy.ping("g", minute=-60 * hour) for hour in range(10)]
         made = [toy.record_row(stream, each, offset=n + at) for at, each in enumerate(pings)]
-        table.commit(Change(rows_of(table.schema, made), properties={"log": str(n + 10)}))
+        table.commit(TableCommit(rows_of(table.schema, made), properties={"log": str(n + 10)}))
     looks = []
     for _ in range(5):
         began = time.perf_counter()
@@ -219,7 +219,7 @@ def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_amo
         looks.append(time.perf_counter() - began)
     note(f"where to read on, among 1,000 files in 100 commits: {min(looks) * 1000:.0f} ms")
     assert min(looks) < 0.05
-    table.commit(Change(rows_of(table.schema, []), properties={"log": "2000"}))
+    table.commit(TableCommit(rows_of(table.schema, []), properties={"log": "2000"}))
     assert table.newest("log") == "2000", "a range without any record is read only once"
     assert highest_offsets(table, "kafka:pings") == ("topic-1", {0: 999}), "where no snapshot says it, the rows do"
     assert highest_offsets(table, "kafka:others") is None
@@ -249,7 +249,7 @@ def test_what_of_an_inlet_cannot_be_read_is_said_once_and_the_rest_goes_on(
     assert len(toy.kept(stream, cloud)) == 1
 
 
-def received(shift: Shift) -> Batch:
+def received(shift: Shift) -> ReceivedBatch:
     batch = shift.inlets[0].receive(None, 1)
     assert batch is not None
     return batch

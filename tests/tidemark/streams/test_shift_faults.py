@@ -25,7 +25,7 @@ from dagster_tidemark.streams import shift_retries
 from dagster_tidemark.streams.answer_reaction import Answers
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from tests.conftest import make_settings
 from tests.tidemark.streams import questions, toy
 
@@ -128,7 +128,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(settings: Settings, stream: Stream, queue: FakeMessageSource, ends: Callable[[], str | None]) -> Shift:
-    place = Workplace(settings, open_lake(settings), stream)
+    place = StreamContext(settings, open_lake(settings), stream)
     return Shift(place, [QueueInlet("memory:pings", lambda: queue)], Reports(stream, toy.Heard()), "code-1", ends)
 
 
@@ -184,7 +184,7 @@ def test_expiry_after_an_expiry_is_silent_and_each_fault_is_said_once(
     table, kept = Appendable(open_lake(lake), stream.table), Appendable(open_lake(lake), toy.alerts(stream.name))
     for writer in (table, kept):
         for _ in range(31):
-            writer.commit(append.Change(append.rows_of(writer.schema, [])))
+            writer.commit(append.TableCommit(append.rows_of(writer.schema, [])))
     shift._catch_up()
     shift._following.log = shift._expiring.log = shift.log = log = logging.getLogger("a shift")
     loads = []
@@ -205,7 +205,7 @@ def test_expiry_after_an_expiry_is_silent_and_each_fault_is_said_once(
 
         alerts.look_after = fails  # type: ignore[attr-defined]
         for _ in range(30):
-            table.commit(append.Change(append.rows_of(table.schema, [])))
+            table.commit(append.TableCommit(append.rows_of(table.schema, [])))
         shift._kept.look()
         for _ in range(5):
             shift._following._again_at = 0.0
@@ -224,7 +224,7 @@ def test_a_file_of_an_expired_snapshot_that_stays_is_named_and_the_others_go(
 ) -> None:
     table = Appendable(open_lake(lake), replace(toy.table("expiring"), name="raw.expiring"))
     for _ in range(6):
-        table.commit(append.Change(append.rows_of(table.schema, [])))
+        table.commit(append.TableCommit(append.rows_of(table.schema, [])))
     old = [snapshot.manifest_list for snapshot in table._ancestors()][2:]
     io = type(table._loaded.io)
     delete = io.delete

@@ -16,7 +16,7 @@ from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import Beat
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.sources.notification_queue import QueueUnavailable
-from dagster_tidemark.sources.received_messages import Waiting
+from dagster_tidemark.sources.received_messages import UncommittedMessages
 from dagster_tidemark.streams.job import InstanceLog
 from dagster_tidemark.streams.shift_metrics import Facts
 
@@ -73,27 +73,27 @@ def test_facts_are_counted_between_beats_and_a_queue_that_is_missing_is_a_hindra
 
 @dataclass
 class AtATopic(Work):
-    in_hand: Waiting = field(default_factory=Waiting)
+    in_hand: UncommittedMessages = field(default_factory=UncommittedMessages)
     position: str | None = None
 
 
 def test_what_waits_is_in_the_queue_in_the_topic_behind_the_position_and_in_hand() -> None:
     clock, depth, asked = [NOW], [0], list[str | None]()
-    topic = {"5": Waiting(30, NOW - 40), "35": Waiting()}
+    topic = {"5": UncommittedMessages(30, NOW - 40), "35": UncommittedMessages()}
 
-    def behind(position: str | None) -> Waiting:
+    def behind(position: str | None) -> UncommittedMessages:
         asked.append(position)
         return topic[position or ""]
 
     facts = Facts(lambda: depth[0], behind, clock=lambda: clock[0])
-    facts.at_work = work = AtATopic(position="5", in_hand=Waiting(2, NOW - 90))
+    facts.at_work = work = AtATopic(position="5", in_hand=UncommittedMessages(2, NOW - 90))
     first = facts()
     assert {name: first[name] for name in ("backlog", "oldest_at", "waiting_since")} == {
         "backlog": 32,
         "oldest_at": NOW - 90,
         "waiting_since": NOW,
     }
-    work.position, work.in_hand = "35", Waiting()
+    work.position, work.in_hand = "35", UncommittedMessages()
     empty = facts()
     assert empty["backlog"] == 0 and "oldest_at" not in empty and "waiting_since" not in empty
     clock[0], depth[0] = NOW + 10, 3

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.lakehouse.append import Appendable, Change, open_lake, rows_of
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.kafka_position import Position, position_after_rows
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
-from dagster_tidemark.sources.received_messages import Batch, Inlet, Record
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage
 from dagster_tidemark.streams import shift as shift_module
 from dagster_tidemark.streams import stream_table, timeline
 from dagster_tidemark.streams.alert_reaction import Alerts
@@ -48,13 +48,13 @@ class Log:
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str:
         return position_after_rows(topic_id, highest)
 
-    def receive(self, resume: str | None, wait_seconds: float) -> Batch | None:
+    def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         self.asked.append(resume)
         position = None if resume is None else Position.parse(resume)
         assert position is None or position.topic_id == self.id, "it would be read from its beginning again"
         start = position.next_offsets[0] if position else 0
         records = tuple(
-            Record(
+            ReceivedMessage(
                 body.encode(),
                 f"{self.id}/0/{start + n:020d}",
                 self.sent_at[start + n],
@@ -65,9 +65,9 @@ class Log:
             )
             for n, body in enumerate(self.bodies[start:])
         )
-        return Batch(records, {NAME: str(Position(self.id, {0: len(self.bodies)}))}) if records else None
+        return ReceivedBatch(records, {NAME: str(Position(self.id, {0: len(self.bodies)}))}) if records else None
 
-    def acknowledge(self, batch: Batch, refused: Collection[str] = ()) -> None:
+    def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         pass
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def test_a_position_that_others_made_expire_is_found_by_the_rows_once_and_is_car
     post.shift().step()
     other = post.table()
     for _ in range(4):  # compactions of another engine do not record positions
-        other.commit(Change(rows_of(other.schema, [])))
+        other.commit(TableCommit(rows_of(other.schema, [])))
     other.expire(keep=2)
     assert other.newest(NAME) is None
     searches.clear()
@@ -182,7 +182,7 @@ def test_a_run_that_slept_while_its_positions_expired_looks_again_before_it_comm
     other.step()
     writer = post.table()
     for _ in range(4):
-        writer.commit(Change(rows_of(writer.schema, [])))
+        writer.commit(TableCommit(rows_of(writer.schema, [])))
     writer.expire(keep=1)
     sleeper._see_through(post.log, lambda: sleeper._process(post.log, batch, resumed))
     assert post.kept() == ["l1", "l2"]
@@ -200,7 +200,7 @@ def test_the_topic_that_has_the_name_now_counts_whatever_its_producers_claim(pos
         "topic_id": "topic-2",
         "sent_at": datetime(1970, 1, 1, tzinfo=UTC),
     }
-    table.commit(Change(rows_of(table.schema, [made])))
+    table.commit(TableCommit(rows_of(table.schema, [made])))
     table.expire(keep=1)
     post.shift().step()
     assert post.kept() == ["new", "old"]
@@ -294,7 +294,7 @@ def test_alerts_of_many_keys_hold_a_bounded_part_of_the_stream() -> None:
     for second in range(900):
         at = start + timedelta(seconds=second)
         said = {
-            f"g{key}": [timeline.Said(at, at, f"{key}-{second}", {"at": at, "strength": 9 if key == 3 else 1})]
+            f"g{key}": [timeline.TimedMessage(at, at, f"{key}-{second}", {"at": at, "strength": 9 if key == 3 else 1})]
             for key in range(200)
         }
         line.add(said)

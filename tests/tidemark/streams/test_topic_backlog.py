@@ -19,8 +19,8 @@ from dagster_tidemark.sources.kafka import KafkaTopic
 from dagster_tidemark.streams import topic_backlog_step
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
-from dagster_tidemark.streams.topic_backlog import Backlog
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
+from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from tests.tidemark.kafka import Broker
 from tests.tidemark.streams import toy
 from tests.tidemark.streams.kills import drained
@@ -34,9 +34,9 @@ def settings(cloud: Settings, spark_server: Settings, kafka: Broker) -> Settings
 @contextmanager
 def shift_at(of: Stream, settings: Settings, topic: str, *, large: bool = True, **sizes: int) -> Iterator[Shift]:
     """A shift for which ten messages are a backlog."""
-    place = Workplace(settings, open_lake(settings), of)
+    place = StreamContext(settings, open_lake(settings), of)
     inlet = KafkaTopic(settings.kafka_options(), topic)
-    backlog = Backlog(place, topic, **{"from_size": 10, "at_once": 40} | sizes)
+    backlog = TopicBacklogReader(place, topic, **{"from_size": 10, "at_once": 40} | sizes)
     backlogs = {inlet.name: backlog} if large else {}
     work = Shift(place, [inlet], Reports(of, toy.Heard()), "code-1", lambda: None, backlogs=backlogs)
     try:

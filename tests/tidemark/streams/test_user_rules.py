@@ -23,7 +23,7 @@ from dagster_tidemark.streams.alert_identity import Episode
 from dagster_tidemark.streams.alert_reaction import Alerts
 from dagster_tidemark.streams.answer_declaration import Answerer, Answering
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.user_rules import to_leave_out
 from tests.conftest import make_settings
 from tests.tidemark.streams import questions, toy
@@ -314,7 +314,7 @@ def test_two_inlets_of_a_stream_the_rule_that_works_on_one_judges_the_other(lake
 
 
 def test_requests_wait_in_hand_while_what_answers_them_cannot_be_made(lake: Settings) -> None:
-    def broken(place: Workplace) -> Answerer:
+    def broken(place: StreamContext) -> Answerer:
         raise AttributeError("no attribute 'model'")
 
     declared = questions.stream(toy.new_name())

@@ -15,14 +15,14 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import Message
-from dagster_tidemark.sources.received_messages import Inlet, Record
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedMessage
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.alert_declaration import Alerting
 from dagster_tidemark.streams.alert_identity import Episode
 from dagster_tidemark.streams.decode import Decoder, table_rows
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Stream, Workplace
+from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 
 HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 
@@ -102,7 +102,7 @@ def ping(gadget: str, *, minute: int = 0, strength: float = 1.0) -> str:
 def record_row(of: Stream, body: str, *, offset: int) -> dict[str, Any]:
     """The row of a message of a log."""
     sent_at = datetime.now(UTC)
-    record = Record(body.encode(), f"topic-1/0/{offset:020d}", sent_at, "kafka:pings/0", "topic-1", 0, offset)
+    record = ReceivedMessage(body.encode(), f"topic-1/0/{offset:020d}", sent_at, "kafka:pings/0", "topic-1", 0, offset)
     rows, _ = Decoder(of, date(2026, 9, 28)).read([record], sent_at)
     return table_rows(of, rows)[0]
 
@@ -158,7 +158,7 @@ class Heard:
 
 def shift(of: Stream, settings: Settings, inlets: Sequence[Inlet], heard: Heard | None = None) -> Shift:
     """A shift that is stepped by the test."""
-    place = Workplace(settings, open_lake(settings), of)
+    place = StreamContext(settings, open_lake(settings), of)
     return Shift(place, inlets, Reports(of, heard or Heard()), "code-1", lambda: None)
 
 

@@ -14,8 +14,8 @@ from dagster_tidemark.sources.kafka import KafkaTopic
 from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
-from dagster_tidemark.streams.stream_declaration import Workplace
-from dagster_tidemark.streams.topic_backlog import Backlog
+from dagster_tidemark.streams.stream_declaration import StreamContext
+from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from tests.tidemark.streams import toy
 
 
@@ -37,9 +37,11 @@ def main(name: str, transport: str, seconds: float) -> None:
             last[:] = [time.monotonic(), shift.counts.received]
         return "nothing has come" if time.monotonic() - last[0] > seconds else None
 
-    place = Workplace(settings, open_lake(settings), stream)
+    place = StreamContext(settings, open_lake(settings), stream)
     found = inlets(name, transport, settings)
-    backlogs = {found[0].name: Backlog(place, f"topic-{name}", from_size=1)} if transport == "backlog" else {}
+    backlogs = (
+        {found[0].name: TopicBacklogReader(place, f"topic-{name}", from_size=1)} if transport == "backlog" else {}
+    )
     shift = Shift(place, found, Reports(stream, toy.Heard()), "code-1", ends, backlogs=backlogs)
     print("ready", flush=True)
     shift.work()

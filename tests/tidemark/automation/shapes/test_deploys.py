@@ -7,10 +7,10 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.event_log import checkpoint
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.staleness import Backlog
+from dagster_tidemark.planner.staleness import PendingWork
 from tests.tidemark.automation.shapes.playing import CITIES, built, healthy, keeps_the_pair, mapped, play
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 
@@ -116,7 +116,7 @@ def test_days_that_become_days_by_region_trouble_nobody(restarts: bool) -> None:
 def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired() -> None:
     broken = Graph({"x": Node("x", refused="its partitions definition cannot be read"), "y": Node("y")})
     repaired = Graph({"x": Node("x"), "y": Node("y")})
-    follower = Follower(History(broken), "key")
+    follower = LogConsumer(History(broken), "key")
     follower.adopt(repaired)
     assert follower._to_read_again == ["x"]
     kept = checkpoint.load([checkpoint.dump(History(broken), {})], repaired)
@@ -130,7 +130,7 @@ def test_what_was_no_key_and_is_one_now_is_read_from_the_log_anew() -> None:
     assert history.set_aside
     kept = checkpoint.load([checkpoint.dump(history, {})], now)
     assert kept is not None and kept.added == ["x"]
-    follower = Follower(history, "key")
+    follower = LogConsumer(history, "key")
     follower.adopt(now)
     assert follower._to_read_again == ["x"]
 
@@ -145,7 +145,7 @@ def test_what_was_a_key_and_is_none_now_is_not_looked_at() -> None:
     history.observed(("x", DAY), id=1, version="v1", arrived_at=1.0, listed_at=None)
     now = Graph({"x": Node("x", partitioned=True, source=True, problem=lambda _: "no region"), "y": readers})
     history.adopt(now)
-    Backlog(now, history).settle(2.0)
+    PendingWork(now, history).settle(2.0)
     assert (history.broken, history.dirty) == ({}, set())
 
 

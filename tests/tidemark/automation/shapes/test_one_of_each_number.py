@@ -16,9 +16,9 @@ from dagster._core.storage.tags import PARTITION_NAME_TAG
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.condition import derived
-from dagster_tidemark.event_log.consumer import Follower
+from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.settings import load_settings
-from dagster_tidemark.simulation.log import Log
+from dagster_tidemark.simulation.log import SimulatedLog
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
@@ -100,7 +100,7 @@ def test_an_up_to_date_partition_whose_run_never_began_is_built_again() -> None:
     """26. Else it stays red in the UI until a person runs it."""
     assets = [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)]
     simulation = Simulation(assets, start=START, every_tick=True)
-    log = Log(simulation.instance, simulation.clock, dg.Definitions(assets).resolve_asset_graph())
+    log = SimulatedLog(simulation.instance, simulation.clock, dg.Definitions(assets).resolve_asset_graph())
 
     def times_out() -> None:
         run = simulation.instance.get_run_by_id("by hand")
@@ -121,7 +121,7 @@ def test_an_event_committed_two_minutes_after_its_id_was_taken_is_seen(monkeypat
     """28. Until it is committed, events with later ids are read."""
     graph = graph_of(dg.Definitions([source("x", DAYS)]).resolve_asset_graph())
     with postgres_instance() as instance:
-        follower = Follower.started(instance, graph)
+        follower = LogConsumer.started(instance, graph)
         observe(instance, "raw/x", "2026-10-01")
         with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
             late = connection.execute(sqlalchemy.select(Table)).one()

@@ -12,7 +12,7 @@ from dagster_tidemark.lakehouse.readers.text import (
     NEVER_CLOSED,
     NO_END,
     NOT_CLOSED,
-    Record,
+    TextRecord,
     charset_of,
     in_a_list,
     is_list,
@@ -23,18 +23,18 @@ from dagster_tidemark.lakehouse.readers.text import (
 is_terminated = Dialect().is_terminated
 
 
-def records_of(body: bytes, *, encoding: str, multiline: bool, json: bool) -> list[Record]:
+def records_of(body: bytes, *, encoding: str, multiline: bool, json: bool) -> list[TextRecord]:
     """Return the records of a text in their order, without blank ones."""
     lines = lines_of(body, charset_of(encoding, body))
     if multiline:
         lines = documents_of(lines) if json else quoted_together(lines, ends_of(body, encoding))
     elif not json:
-        lines = [Record(text, fault or (None if is_terminated(text) else NOT_CLOSED)) for text, fault in lines]
+        lines = [TextRecord(text, fault or (None if is_terminated(text) else NOT_CLOSED)) for text, fault in lines]
         return with_halves([line for line in lines if line.text.strip(BLANKS)])
     return [line for line in lines if line.text.strip(BLANKS)]
 
 
-def with_halves(records: list[Record]) -> list[Record]:
+def with_halves(records: list[TextRecord]) -> list[TextRecord]:
     """Mark the lines that continue a value of an earlier line: those between an open quote and its end."""
     found = list(records)
     for begin, record in enumerate(records):
@@ -52,7 +52,7 @@ def with_halves(records: list[Record]) -> list[Record]:
             else:
                 continue
             for at in middle:
-                found[at] = Record(found[at].text, found[at].fault or CONTINUES)
+                found[at] = TextRecord(found[at].text, found[at].fault or CONTINUES)
             break
     return found
 
@@ -74,10 +74,10 @@ def ends_of(body: bytes, encoding: str) -> list[str]:
     return re.findall("\r\n|\r|\n", body.decode(charset_of(encoding, body), errors="replace"))
 
 
-def quoted_together(lines: Sequence[Record], ends: Sequence[str]) -> list[Record]:
+def quoted_together(lines: Sequence[TextRecord], ends: Sequence[str]) -> list[TextRecord]:
     """Return CSV records: a line continues in the next one while a quote is open. Values keep their line ends."""
-    records: list[Record] = []
-    held: list[Record] = []
+    records: list[TextRecord] = []
+    held: list[TextRecord] = []
     between: list[str] = []
     for line, end in zip_longest(lines, ends[: len(lines) - 1], fillvalue="\n"):
         is_open = not is_terminated(f'"{line.text}' if held else line.text)
@@ -89,18 +89,18 @@ def quoted_together(lines: Sequence[Record], ends: Sequence[str]) -> list[Record
     return [*records, joined(held, NEVER_CLOSED, NEVER_CLOSED, between)] if held else records
 
 
-def documents_of(lines: Sequence[Record]) -> list[Record]:
+def documents_of(lines: Sequence[TextRecord]) -> list[TextRecord]:
     """Return JSON documents: a line continues in the next one while a bracket is open. So are elements of a list."""
     lines = [line for line in lines if line.text.strip(BLANKS)]
     in_list = bool(lines) and is_list(lines[0].text)
     ends = True
     if in_list:
-        lines[0] = Record(lines[0].text.replace("[", "", 1), lines[0].fault)
+        lines[0] = TextRecord(lines[0].text.replace("[", "", 1), lines[0].fault)
         last = lines[-1].text.rstrip(BLANKS)
         ends = last.endswith("]")
-        lines[-1] = Record(last.removesuffix("]"), lines[-1].fault)
-    records: list[Record] = []
-    held: list[Record] = []
+        lines[-1] = TextRecord(last.removesuffix("]"), lines[-1].fault)
+    records: list[TextRecord] = []
+    held: list[TextRecord] = []
     depth = 0
     for line in lines:
         held.append(line)
@@ -113,11 +113,13 @@ def documents_of(lines: Sequence[Record]) -> list[Record]:
     if not in_list:
         return records
     if not ends and records:
-        records[-1] = Record(records[-1].text, NO_END)
-    return [Record(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
+        records[-1] = TextRecord(records[-1].text, NO_END)
+    return [TextRecord(in_a_list(r.text), r.fault) for r in records if r.text.strip(BLANKS).strip(",")]
 
 
-def joined(lines: Sequence[Record], fault: str | None, too_long: str, ends: Sequence[str] | None = None) -> Record:
+def joined(
+    lines: Sequence[TextRecord], fault: str | None, too_long: str, ends: Sequence[str] | None = None
+) -> TextRecord:
     """Return lines as one record, up to the largest number of lines.
 
     Args:
@@ -128,4 +130,4 @@ def joined(lines: Sequence[Record], fault: str | None, too_long: str, ends: Sequ
     faults = [line.fault for line in lines if line.fault]
     between = ["\n"] * len(lines) if ends is None else ends[: len(lines)]
     whole = "".join(line.text + end for line, end in zip(lines, between, strict=True))
-    return Record(whole[: len(whole) - len(between[-1])], faults[0] if faults else fault)
+    return TextRecord(whole[: len(whole) - len(between[-1])], faults[0] if faults else fault)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dagster_tidemark.lakehouse.parsing import csv_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import NO_ROW, charset_of
 from tests.tidemark.lakehouse.parsing.reference import records_of
@@ -62,7 +62,7 @@ def expected(text: bytes, encoding: str, *, multiline: bool) -> Found:
 
 
 def read(source: InMemory, encoding: str, *, multiline: bool = False, part: Part = WHOLE) -> Found:
-    declared = Declared(DECLARED, encoding, multiline)
+    declared = DeclaredContent(DECLARED, encoding, multiline)
     shape = Shape("csv", SHAPE.columns, charset_of(encoding, source.body[:2]))
     found: Found = []
     for rows in csv_rows.rows_of(declared, shape, source, part):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dagster_tidemark.lakehouse.parsing import json_documents, json_objects, json_rows, text_blocks
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE, Declared, Part
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part
 from dagster_tidemark.lakehouse.readers import text
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable
@@ -135,7 +135,7 @@ def read(source: InMemory, shape: Shape = LINES, encoding: str = "utf-8", *parts
     found: list[Row] = []
     others: dict[str, None] | None = {}
     for part in parts or [WHOLE]:
-        for rows in json_rows.rows_of(Declared(COLUMNS, encoding), shape, source, part):
+        for rows in json_rows.rows_of(DeclaredContent(COLUMNS, encoding), shape, source, part):
             assert rows.count and rows.records is not None
             faults = rows.faults.to_pylist() if rows.faults is not None else [None] * rows.count
             values = list(zip(*(rows.columns[c].to_pylist() for c in COLUMNS), strict=True))
@@ -358,7 +358,7 @@ def test_a_list_over_lines_is_not_held_whole(ending: str, monkeypatch: pytest.Mo
     body = b"[\n" + (one * 30_000).encode().removesuffix(b",\n") + b"\n]\n"
     source = InMemory(f"f.{ending}", gzip.compress(body, 1) if ending.endswith("gz") else body)
     tracemalloc.start()
-    count = sum(rows.count for rows in json_rows.rows_of(Declared(COLUMNS), OVER_LINES, source, WHOLE))
+    count = sum(rows.count for rows in json_rows.rows_of(DeclaredContent(COLUMNS), OVER_LINES, source, WHOLE))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 30_000

@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse import shipping
 from dagster_tidemark.lakehouse.parsing import parquet_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.parquet_rows import rows_of
-from dagster_tidemark.lakehouse.parsing.rows import Declared, Part, Rows, equal_parts
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import not_valid
@@ -102,8 +102,8 @@ def test_a_value_means_what_its_text_means(name: str) -> None:
     for kind in KINDS:
         texts = [text_of(table["v"].slice(n, 1).combine_chunks(), kind) for n in range(table.num_rows)]
         # Each value alone, so that no value becomes a text because of another one, and then all values together.
-        every = [rows_of_table(Declared({"v": kind}), table.slice(n, 1)) for n in range(table.num_rows)]
-        for found in (every, list(rows_of(Declared({"v": kind}), None, Stored(body)))):
+        every = [rows_of_table(DeclaredContent({"v": kind}), table.slice(n, 1)) for n in range(table.num_rows)]
+        for found in (every, list(rows_of(DeclaredContent({"v": kind}), None, Stored(body)))):
             assert sum(rows.count for rows in found) == len(texts)
             assert all(rows.faults is None for rows in found)
             said = iter(texts)
@@ -143,7 +143,7 @@ WIDENED = {
 def test_values_of_a_narrower_type_are_no_texts(name: str) -> None:
     table = as_table(written(pa.table({"v": EDGES[name]})))
     for kind in WIDENED[name]:
-        assert rows_of_table(Declared({"v": kind}), table).columns["v"].type == arrow_type(kind), kind
+        assert rows_of_table(DeclaredContent({"v": kind}), table).columns["v"].type == arrow_type(kind), kind
 
 
 def test_values_that_a_type_does_not_hold_are_texts() -> None:
@@ -158,13 +158,15 @@ def test_values_that_a_type_does_not_hold_are_texts() -> None:
     }
     for kind, arrays in columns.items():
         for array in arrays:
-            assert rows_of_table(Declared({"v": kind}), pa.table({"v": array})).columns["v"].type == pa.string(), array
+            assert (
+                rows_of_table(DeclaredContent({"v": kind}), pa.table({"v": array})).columns["v"].type == pa.string()
+            ), array
 
 
 def test_small_decimals_are_written_without_an_exponent() -> None:
     # With one, `Feed.exact` would take its digits for lost.
     values = pa.array([Decimal("0.0000000150"), None, Decimal(0), Decimal("1.5")], pa.decimal128(18, 10))
-    texts = rows_of_table(Declared({"v": "string"}), pa.table({"v": values})).columns["v"]
+    texts = rows_of_table(DeclaredContent({"v": "string"}), pa.table({"v": values})).columns["v"]
     assert texts.to_pylist() == ["0.0000000150", None, "0.0000000000", "1.5000000000"]
 
 
@@ -178,7 +180,7 @@ def test_floats_are_written_as_java_does(kind: type[np.floating[Any]]) -> None:
             np.array([0.0, -0.0, 1e-3, 1e7, np.nan, np.inf, -np.inf], kind),
         ]
     )
-    texts = rows_of_table(Declared({"v": "string"}), pa.table({"v": numbers})).columns["v"].to_pylist()
+    texts = rows_of_table(DeclaredContent({"v": "string"}), pa.table({"v": numbers})).columns["v"].to_pylist()
     arrow = pa.from_numpy_dtype(kind)
     assert texts == [_number(number, arrow) for number in pa.array(numbers, arrow).to_pylist()]
 
@@ -190,7 +192,7 @@ def test_far_years_are_written_in_full(unit: str) -> None:
     numbers = [n * sign for bit in range(bits) for n in (2**bit, 3 * 2**bit // 2) for sign in (1, -1)]
     column = pa.array(numbers, pa.int32() if unit == "D" else pa.int64()).view(arrow)
     for kind in ("string", "bigint"):
-        texts = rows_of_table(Declared({"v": kind}), pa.table({"v": column})).columns["v"].to_pylist()
+        texts = rows_of_table(DeclaredContent({"v": kind}), pa.table({"v": column})).columns["v"].to_pylist()
         assert texts == [text_of(column.slice(n, 1), kind) for n in range(len(column))]
 
 
@@ -203,7 +205,7 @@ def test_times_of_twelve_bytes_keep_far_years() -> None:
         None,
     ]
     body = written(pa.table({"v": pa.array(times, pa.timestamp("us"))}), use_deprecated_int96_timestamps=True)
-    assert whole(list(rows_of(Declared({"v": "timestamp_ntz"}), None, Stored(body))), "v") == times
+    assert whole(list(rows_of(DeclaredContent({"v": "timestamp_ntz"}), None, Stored(body))), "v") == times
 
 
 def not_text(values: Sequence[bytes | None]) -> pa.Array:
@@ -233,7 +235,7 @@ def test_bytes_that_are_no_text_are_a_fault_of_their_row(column: pa.Array, kind:
         }
     )
     columns = {"v": kind, "n": "bigint", "d": "double", "t": "timestamp", "empty": "string", "none": "int"}
-    found = rows_of_table(Declared(columns), table)
+    found = rows_of_table(DeclaredContent(columns), table)
     assert found.faults is not None
     assert found.records is not None
     records = found.records.to_pylist()
@@ -274,17 +276,17 @@ COLUMNS = {"n": "bigint", "text": "string", "at": "timestamp", "missing": "int"}
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_a_file_in_parts_has_the_same_rows(count: int) -> None:
     source = Stored(written(TWENTY, row_group_size=100))
-    every = list(rows_of(Declared(COLUMNS), None, source))
+    every = list(rows_of(DeclaredContent(COLUMNS), None, source))
     assert whole(every, "n") == list(range(2000))
     for parts in (equal_parts(source.size, source.size // count), list(cut(source.size, count))):
         assert len(parts) == count
-        found = [rows for part in parts for rows in rows_of(Declared(COLUMNS), None, source, part)]
+        found = [rows for part in parts for rows in rows_of(DeclaredContent(COLUMNS), None, source, part)]
         for column in COLUMNS:
             assert whole(found, column) == whole(every, column), column
 
 
 def test_a_file_without_rows_has_no_rows() -> None:
-    assert sum(rows.count for rows in rows_of(Declared(COLUMNS), None, Stored(written(TWENTY.slice(0, 0))))) == 0
+    assert sum(rows.count for rows in rows_of(DeclaredContent(COLUMNS), None, Stored(written(TWENTY.slice(0, 0))))) == 0
 
 
 def test_only_declared_columns_of_the_part_are_fetched() -> None:
@@ -296,13 +298,13 @@ def test_only_declared_columns_of_the_part_are_fetched() -> None:
         )
     )
     part = Part(source.size // 2, source.size // 2 + source.size // 20)
-    assert [rows.count for rows in rows_of(Declared({"n": "bigint"}), None, source, part)] == [100]
+    assert [rows.count for rows in rows_of(DeclaredContent({"n": "bigint"}), None, source, part)] == [100]
     behind_footer = [length for begin, length in source.requests if begin < source.size - (64 << 10)]
     assert sum(behind_footer) < 2000
 
 
 def test_rows_without_a_declared_column_are_counted() -> None:
-    found = list(rows_of(Declared({"other": "int"}), None, Stored(written(TWENTY))))
+    found = list(rows_of(DeclaredContent({"other": "int"}), None, Stored(written(TWENTY))))
     assert sum(rows.count for rows in found) == 2000
     assert whole(found, "other") == [None] * 2000
 
@@ -328,7 +330,7 @@ def test_a_long_value_that_stands_there_once_does_not_fill_the_memory(
     monkeypatch.setattr(parquet_rows, "_BYTES", 200_000)
     source = Stored(written(pa.table({"v": column}), **options))
     assert source.size < 100_000
-    found = list(rows_of(Declared({"v": "string"}), None, source))
+    found = list(rows_of(DeclaredContent({"v": "string"}), None, source))
     assert max(rows.columns["v"].nbytes for rows in found) < 250_000
     assert sum(rows.count for rows in found) == len(column)
 
@@ -348,7 +350,7 @@ DAMAGED = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damage_is_said_of_the_file(name: str) -> None:
     with pytest.raises(Unusable, match="no Parquet file, or a damaged one") as raised:
-        list(rows_of(Declared(COLUMNS), None, Stored(DAMAGED[name])))
+        list(rows_of(DeclaredContent(COLUMNS), None, Stored(DAMAGED[name])))
     assert raised.value.reason == "unreadable"
 
 
@@ -360,7 +362,7 @@ def test_damage_is_unusable_or_read_wherever_it_is() -> None:
         at = int(random.integers(4, len(body)))
         body[at : at + 8] = random.bytes(8)
         try:
-            rows = list(rows_of(Declared(COLUMNS), None, Stored(bytes(body))))
+            rows = list(rows_of(DeclaredContent(COLUMNS), None, Stored(bytes(body))))
         except Unusable:
             refused += 1
         else:
@@ -370,11 +372,11 @@ def test_damage_is_unusable_or_read_wherever_it_is() -> None:
 
 def test_what_the_store_raises_is_raised_as_it_is() -> None:
     source = Stored(BODY)
-    list(rows_of(Declared(COLUMNS), None, source))
+    list(rows_of(DeclaredContent(COLUMNS), None, source))
     assert len(source.requests) > 3
     for refused in range(len(source.requests)):
         with pytest.raises(Refused, match=f"request {refused}"):
-            list(rows_of(Declared(COLUMNS), None, Stored(BODY, refused)))
+            list(rows_of(DeclaredContent(COLUMNS), None, Stored(BODY, refused)))
 
 
 WORKER = """
@@ -391,7 +393,7 @@ def test_a_worker_needs_nothing_of_the_project() -> None:
     for package in packages:
         cloudpickle.register_pickle_by_value(package)
     try:
-        shipped = cloudpickle.dumps((rows_of, Declared(COLUMNS), Stored(BODY)))
+        shipped = cloudpickle.dumps((rows_of, DeclaredContent(COLUMNS), Stored(BODY)))
     finally:
         for package in packages:
             cloudpickle.unregister_pickle_by_value(package)

@@ -3,7 +3,7 @@
 import pkgutil
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 from pydantic import Field
@@ -152,7 +152,11 @@ class FileForm(dg.Model):
         """
         if (self.csv is None) is (self.json_ is None):
             raise ValueError("format is the name of a registered format, or one of `csv` and `json` with its options")
-        return Csv(**self.csv.model_dump()) if self.csv else Json(**(self.json_ or JsonOptions()).model_dump())
+        return (
+            Csv(**self.csv.model_dump())
+            if self.csv is not None
+            else Json(**cast("JsonOptions", self.json_).model_dump())
+        )
 
 
 class KeptSnapshots(dg.Model):

@@ -119,8 +119,15 @@ class SampleSettings:
             as_texts |= {"decimal": ".", "thousands": None}
         format = self.format and replace(self.format, **as_texts)
         columns = format.fields if isinstance(format, Csv) and format.fields else columns
-        options = {"encoding": self.encoding, "multiline": self.multiline, "format": format}
-        return Feed(name, f"{name}/", Grain.DAY, dict.fromkeys(columns, "string"), **options)
+        return Feed(
+            name,
+            f"{name}/",
+            Grain.DAY,
+            dict.fromkeys(columns, "string"),
+            encoding=self.encoding,
+            multiline=self.multiline,
+            format=format,
+        )
 
 
 def read_sample(
@@ -210,7 +217,7 @@ def _with_form(
     """Return the settings with the separators and the place of the rows that a text shows, and the evidence."""
     if read_as.name == Format.CSV:
         found, multiline, evidence = csv_found(text, settings.encoding)
-        shown = found.options
+        shown: dict[str, Any] = found.options
         if "header" in options or "skip_lines" in options or "fields" in options:
             shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
         declared = Csv(**shown | _of_format(options, Csv))
@@ -272,7 +279,8 @@ def _in_plain_form(
         form: ValueForm
         if name in format.times:
             pattern = format.times[name]
-            is_day = not pattern.startswith("epoch") and not set("Hh").intersection(pattern)
+            patterns = [pattern] if isinstance(pattern, str) else pattern
+            is_day = not any(each.startswith("epoch") or set("Hh").intersection(each) for each in patterns)
             kinds[name] = "date" if is_day else "timestamp"
             form = time_form(pattern, kinds[name])
         elif isinstance(format, Csv) and format.is_number_written:

@@ -53,6 +53,7 @@ def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Pa
     blocks = lines_in_blocks(source, shape.charset, part, keep_ends=declared.multiline)
     if part.begin == 0 and dialect.has_lines_ahead:
         blocks = _from_header(dialect, blocks)
+    found: Iterator[Marked]
     if declared.multiline:
         found = (Marked(records, odd_quotes(dialect, records)) for records in _over_lines(dialect, blocks))
     else:
@@ -178,7 +179,7 @@ def _sifted(dialect: Dialect, records: pa.BinaryArray) -> pa.BinaryArray:
     begins, _, data = bytes_of(records)
     first = data[begins]  # each record has at least its line end
     suspects = np.flatnonzero(first <= ord(" "))
-    other = [i for i in suspects if not records[i].as_py().decode().strip(dialect.blanks)]
+    other: list[int] = [i for i in suspects.tolist() if not records[i].as_py().decode().strip(dialect.blanks)]
     if dialect.comment:
         other += np.flatnonzero(first == ord(dialect.comment)).tolist()
     if not other:

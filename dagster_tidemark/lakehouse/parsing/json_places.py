@@ -6,7 +6,7 @@ belong here: rows (`json_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagster_tidemark.lakehouse.readers.values import after_blanks, decoder_of_texts, elements_from, nested_as_written
@@ -38,7 +38,7 @@ def elements_at(text: str, place: Sequence[str]) -> Iterator[str]:
         at = end + len(rest) - len(rest.lstrip())
 
 
-def _of_object(text: str, at: int, place: Sequence[str]) -> Iterator[str] | Any:
+def _of_object(text: str, at: int, place: Sequence[str]) -> Generator[str, None, int]:
     """Yield the elements of the array in one object, and return the place after the object."""
     if text[at] != "{":
         raise ValueError("no object")
@@ -71,7 +71,7 @@ def _of_object(text: str, at: int, place: Sequence[str]) -> Iterator[str] | Any:
     return at + 1
 
 
-def _of_array(text: str, at: int) -> Iterator[str] | Any:
+def _of_array(text: str, at: int) -> Generator[str, None, int]:
     decoder = decoder_of_texts()
     while text[at] != "]" and text[at := after_blanks(text, at + 1)] != "]":
         end = decoder.raw_decode(text, at)[1]

@@ -257,7 +257,8 @@ def _offsets(zone: pa.Array) -> _Ints:
     digits = pc.replace_substring_regex(marks, "[^0-9]", "")
     hours, minutes = _ints(pc.utf8_slice_codeunits(digits, 0, 2)), _ints(pc.utf8_slice_codeunits(digits, 2, 4))
     sign = np.where(pc.starts_with(marks, "-").to_numpy(zero_copy_only=False), -1, 1)
-    return sign * (hours * 3600 + minutes * 60)
+    offsets: _Ints = sign * (hours * 3600 + minutes * 60)
+    return offsets
 
 
 def _texts_of(

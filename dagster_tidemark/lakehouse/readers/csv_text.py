@@ -28,7 +28,7 @@ class CsvShape(Shape):
     ahead: int = 0
 
 
-def _shape(feed: Feed, source: FileBytes) -> Shape:
+def _shape(feed: Feed, source: FileBytes) -> CsvShape:
     declared = feed.text_format if isinstance(feed.text_format, Csv) else None
     dialect = Dialect(declared)
     head = head_of(feed, source, json=False, dialect=dialect)

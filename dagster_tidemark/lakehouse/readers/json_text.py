@@ -35,6 +35,7 @@ def _shape(feed: Feed, source: FileBytes) -> JsonShape:
     head = head_of(feed, source, json=True)
     place = _place(feed.text_format)
     names: dict[str, None] = {}
+    rows: Iterator[dict[str, object]]
     if place is None:
         rows = (row for text, _ in head.complete_records for row in _rows_of(text))
     else:

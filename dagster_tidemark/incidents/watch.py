@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of
+from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.doubts import doubts, since_look
 from dagster_tidemark.incidents.causes import Evidence, troubles

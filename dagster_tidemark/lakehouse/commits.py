@@ -65,7 +65,7 @@ def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callabl
             if error.is_last:
                 raise
             lost = error
-            logger.info("%s: begins again: %s", table, str(error).partition("\n")[0])
+            logger.info("%s: another writer was faster, starting again: %s", table, str(error).partition("\n")[0])
     raise CommitConflict(f"{table}: other writers won {ATTEMPTS} commits in a row: {lost}", is_last=True) from lost
 
 

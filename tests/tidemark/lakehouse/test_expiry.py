@@ -173,7 +173,7 @@ def test_a_load_whose_first_snapshot_expires_begins_again(
     delete(key(orders, "a.csv"))  # what goes is only what was seen
     caplog.set_level(logging.INFO)
     loaded = run_load(spark, landing, orders, [HOUR], run_id="late")
-    began_again = [r.getMessage() for r in caplog.records if "restarting the load" in r.getMessage()]
+    began_again = [r.getMessage() for r in caplog.records if "starting again" in r.getMessage()]
     assert ["Cannot find snapshot" in m for m in began_again] == [True, False]
     assert ["Cannot determine history" in m for m in began_again] == [False, True]
     assert loaded.read_again == [HOUR]

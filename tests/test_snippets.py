@@ -128,6 +128,7 @@ ACTIONS = {
     "head_object": "s3:GetObject",
     "put_object": "s3:PutObject",
     "receive_message": "sqs:ReceiveMessage",
+    "send_message": "sqs:SendMessage",
     "send_message_batch": "sqs:SendMessage",
 }
 """The permission that each call of an AWS client needs."""

@@ -93,5 +93,5 @@ def test_what_nobody_would_take_from_a_component_is_refused_by_name(package: Pac
     text = COMPONENT.format(more=', resources={"store": dg.ResourceDefinition.none_resource()}')
     made = package({"kind.py": text, "of_it/defs.yaml": ""})
     (Path(made.__path__[0]) / "of_it" / "defs.yaml").write_text(f"type: {made.__name__}.kind.OneTable\n")
-    with pytest.raises(ComponentHoldsMore, match=r"give resources: .*dg\.Definitions\.merge"):
+    with pytest.raises(ComponentHoldsMore, match=r"give resources, .*dg\.Definitions\.merge"):
         assets_in(made)

@@ -119,10 +119,18 @@ def _end_of(dialect: Dialect, records: Records, odd: Mask, begin: int) -> int | 
         if not odd[at]:
             break
         if not dialect.is_terminated(text):
-            return at
+            # Otherwise it begins a value of its own, and neither line says anything about those in between.
+            return at if _ends_a_value(dialect, text) else begin + 1
         if dialect.is_terminated(dialect.continued(text)):
             return at + 1
     return begin + 1
+
+
+def _ends_a_value(dialect: Dialect, text: str) -> bool:
+    """Return True if a separator or the end of the line follows the first quote of a text that is not doubled."""
+    quote = dialect.quote or ""
+    rest = text.replace(quote * 2, "").partition(quote)[2].lstrip(dialect.blanks)
+    return not rest or rest.startswith(dialect.separator)
 
 
 def _continuing_those(dialect: Dialect, before: list[str], found: Marked) -> Marked:

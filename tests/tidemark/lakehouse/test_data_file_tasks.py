@@ -57,7 +57,7 @@ def test_into_a_bucket(cloud: Settings) -> None:
     north, south = reports(written)
     s3: Any = boto3.client("s3", **cloud.aws_options())
     for report, expected in ((north, ["a.csv", "a.csv", "b.csv"]), (south, ["c.csv", "c.csv"])):
-        body = s3.get_object(BucketAddress=cloud.landing_bucket, Key=report.path)["Body"].read()
+        body = s3.get_object(Bucket=cloud.landing_bucket, Key=report.path)["Body"].read()
         assert len(body) == report.size
         found = pq.read_table(io.BytesIO(body))
         assert found["source_file"].to_pylist() == expected

@@ -46,7 +46,8 @@ def with_halves(records: list[TextRecord]) -> list[TextRecord]:
                 continue
             is_whole = all(re.fullmatch(r'[^"]*|"(?:[^"]|"")*"', value, re.S) for value in values_of(text))
             if is_whole or not is_terminated(text):
-                middle = range(begin + 1, end) if not is_whole else ()
+                ends_a_value = re.match(r'(?:[^"]|"")*"\s*(?:,|$)', text)
+                middle = range(begin + 1, end) if not is_whole and ends_a_value else ()
             elif is_terminated(f'"{text}'):
                 middle = range(begin + 1, end + 1)
             else:

@@ -236,7 +236,8 @@ def test_a_feed_takes_formats_that_are_registered_after_it_was_declared(own_form
 
 def test_a_format_that_is_not_registered_is_none(tmp_path: Path) -> None:
     assert not TRIPS.feed.is_named_like_data("a.orc")
-    with pytest.raises(NoSample, match=r"a sample ends in \.csv, \.csv\.gz, \.jsonl,"):
+    (tmp_path / "a.orc").write_bytes(b"ORC\x00\x01")
+    with pytest.raises(NoSample, match=r"it ends in \.orc and is ORC"):
         read_sample(tmp_path / "a.orc")
 
 

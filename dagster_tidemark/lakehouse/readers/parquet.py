@@ -1,4 +1,5 @@
-"""Parquet: the shape of a file by its footer, and samples. `parsing.parquet_rows` reads the rows."""
+"""The Parquet format: it finds the shape of a file from the footer, and reads samples. `parsing.parquet_rows` reads the
+rows."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def _shape(feed: Feed, source: FileBytes) -> Shape:
 
 
 def _parts(shape: Shape, key: str, size: int, about: int) -> list[Part]:
-    # A task without a row group has only read the footer.
+    # Parts need not match row groups: a part in which no row group begins costs only a read of the footer.
     return equal_parts(size, about)
 
 

@@ -260,7 +260,7 @@ def as_text(value: object) -> str | None:
 
 
 def half_characters(values: Mapping[str, str | None]) -> str | None:
-    """Return the fault of a row if a value has an unpaired surrogate, from an escape: such a value is not valid text."""
+    """Return the fault of a row if an escape in a value is an unpaired surrogate, which is not valid text."""
     try:
         for value in values.values():
             if value and not value.isascii():

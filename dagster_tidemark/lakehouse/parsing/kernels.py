@@ -165,7 +165,7 @@ def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
 
 
 def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast texts in plain form. An impossible value, such as the 30th of February, becomes null, and True in `wrong`."""
+    """Cast texts in plain form. An impossible value, such as the 30th of February, becomes null and `wrong` is set."""
     if pa.types.is_timestamp(target) and target.tz:
         return _times(text, target, wrong)
     return _bisected(text, target, wrong, 0)

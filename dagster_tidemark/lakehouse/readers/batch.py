@@ -39,7 +39,7 @@ from dagster_tidemark.sources.text_formats import Json
 _FEW = 5_000  # number of rows that one task handles as fast as several tasks do
 
 Chunks = Mapping[tuple[int, int], Collection[int]]
-"""Numbers of chunks (see `CHUNK_ROWS`) for each part of a file. The key is the file's number and the part's first byte."""
+"""Numbers of chunks (`CHUNK_ROWS`) of each part of a file. The key is the file's number and the part's first byte."""
 
 OF_FILES = (*LINEAGE, "_partition")
 """Columns with the same value in all rows of a file."""
@@ -194,7 +194,7 @@ class FileBatch:
         return pa.table(number | columns)
 
     def ending_workers(self, failure: PySparkException) -> dict[SourceFile, str]:
-        """Return the files that crash the worker that reads them, with the error. Empty if the failure has other causes.
+        """Return the files that crash the worker that reads them, with the error; empty if the failure has other causes.
 
         Raises:
             PySparkException: the given failure, because Spark does not answer any more.

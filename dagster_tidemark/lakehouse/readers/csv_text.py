@@ -1,4 +1,4 @@
-"""The CSV format: it finds the shape of a file from the header, and reads samples. `parsing.csv_rows` reads the rows."""
+"""The CSV format: finds the shape of a file from the header, and reads samples. `parsing.csv_rows` reads the rows."""
 
 from __future__ import annotations
 

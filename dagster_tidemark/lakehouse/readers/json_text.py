@@ -1,5 +1,7 @@
-"""The JSON format: it finds the shape of a file from the first objects, and reads samples. `parsing.json_rows` reads
-the rows."""
+"""The JSON format: finds the shape of a file from its first objects, and reads samples.
+
+`parsing.json_rows` reads the rows.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The Parquet format: it finds the shape of a file from the footer, and reads samples. `parsing.parquet_rows` reads the
-rows."""
+"""The Parquet format: finds the shape of a file from the footer, and reads samples.
+
+`parsing.parquet_rows` reads the rows.
+"""
 
 from __future__ import annotations
 

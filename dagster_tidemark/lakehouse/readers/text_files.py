@@ -119,7 +119,7 @@ def _bytes_ahead(dialect: Dialect, head: bytes, charset: str) -> int:
     header = next((n for n, line in enumerate(lines[begin:], begin) if dialect.is_record(line.text)), begin)
     if not header:
         return 0
-    # The sum is an upper bound: a line end has at most two characters, and invalid text is longer here than in the file.
+    # An upper bound: a line end has at most two characters, and invalid text is longer here than in the file.
     mark, longest = 4, 2 * len("\n".encode(charset))
     return mark + sum(len(line.text.encode(charset, errors="replace")) + longest for line in lines[: header + 1])
 

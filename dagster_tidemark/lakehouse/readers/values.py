@@ -40,7 +40,7 @@ def decoder_of_texts() -> JSONDecoder:
 
 
 def nested_as_written(text: str) -> list[dict[str, str]]:
-    """Return the nested members of each JSON object, as they are written. The text is an object or a list of objects."""
+    """Return the nested members, as they are written, of the JSON object or of each object in the JSON list `text`."""
     at = after_blanks(text, 0)
     if text[at] == "{":
         return [dict(_members(text, at))]

@@ -166,7 +166,7 @@ class _Attempts:
                 self.changed[error.key] = error
                 if is_first:
                     raise CommitConflict(str(error)) from error
-                self.left_out[error.key] = "it is overwritten while it is read"  # further attempts would delay all other files
+                self.left_out[error.key] = "it is overwritten while it is read"  # it would delay all other files
             except NotScanned as error:
                 self.left_out |= {file.key: why for file, why in error.files.items()}
                 logger.warning("restarting the load without some files: %s", error)

@@ -28,7 +28,7 @@ class Where(StrEnum):
 
 
 AGAIN = ""
-"""Code version of a record that was sent back. The next load reads the file again."""
+"""Code version of a record whose file must be read again: an operator sent it back, or it was unavailable."""
 
 
 class KnownFile(NamedTuple):

@@ -33,7 +33,7 @@ class Additions:
 
     Args:
         there: Undeclared columns that the table has now.
-        added: Columns that this load has added to the table.
+        added: Columns of the files that the table did not have when the load began.
         refused: Columns that cannot be added to the table, with the reason.
         dropped: Columns that the transform drops or changes, or that make it fail, each with what the transform does.
     """

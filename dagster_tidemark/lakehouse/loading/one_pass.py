@@ -214,7 +214,7 @@ class _Attempt:
             for part in task:
                 tasks[files[part.number].partition].add(number)
         large = self.reading.large
-        with_small = {file.partition for file in self.reading.files if file not in large}  # one task gets the rows of all small files
+        with_small = {file.partition for file in self.reading.files if file not in large}  # one task has their rows
         for number, partition in enumerate(self.partitions):
             if len(tasks[partition]) + (partition in with_small) <= 1:
                 yield number

@@ -1,7 +1,7 @@
 """Table of rejected rows and files, ops/quarantine: the entries, and how loads replace them.
 
-An entry is about a row. If `row_number` is null, the entry is about a whole file. Does not belong here: the rules that reject
-rows and files (`validation`, `probe`).
+An entry is about a row. If `row_number` is null, the entry is about a whole file. Does not belong here: the rules that
+reject rows and files (`validation`, `probe`).
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -46,7 +46,7 @@ class Load:
 
     def __post_init__(self) -> None:
         require_loadable(self.feed, self.table)
-        if not self.code_version:  # in rows, an empty code version would mean that the file must be read again (`load_plan.AGAIN`)
+        if not self.code_version:  # empty means `load_plan.AGAIN`: the file must be read again
             object.__setattr__(self, "code_version", _UNVERSIONED)
 
     @property

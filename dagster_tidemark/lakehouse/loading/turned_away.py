@@ -46,7 +46,10 @@ class TurnedAway:
 
 
 def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
-    """Return counts of the rejected rows and files in all partitions of an asset. Entries `NO_ROWS` are not counted."""
+    """Return counts of the rejected rows and files in all partitions of an asset.
+
+    Entries with the reason `NO_ROWS` do not count.
+    """
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
           w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),

@@ -42,8 +42,8 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     - `_report`: the report of a task (`parsing.part_of_file`). If it is not null, this is not a row of a file.
 
     Args:
-        read: The frame of `FileBatch.rows`. If a value of a row is not in plain form, `_texts` has the texts of the row,
-            and the exact rule (`typed`) casts them.
+        read: The frame of `FileBatch.rows`. If a value of a row is not in plain form, `_texts` has the row's texts, and
+            the exact rule (`typed`) casts them.
     """
     texts = _texts(feed)
     cast = texts | _plain_texts(feed)

@@ -194,7 +194,7 @@ class FileBatch:
         return pa.table(number | columns)
 
     def ending_workers(self, failure: PySparkException) -> dict[SourceFile, str]:
-        """Return the files that crash the worker that reads them, with the error; empty if the failure has other causes.
+        """Return the files that crash a worker when it reads them, with the error; empty if the failure differs.
 
         Raises:
             PySparkException: the given failure, because Spark does not answer any more.

@@ -31,7 +31,7 @@ class LiveTable:
         self._found: Appendable | None = None
 
     def refresh(self) -> bool:
-        """Load the newest snapshot, for all later reads. Return True if it has changed. This takes some milliseconds."""
+        """Load the newest snapshot for later reads, in some milliseconds. Return True if the snapshot has changed."""
         before = self.head
         try:
             if self._found is None:

@@ -115,7 +115,7 @@ class DataFileTask:
     options: Mapping[str, Any]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of a task. Yield a report on each data file, and hashes of keys for partitions not in `whole`."""
+        """Write the rows of a task. Yield a report on each file, and hashes of keys for partitions not in `whole`."""
         files: dict[int, _DataFile] = {}
         is_done = False
         try:

@@ -2,7 +2,7 @@
 
 A commit names the head (current snapshot) of the table as the writer loaded it. If the table has a different head by
 then, nothing is written (`CommitConflict`), and the writer loads the table and decides again. So concurrent writers
-neither lose nor duplicate a row, even if one of them was thought dead. Method: optimistic concurrency on the head of a
+neither lose nor duplicate a row, even if a writer that was thought dead continues. Method: optimistic concurrency on the head of a
 table, as in Iceberg's REST specification (`assert-ref-snapshot-id`).
 
 Does not belong here: the choice and meaning of rows.
@@ -66,7 +66,7 @@ _TYPES: Mapping[str, PrimitiveType] = {
     "binary": BinaryType(),
 }
 EXPIRED_AT_ONCE = 25
-"""Number of snapshots that a run collects before it expires them together."""
+"""Smallest number of snapshots that stream runs expire together."""
 
 
 def open_lake(settings: Settings, **more: str) -> Catalog:

@@ -143,7 +143,7 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 
 
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
-    """Return True if a snapshot is the table's current snapshot, or an ancestor of it."""
+    """Return True if a snapshot is the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
         return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
@@ -151,7 +151,7 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 
 
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
-    """Return True if a run has committed the table's current snapshot, or an ancestor of it."""
+    """Return True if a run has committed the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
         return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (

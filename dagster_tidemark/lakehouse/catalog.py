@@ -77,7 +77,7 @@ def ensure(
 
 @again_after_a_spark_race
 def ensure_readable(spark: SparkSession, table: Table) -> Stored | None:
-    """Do the same as `ensure` for a reader of the table.
+    """Create or alter a table like `ensure`, for a reader. The table may have undeclared text columns.
 
     Returns:
         The table before any alteration; None if it was created.
@@ -247,7 +247,7 @@ def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[Tab
 
 
 def _alter(spark: SparkSession, table: Table, stored: Stored, changes: Collection[TableChange]) -> None:
-    """Add and widen columns. A column that is no longer declared stays, and gets a comment that says so."""
+    """Add and widen columns. A column that is no longer declared stays, with a comment that it is retired."""
     new = [c.new_column for c in changes if c.new_column]
     if new:
         columns = as_ddl({c: kind for c, kind in table.columns.items() if c in new})

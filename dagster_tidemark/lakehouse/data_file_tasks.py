@@ -147,7 +147,7 @@ class DataFileTask:
         return pa.schema([column.with_type(kinds.get(column.name, column.type)) for column in self.schema])
 
     def stored(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of a source file in the form in which they are written."""
+        """Convert rows of a source file to `stored_schema`."""
         same = pa.array(np.zeros(rows.num_rows, np.int32))
         arrays = [
             pa.DictionaryArray.from_arrays(same, pa.array([self.constants[c.name][number]], c.type))

@@ -1,7 +1,7 @@
 """Commit of data files that Spark's tasks have written (`data_file_tasks`) to an Iceberg table.
 
-The commit replaces partitions. It fails if another writer has changed one of the partitions since the snapshot from
-which the load started. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
+The commit replaces partitions. It fails if another writer has changed one of the partitions since the load's starting
+snapshot. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DataFileTarget:
 
     Args:
         found: The table, loaded by pyiceberg.
-        snapshot_id: The snapshot from which the load started.
+        snapshot_id: The starting snapshot of the load.
         partitions: Values of the partition columns, one mapping per partition to replace.
         store: The bucket of the warehouse; None for a folder.
     """

@@ -129,7 +129,7 @@ class ModelStore(Generic[Given, Told]):
         return path
 
     def load(self, version: str) -> Model[Given, Told]:
-        """Return a saved version of any age.
+        """Return the model of a saved version.
 
         Raises:
             NoSuchModel: the version does not exist, or is incomplete.

@@ -88,7 +88,7 @@ def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> Da
 def fetched(frame: DataFrame) -> pa.Table:
     """Return the rows of a frame.
 
-    `toArrow` returns the same rows, but first makes Spark's server analyze the frame once more for the schema, which
+    `toArrow` returns the same rows, but first makes Spark's server analyze the frame again for the schema, which
     comes with the rows anyway. With many rules on rows, the analysis takes a tenth of a second.
     """
     to_table = getattr(frame, "_to_table", None)

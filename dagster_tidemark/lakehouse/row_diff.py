@@ -1,6 +1,6 @@
 """Differences between two versions of a table's partitions, by row key. Each version is read once.
 
-Rows with the same key are sorted by all columns and paired one by one, so duplicates do not multiply. Belongs here: the
+Rows with the same key are sorted by all columns and paired, so duplicates do not multiply. Belongs here: the
 comparison. Does not belong here: the choice of versions (`preview`), and the output (`cli.plan_preview`).
 """
 

@@ -101,7 +101,7 @@ def server_conf(settings: Settings) -> dict[str, str]:
 
 
 def lake_jars(settings: Settings) -> str:
-    """Return the class path of Iceberg's and the catalog's jars."""
+    """Return the class path of the jars that the lake needs."""
     return f"{settings.jars_dir}/jars/*"
 
 
@@ -212,7 +212,8 @@ def quiet_client() -> None:
 
     pyspark disables this logger, but each `logging.config.dictConfig`, such as Dagster's in each run, enables it again.
     Then a failed query logs lines such as "ReleaseExecute failed". So this function sets the level, which `dictConfig`
-    does not reset. Two other loggers print the stack of each failed query, even if the error is handled.
+    does not reset. Two other loggers are silenced too: they print the stack of each failed query, even if the error is
+    handled.
     """
     from pyspark.logger import PySparkLogger
     from pyspark.sql.connect.logging import logger

@@ -61,7 +61,7 @@ def _opened(settings: Settings) -> Catalog | None:
         has_tables = inspect(engine).has_table("iceberg_tables")
         engine.dispose()
         return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
-    except Exception as error:  # of any driver or catalog
+    except Exception as error:  # drivers and catalogs raise errors of any type
         raise CatalogUnreadable(
             "the declared columns cannot be compared with the tables. "
             f"The catalog {settings.catalog_shown} does not answer: {_said(error)}"
@@ -74,7 +74,7 @@ def _look(lake: Catalog, name: str) -> tuple[str, Stored | str | None]:
         return name, stored_of(lake.load_table(name))
     except NoSuchTableError:
         return name, None
-    except Exception as error:  # of the catalog, the store or the file
+    except Exception as error:  # the catalog, the store or the file fails
         return name, f"The metadata of {name} cannot be read: {_said(error)}"
 
 

@@ -116,7 +116,7 @@ class Table:
         comment: Description of one row, in one line.
         column_comments: Column name to its description, with the unit. The columns of `LINEAGE`, `MESSAGE`, `DELIVERY`
             and `MODEL_VERSIONS` have descriptions already.
-        stored_by: The columns by which the files are partitioned, if they differ from `partitioned_by`.
+        stored_by: The partition columns of the files, if they differ from `partitioned_by`.
         retention: The old snapshots to keep.
         generation: Raise this number, and the asset's `code_version`, if Iceberg cannot alter the table as declared.
             Then the former table is renamed to `<name>_generation_<number>`, and an empty table is created.
@@ -243,7 +243,7 @@ def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None
     """Return columns as Spark DDL. Names may be SQL keywords.
 
     Args:
-        comments: Column name to a comment in which single quotes are doubled.
+        comments: Column name to a comment, with single quotes doubled.
     """
     said = {name: f" COMMENT '{text}'" for name, text in (comments or {}).items()}
     return ", ".join(f"{quoted(name)} {kind}{said.get(name, '')}" for name, kind in columns.items())

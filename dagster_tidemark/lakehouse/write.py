@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse.table import Table, quoted
 RUN_ID = "tidemark.run-id"
 _CONFLICTS = (
     "CommitFailedException",
-    # Only these messages of ValidationException are conflicts. It is also raised if the partitioning differs.
+    # Only these messages of ValidationException are conflicts. It is also raised for other faults.
     "Found conflicting ",
     "Found new conflicting ",
     "Cannot commit, ",

@@ -73,7 +73,7 @@ def load_all_or_none(
     since: int | None,
     run_id: str,
 ) -> Refusal | None:
-    """Replace a partition by the rows of files, in one commit, if all rows can be loaded.
+    """Replace a partition with the rows of files, in one commit, if all rows can be loaded.
 
     Args:
         since: The snapshot to start from. Nothing is written if another run has changed the partition after it.

@@ -85,7 +85,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
         BucketUnavailable: the bucket does not answer.
         SchemaDiffers: the load would be refused because of the table's columns.
     """
-    # The table is not altered: the deployed code would refuse to load into a table with new columns.
+    # Do not alter the table, because the deployed code would refuse to load into a table with new columns.
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=False)
     catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)

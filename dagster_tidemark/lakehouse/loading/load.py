@@ -56,7 +56,7 @@ class Loaded:
 
     Args:
         read_again: Partitions whose rows were replaced.
-        added_to: Partitions to which files were added.
+        added_to: Partitions that got more files.
         files_rejected: Files that were read and rejected.
         fates: Files that disappeared, by partition.
         alarm: The reason why rows of vanished files were not removed.
@@ -396,7 +396,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
-    # If two files arrived at the same time, the one with the greater name counts as newer.
+    # If two files arrived at the same time, the greater name counts as newer.
     newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
     added_to = [p for p, step in found.steps.items() if not step.replaces]
     if added_to and not _takes_away(found):
@@ -404,7 +404,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
             rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
         )
     # Only rows of the load's snapshot may be removed. So the commit is refused if another run has changed one of the
-    # partitions since. For this check, the partitions to which files are added are rewritten too.
+    # partitions since. For this check, partitions with added files are rewritten too.
     if added_to:
         standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
         if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):

@@ -126,7 +126,7 @@ def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> 
     kind = TYPES[feed.grain]
     if not isinstance(by, ByTime) or table.columns[by.column] != kind or by.format_of(table.columns) != FORMATS[kind]:
         return False
-    return kind == "date" or by.timezone == feed.timezone  # the start of an hour in UTC depends on the time zone
+    return kind == "date" or by.timezone == feed.timezone  # the instant of a window's start depends on the time zone
 
 
 def _need(feed: Feed, dimension: str) -> str:

@@ -140,7 +140,7 @@ class Dialect:
                 )
                 if after == len(line) or line[after] == self.separator:
                     return value, after
-                # A separator must follow a closing quote. Without one the value is not quoted.
+                # A separator must follow a closing quote. Otherwise the value counts as unquoted.
                 rest, after = self._plain_field(line, end)
                 return f"{quote}{value}{rest}", after
             value, at = value + quote, end + 2

@@ -33,7 +33,7 @@ _Depths = npt.NDArray[np.int64]
 def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterator[tuple[list[TextRecord], bool]]:
     """Return documents in batches, each with True if one list encloses all lines of the file.
 
-    The documents of such a file are the elements of the list. Each is returned within brackets of its own.
+    The documents of such a file are the elements of the list. Each element is returned within its own brackets.
 
     Args:
         most_lines: The largest number of lines in a document. None means `LONGEST_RECORD`.
@@ -102,7 +102,7 @@ class _Documents:
         return _listed(found)
 
     def at_end(self) -> list[TextRecord]:
-        """Return the documents that the end of the file completes. One that is not closed is faulty."""
+        """Return the documents that the end of the file completes. An unclosed document is faulty."""
         if self._ahead is None:
             return []
         (text,), _, fault = self._ahead
@@ -155,7 +155,7 @@ class _Documents:
 
 
 def _listed(elements: Iterable[TextRecord]) -> list[TextRecord]:
-    """Return each element of a list within brackets of its own."""
+    """Return each element of a list within its own brackets."""
     return [TextRecord(in_a_list(text), fault) for text, fault in elements if text.strip(BLANKS).strip(",")]
 
 
@@ -198,7 +198,7 @@ def _depths(block: bytes) -> tuple[_Depths, npt.NDArray[np.bool_]]:
     kinds = data[marks]
     rows = np.searchsorted(ends, marks)
     quotes = np.cumsum(kinds == _QUOTE)
-    ahead = np.concatenate([np.zeros(1, np.int64), quotes])[np.searchsorted(marks, ends[:-1])]  # line 2 and later
+    ahead = np.concatenate([np.zeros(1, np.int64), quotes])[np.searchsorted(marks, ends[:-1])]  # from line 2 on
     is_outside = (quotes - np.concatenate([np.zeros(1, np.int64), ahead])[rows]) & 1 == 0
     steps = np.where(is_outside, STEP[kinds], 0)
     is_odd = np.zeros(len(ends), np.bool_)

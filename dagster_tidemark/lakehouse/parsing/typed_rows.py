@@ -49,7 +49,7 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
         columns[c] = values
     records = faults = None
     if wrong.any():
-        # The record of a faulty row shows all columns, including those with values.
+        # The record of a faulty row shows all columns, including typed columns.
         faulty = pa.array(np.flatnonzero(wrong))
         texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
         records, faults = _at(wrong, _records_of(texts)), _at(wrong, [not_valid("utf-8")] * len(faulty))

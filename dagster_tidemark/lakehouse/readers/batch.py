@@ -99,7 +99,7 @@ class FileBatch:
 
     @property
     def has_many_small_rows(self) -> bool:
-        """True if there are so many rows of small files that several tasks get them."""
+        """True if small files have enough rows for several tasks."""
         return bool(self.small.num_rows > _FEW)
 
     @property

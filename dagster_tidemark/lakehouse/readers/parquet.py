@@ -31,7 +31,7 @@ def _shape(feed: Feed, source: FileBytes) -> Shape:
 
 
 def _parts(shape: Shape, key: str, size: int, about: int) -> list[Part]:
-    # Parts need not match row groups: a part in which no row group begins costs only a read of the footer.
+    # Parts do not have to match row groups: a task without a row group only reads the footer.
     return equal_parts(size, about)
 
 

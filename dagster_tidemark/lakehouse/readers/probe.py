@@ -1,6 +1,6 @@
 """Inspection of files before their rows are read.
 
-Small files are fetched as a whole, and their rows are later read from these bytes. Of large files, only the header or
+Small files are fetched as a whole, and their rows are later read from these bytes. For large files, only the header or
 footer is fetched here. Does not belong here: formats (`file_format`), rows (`in_memory`, `batch`), and the choice of
 small files (`small_files`).
 """
@@ -58,7 +58,7 @@ class Inspected:
         return {file: shape for file, shape in self.shapes.items() if file not in self.bodies}
 
     def with_large(self, files: Iterable[SourceFile]) -> Inspected:
-        """Return a copy in which workers read these files."""
+        """Return a copy that leaves these files to workers."""
         large = set(files)
         return replace(self, bodies={file: body for file, body in self.bodies.items() if file not in large})
 

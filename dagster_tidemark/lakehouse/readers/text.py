@@ -84,7 +84,7 @@ def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
     try:
         for rest in parts:
             while rest := rest.lstrip(b"\0") if stream.eof else rest:  # padding, which gzip itself skips
-                if stream.eof:  # the next member
+                if stream.eof:  # the next member of the gzip file begins
                     stream = zlib.decompressobj(wbits=31)
                 has_begun = True
                 yield stream.decompress(rest, _PIECE)
@@ -121,7 +121,7 @@ def _split(text: str) -> list[str]:
 
 
 def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> list[TextRecord]:
-    """Return the lines of a text in which some lines are invalid. The text has no byte order mark.
+    """Return the lines of a text with invalid lines. The text has no byte order mark.
 
     Args:
         keep_ends: True to keep line ends. Then no empty line follows the last line end.

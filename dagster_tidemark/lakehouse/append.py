@@ -2,8 +2,8 @@
 
 A commit names the head (current snapshot) of the table as the writer loaded it. If the table has a different head by
 then, nothing is written (`CommitConflict`), and the writer loads the table and decides again. So concurrent writers
-neither lose nor duplicate a row, even if a writer that was thought dead continues. Method: optimistic concurrency on the head of a
-table, as in Iceberg's REST specification (`assert-ref-snapshot-id`).
+neither lose nor duplicate a row, even if a writer that was thought dead continues. Method: optimistic concurrency on
+the head of a table, as in Iceberg's REST specification (`assert-ref-snapshot-id`).
 
 Does not belong here: the choice and meaning of rows.
 """

@@ -34,7 +34,7 @@ class Content:
 def content_of(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> dict[str | None, Content]:
-    """Return the content of each partition at a snapshot, in one grouped pass.
+    """Return the content of each partition at a snapshot, with one grouped query.
 
     Args:
         partitions: Partition keys, or None for an unpartitioned table.

@@ -191,7 +191,7 @@ def new_session(settings: Settings) -> SparkSession:
         keep_password(settings)
         builder = SparkSession.builder.master("local[*]").appName("tidemark")
         session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
-        session.sparkContext.pythonExec = sys.executable  # not the `python3` on the path
+        session.sparkContext.pythonExec = sys.executable  # the default is the `python3` on the path
     _settings[session] = settings
     return session
 

@@ -17,7 +17,7 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "5",
     "write.metadata.compression-codec": "gzip",
     # This is Java's default, but not pyiceberg's. The target size stays at the default of 8 MB. Manifests are packed by
-    # size, which is mostly headers, so a smaller target would be reached early and manifests be rewritten more often.
+    # size, which is mostly headers, so with a smaller target, manifests would be rewritten more often.
     "commit.manifest-merge.enabled": "true",
     # A task reads 128 small files instead of 32, which saves a tenth of the time if an hour arrives in many files.
     "read.split.open-file-cost": "1048576",

@@ -116,8 +116,8 @@ def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, lis
     """Return the number of rows of a row group to read at once, and the columns to read as dictionaries.
 
     A file of a few kilobytes may have a million rows with the same long text. A column that is read as a dictionary has
-    such a text in memory once, and `_pieces` knows the length of each row. For other columns, the
-    number of rows is limited so that a batch stays within the limit even if each value is as long as the whole column.
+    such a text in memory once, and `_pieces` knows the length of each row. For other columns, the number of
+    rows is so small that a batch stays within `_BYTES` even if each value is as long as the whole column.
     """
     group, schema, named = footer.row_group(n), footer.schema.to_arrow_schema(), set(columns)
     most, as_dictionary = 0, []

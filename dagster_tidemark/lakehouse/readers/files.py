@@ -22,7 +22,7 @@ LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
 """Errors of Arrow that do not depend on the content of a file. Arrow's out-of-memory error is a MemoryError."""
 
 SPELLED_OUT = 20
-"""Largest number of names in a message. The message only counts further names."""
+"""Largest number of names in a message. The message has only the number of further names."""
 
 
 class ObjectStore(Protocol):

@@ -1,9 +1,9 @@
-"""Small commits without Spark: rows appended through pyiceberg, on a table head that the writer has seen.
+"""Small commits through pyiceberg, without Spark. They succeed only if no other writer has committed in between.
 
-A commit names the snapshot that its writer looked at. If the table has another head by then, nothing is written
-(`CommitConflict`): the writer looks and decides again. So concurrent writers, even a writer that was thought dead,
-neither lose nor duplicate a row. Method: optimistic concurrency on the head of a table, as in Iceberg's REST
-specification (`assert-ref-snapshot-id`).
+A commit names the head (current snapshot) of the table as the writer loaded it. If the table has a different head by
+then, nothing is written (`CommitConflict`), and the writer loads the table and decides again. So concurrent writers
+neither lose nor duplicate a row, even if a writer that was thought dead continues. Method: optimistic concurrency on
+the head of a table, as in Iceberg's REST specification (`assert-ref-snapshot-id`).
 
 Does not belong here: the choice and meaning of rows.
 """
@@ -66,14 +66,14 @@ _TYPES: Mapping[str, PrimitiveType] = {
     "binary": BinaryType(),
 }
 EXPIRED_AT_ONCE = 25
-"""Number of snapshots that a run expires together."""
+"""Smallest number of snapshots that stream runs expire together."""
 
 
 def open_lake(settings: Settings, **more: str) -> Catalog:
     """Return pyiceberg's catalog, with a separate connection for the caller.
 
     Args:
-        more: Additional options of pyiceberg's catalog. They override those of the settings.
+        more: Additional options of pyiceberg's catalog. They override options from the settings.
     """
     options: dict[str, str | None] = {}
     if "://" in settings.warehouse and settings.aws_endpoint_url:
@@ -91,9 +91,9 @@ class TableCommit:
 
     Args:
         rows: Rows to append.
-        instead_of: Condition on the rows that they replace.
+        instead_of: Condition that selects existing rows to delete in the same commit.
         properties: Properties of the snapshot.
-        marks: Properties of the table, set in the same commit.
+        marks: Properties of the table to set in the same commit.
     """
 
     rows: pa.Table | None = None
@@ -103,16 +103,16 @@ class TableCommit:
 
 
 class Appendable:
-    """A table of the lake as one writer has seen it. Used by one thread.
+    """Table of the lake, in the state that one writer has loaded. Not thread-safe.
 
     Args:
         lake: Catalog of `open_lake`.
         table: The declaration. A missing table is created.
-        writes: True if new columns of the declaration are added. Columns that it no longer has stay, with null in new
-            rows, so writers with the earlier code can continue.
+        writes: True to add and widen columns as declared. Columns that are no longer declared stay, with null in new
+            rows, so that writers with the earlier code can continue.
 
     Raises:
-        SchemaDiffers: Iceberg cannot make the table as declared (`table_changes`).
+        SchemaDiffers: Iceberg cannot alter the table as declared (`table_changes`).
     """
 
     def __init__(self, lake: Catalog, table: Table, *, writes: bool = True) -> None:
@@ -122,27 +122,29 @@ class Appendable:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows, in the order of the declaration."""
+        """Arrow schema of the rows, with columns in the order of the declaration."""
         fields = {field.name: field for field in self._loaded.schema().as_arrow()}
         return pa.schema([pa.field(name, small_type(fields[name].type)) for name in self.table.columns])
 
     @property
     def head(self) -> int | None:
-        """The snapshot that this writer has seen; None before the first commit."""
+        """Current snapshot of the table as this writer has loaded it; None before the first commit."""
         snapshot = self._loaded.current_snapshot()
         return None if snapshot is None else snapshot.snapshot_id
 
     def refresh(self) -> bool:
-        """Look again. Return True if the head has changed."""
+        """Load the table again. Return True if the head has changed."""
         before = self.head
         self._loaded = self._lake.load_table(self._loaded.name())
         return self.head != before
 
     def newest(self, name: str, *, after: int | None = None) -> str | None:
-        """Return a property of the newest snapshot that has it, among the head and its ancestors that have not expired.
+        """Return a property from the newest snapshot that has this property; None if no snapshot has it.
+
+        Only the head and its unexpired ancestors are searched.
 
         Args:
-            after: Look only at the snapshots after this one.
+            after: Search only snapshots that are newer than this one.
         """
         for snapshot in self._ancestors():
             if snapshot.snapshot_id == after:
@@ -152,7 +154,7 @@ class Appendable:
         return None
 
     def mark(self, name: str) -> str | None:
-        """Return a property of the table."""
+        """Return a property of the table; None if it is not set."""
         return self._loaded.properties.get(name)
 
     def rows(
@@ -165,18 +167,18 @@ class Appendable:
         return _with_small_types(scan.to_arrow())
 
     def batches(self, where: BooleanExpression, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the head, in parts."""
+        """Yield the matching rows of the head, in batches."""
         if self.head is not None:
             yield from self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader()
 
     def planned_rows(self, where: BooleanExpression) -> int:
-        """Return the number of rows in files that may hold matching rows."""
+        """Return the number of rows in those files that may have matching rows."""
         if self.head is None:
             return 0
         return sum(task.file.record_count for task in self._loaded.scan(where).plan_files())
 
     def has(self, snapshot_id: int) -> bool:
-        """Return True if a snapshot is the head, or one of its ancestors that have not expired."""
+        """Return True if a snapshot is the head, or an unexpired ancestor of the head."""
         return any(snapshot.snapshot_id == snapshot_id for snapshot in self._ancestors())
 
     def partitions(self) -> list[Mapping[str, Any]]:
@@ -187,12 +189,12 @@ class Appendable:
         return found
 
     def counts(self, where: BooleanExpression, columns: Sequence[str]) -> Counter[tuple[Any, ...]]:
-        """Return the number of rows of the head by combination of values. The rows are read in parts."""
+        """Return the number of matching rows for each combination of values. The rows are read in batches."""
         found: Counter[tuple[Any, ...]] = Counter()
         if self.head is None:
             return found
         texts = tuple(name for name in columns if self.table.columns[name] == "string")
-        # Texts are read as dictionaries: a text that a million rows share is held once.
+        # Texts are read as dictionaries, so that a text that a million rows share is in memory once.
         for batch in self._loaded.scan(where, tuple(columns)).to_arrow_batch_reader(dictionary_columns=texts):
             counted = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([([], "count_all")])
             for row in counted.to_pylist():
@@ -200,7 +202,12 @@ class Appendable:
         return found
 
     def appended_since(self, snapshot_id: int | None, columns: Sequence[str] = ("*",)) -> pa.Table | None:
-        """Return rows appended after a snapshot (None: all) up to the head; None if that snapshot has expired."""
+        """Return the rows that were appended after a snapshot, up to the head; None if that snapshot has expired.
+
+        Args:
+            snapshot_id: The snapshot. None returns all rows.
+            columns: Columns to return.
+        """
         if self.head is None or snapshot_id == self.head:
             return _of(self.schema, columns).empty_table()
         if snapshot_id is None:
@@ -213,10 +220,10 @@ class Appendable:
         return _with_small_types(scan.to_arrow())
 
     def commit(self, change: TableCommit) -> int | None:
-        """Change the table, if its head is still the one that this writer has seen. Return the new head.
+        """Commit a change, if the head is still the snapshot that this writer has loaded. Return the new head.
 
         Raises:
-            CommitConflict: the head has changed, or the catalog was changed in the same moment.
+            CommitConflict: the head has changed, or another writer commits at the same moment.
         """
 
         def _change(transaction: Transaction) -> None:
@@ -233,16 +240,17 @@ class Appendable:
         return self.head
 
     def expire(self, *, keep: int, not_since: Collection[int] = (), batch: int = 1) -> int:
-        """Expire old snapshots, with the files that only those need. Return their number.
+        """Expire old snapshots, and delete the files that only they need. Return the number of expired snapshots.
 
         Args:
             keep: Number of newest snapshots that stay.
-            not_since: Snapshots that stay, with all later snapshots: a reader still needs rows appended since.
-            batch: Smallest number to expire: an expiry reads the manifest list of each snapshot.
+            not_since: Snapshots that stay together with all later snapshots, because a reader still needs the rows that
+                were appended after them.
+            batch: Smallest number of snapshots to expire, because each expiry reads the manifest list of each snapshot.
 
         Raises:
-            CommitConflict: another writer has committed since. Nothing has expired.
-            OSError: the snapshots have expired, and some of their files could not be deleted; the message names one.
+            CommitConflict: another writer has committed in between. No snapshot was expired.
+            OSError: the snapshots were expired, but some files could not be deleted. The message names one.
         """
         seen = [snapshot.snapshot_id for snapshot in self._ancestors()]
         if len(seen) < keep + batch:
@@ -255,22 +263,22 @@ class Appendable:
         except CommitFailedException as error:
             raise CommitConflict(f"{self.table.name}: another writer has committed: {error}") from error
         finally:
-            # Load no commits of other writers here: this writer must notice them first.
+            # If other writers have committed, keep the old state, so that the next commit or refresh notices this.
             if (snapshot := now.current_snapshot()) is not None and snapshot.snapshot_id == self.head:
                 self._loaded = now
         return expired
 
     def _ancestors(self) -> Iterator[Snapshot]:
-        """Yield the head and its ancestors that have not expired, newest first."""
+        """Yield the head and its unexpired ancestors, newest first."""
         yield from ancestors_of(self._loaded.current_snapshot(), self._loaded.metadata)
 
 
 def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -> None:
-    """Commit a change to a table, if its head is still the one that was loaded.
+    """Commit a change to a table, if the head of the table is still the loaded snapshot.
 
     Raises:
         CommitConflict: another writer has committed. Nothing was written.
-        CatalogUnavailable: the catalog fails. The commit may have been made.
+        CatalogUnavailable: the catalog failed. The commit may have succeeded.
     """
     commit_without_retries(found)
     share_copies(found)
@@ -281,18 +289,21 @@ def commit_on_head(found: IcebergTable, change: Callable[[Transaction], None]) -
     except CommitFailedException as error:
         raise CommitConflict(f"{name}: another writer has committed: {error}") from error
     except (SQLAlchemyError, RESTError) as error:
-        # A second look shows if the change was committed, as after a process that was killed here.
+        # The caller must load the table again to see if the commit succeeded, as after a killed process.
         raise CatalogUnavailable(f"{name}: the catalog failed: {type(error).__name__}") from error
 
 
 class CatalogUnavailable(Transient):
-    """The catalog does not answer, or refuses. A retry helps when it is back."""
+    """Error of a catalog that does not answer or refuses requests. A retry helps when the catalog works again."""
 
 
-# Not for a catalog that fails: `_made` has waited for it.
+# Do not retry a failing catalog here, because `_made` has already waited for it.
 @again_after_a_race(lambda error: isinstance(error, CommitFailedException))
 def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
-    """Return the table with all declared columns. If two writers add a column at once, the loser finds it."""
+    """Return the table with all declared columns.
+
+    If two writers add a column at once, the retry of the later writer finds the column already in the table.
+    """
     made = _made(lake, table)
     stored = stored_of(made)
     changes = changes_of(table, stored)
@@ -313,7 +324,10 @@ def _as_declared(lake: Catalog, table: Table) -> IcebergTable:
 
 @again_after_a_race(lambda error: isinstance(error, TableAlreadyExistsError | CommitFailedException | SQLAlchemyError))
 def _made(lake: Catalog, table: Table) -> IcebergTable:
-    """Return the table, created if it is missing. If two writers create it at once, the loser finds it."""
+    """Return the table. Create it if it is missing.
+
+    If two writers create it at once, the retry of the later writer finds the existing table.
+    """
     try:
         found = lake.load_table(table.name)
     except NoSuchTableError:
@@ -348,7 +362,7 @@ def _made(lake: Catalog, table: Table) -> IcebergTable:
 
 
 def _location(lake: Catalog, table: Table) -> str | None:
-    """Return the folder of a new table; None if the catalog chooses it, as it does for Spark."""
+    """Return the folder of a new table; None if the catalog chooses the folder, as for tables that Spark creates."""
     warehouse = lake.properties.get("warehouse", "").rstrip("/")
     if lake.properties.get("type") == "sql" or (table.generation > 1 and is_location(warehouse)):
         return f"{warehouse}/{location_of(table)}"
@@ -363,7 +377,7 @@ def _type(kind: str) -> PrimitiveType:
 
 
 def small_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type with 32-bit offsets, which readers expect. pyiceberg returns texts with 64-bit offsets."""
+    """Return a type with 32-bit offsets, which readers expect. pyiceberg returns texts with 64-bit offsets."""
     return pa.string() if pa.types.is_large_string(kind) else pa.binary() if pa.types.is_large_binary(kind) else kind
 
 
@@ -379,7 +393,7 @@ def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names).cast(schema)
 
 
-_of_values: Any = expressions  # its types require a keyword that its own code sets
+_of_values: Any = expressions  # pyiceberg's annotations require a keyword argument that pyiceberg itself sets
 
 
 def equal(column: str, value: Any) -> BooleanExpression:
@@ -429,5 +443,5 @@ def _literal(value: Any) -> Any:
 
 
 def rows_of(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows of a table's schema from mappings. A missing value is null."""
+    """Convert mappings to an Arrow table with a schema. A missing value is null."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)

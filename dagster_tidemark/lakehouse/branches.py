@@ -1,7 +1,7 @@
 """Iceberg branches of a table: changed rows that readers do not see, without a copy of the unchanged rows.
 
-A branch begins as the table's current snapshot and shares its files and its schema. Belongs here: to create, write,
-read, publish and drop a branch. Does not belong here: the use of branches (`preview`).
+A branch begins with the table's current snapshot, and shares the table's files and schema. Belongs here: creating,
+writing, reading, publishing and dropping a branch. Does not belong here: the use of branches (`preview`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class ColumnsDiffer(SchemaDiffers):
-    """No branch of a table can have the declared columns."""
+    """Error for a table whose branches cannot have the declared columns."""
 
 
 def exists(spark: SparkSession, table: Table) -> bool:
-    """Return True if the table exists. Spark is queried only if the catalog does not show it."""
+    """Return True if the table exists. Spark is queried only if a direct read of the catalog does not find it."""
     return metadata_reads.loaded(spark, table) is not None or bool(spark.catalog.tableExists(table.identifier))
 
 
 def require_branchable(spark: SparkSession, table: Table) -> list[TableChange]:
-    """Return the differences of an existing table from its declaration. Change nothing.
+    """Return the differences between an existing table and its declaration, without altering the table.
 
     Raises:
-        ColumnsDiffer: Iceberg cannot make the declared columns, or the declaration replaces the table.
+        ColumnsDiffer: Iceberg cannot alter the columns as declared, or the declaration replaces the table.
     """
     changes = catalog.changes_to(spark, table)
     try:
@@ -50,10 +50,10 @@ def require_branchable(spark: SparkSession, table: Table) -> list[TableChange]:
 
 @catalog.again_after_a_spark_race
 def add_declared_columns(spark: SparkSession, table: Table) -> None:
-    """Add and widen columns of an existing table as declared. A branch has its table's columns.
+    """Add and widen columns of an existing table as declared, because a branch has the columns of the table.
 
-    Readers of the table are not shown a new column, and writers that do not know it write null. A widened column cannot
-    be made narrower again: readers get it in the type they declare until the wider type is deployed.
+    Readers of the table do not see a new column, and writers without it write null. A widened column cannot be made
+    narrower again: until the wider type is deployed, readers get values of the type that they declare.
 
     Raises:
         ColumnsDiffer: see `require_branchable`.
@@ -66,14 +66,14 @@ def add_declared_columns(spark: SparkSession, table: Table) -> None:
 
 
 def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> None:
-    """Create a branch from a snapshot, or an empty branch if the table has no snapshot yet (None).
+    """Create a branch from the snapshot `base`. If `base` is None, the table must be empty, and so is the branch.
 
     Raises:
-        CommitConflict: `base` is None, and the table has rows by now.
+        CommitConflict: `base` is None, but the table has rows by now.
     """
     as_of = "" if base is None else f"AS OF VERSION {base} "
     spark.sql(f"ALTER TABLE {table.identifier} CREATE BRANCH {quoted(branch)} {as_of}RETAIN {BRANCH_DAYS} DAYS")
-    # Without a version the branch begins at the current state of the table.
+    # Without a version, the branch begins with the current snapshot of the table.
     if base is None and head(spark, table, branch) == head(spark, table, "main"):
         drop(spark, table, branch)
         raise CommitConflict(f"{table.name} got its first commit in the meantime")
@@ -82,7 +82,7 @@ def create(spark: SparkSession, table: Table, branch: str, base: int | None) -> 
 def overwrite(
     frame: DataFrame, table: Table, branch: str, partitions: Collection[str] | None, *, run_id: str
 ) -> int | None:
-    """Replace partitions (None: all) on the branch with the frame's rows, in one commit.
+    """Replace partitions on the branch with the frame's rows, in one commit. None replaces all partitions.
 
     Returns:
         The new snapshot of the branch.
@@ -97,7 +97,7 @@ def overwrite(
 
 
 def append(frame: DataFrame, table: Table, branch: str, properties: Mapping[str, str]) -> None:
-    """Append the frame's rows on the branch, in one commit whose snapshot has these properties."""
+    """Append the frame's rows to the branch, in one commit. Its snapshot gets the given properties."""
     writer = frame.select(*table.columns).writeTo(f"{table.identifier}.branch_{branch}")
     for name, value in properties.items():
         writer = writer.option(f"snapshot-property.{name}", value)
@@ -116,7 +116,7 @@ def head(spark: SparkSession, table: Table, branch: str) -> int | None:
 def rows_of(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> DataFrame:
-    """Return the rows of partitions (None: of the table) as of a snapshot, with the columns declared now."""
+    """Return rows as of a snapshot, with the currently declared columns. `partitions` None means the whole table."""
     if snapshot_id is None or (partitions is not None and not partitions):
         return spark.table(table.identifier).limit(0)
     frame = spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}")
@@ -124,7 +124,7 @@ def rows_of(
 
 
 def fast_forward(spark: SparkSession, table: Table, branch: str) -> None:
-    """Make the branch the table, if the table has no commit since the branch began.
+    """Make the branch the current state of the table, if the table has no commit since the branch began.
 
     Raises:
         CommitConflict: another writer has committed to the table. Nothing was changed.
@@ -143,7 +143,7 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 
 
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
-    """Return True if a snapshot is the table's current one, or its ancestor."""
+    """Return True if a snapshot is the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
         return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
@@ -151,7 +151,7 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 
 
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
-    """Return True if the table's current snapshot, or an ancestor, was committed by a run."""
+    """Return True if a run has committed the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
         return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (
@@ -162,7 +162,7 @@ def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
 
 
 def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
-    """Yield the current snapshot and its ancestors that have not expired, newest first."""
+    """Yield the current snapshot and its unexpired ancestors, newest first."""
     at = seen.metadata.current_snapshot_id
     while at is not None and (snapshot := seen.metadata.snapshot_by_id(at)) is not None:
         yield snapshot
@@ -170,25 +170,25 @@ def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
 
 
 def _said(snapshot: "Snapshot") -> Mapping[str, str]:
-    """Return the properties in a snapshot's summary, without its operation."""
+    """Return the properties in a snapshot's summary, without the operation."""
     return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def drop(spark: SparkSession, table: Table, branch: str) -> None:
-    """Drop the branch, if it exists. Iceberg's expiry of snapshots deletes its files."""
+    """Drop the branch, if it exists. Iceberg's expiry of snapshots later deletes the files of the branch."""
     if spark.catalog.tableExists(table.identifier):
         spark.sql(f"ALTER TABLE {table.identifier} DROP BRANCH IF EXISTS {quoted(branch)}")
 
 
 def drop_all(spark: SparkSession, table: Table, prefix: str) -> None:
-    """Drop all branches with a prefix: processes that died have left them."""
+    """Drop all branches with a prefix, which processes that died have left."""
     found = spark.sql(f"SELECT name FROM {table.identifier}.refs WHERE startswith(name, '{prefix}')").collect()
     for row in found:
         drop(spark, table, row["name"])
 
 
 def drop_unused(spark: SparkSession, table: Table) -> None:
-    """Drop a table that was created only for its branch, unless it was written to since."""
+    """Drop a table that was created only for its branch, unless the table has a commit by now."""
     if spark.catalog.tableExists(table.identifier) and current_snapshot(spark, table) is None:
         spark.sql(f"DROP TABLE {table.identifier} PURGE")
 

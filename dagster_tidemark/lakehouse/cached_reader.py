@@ -1,6 +1,6 @@
-"""Reader of a table for a long-lived process: without Spark, and only after changes.
+"""Reader of a table for a long-lived process. It needs no Spark, and reads only after changes.
 
-Does not belong here: writing (`append`), and reading by Spark (`read`).
+Does not belong here: writing (`append`), and reading with Spark (`read`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.table import Table
 
 
 class LiveTable:
-    """A table of the lake as of the last look; empty before the first look. Used by one thread.
+    """Table of the lake as of the last `refresh`; empty before the first `refresh`. Not thread-safe.
 
     Args:
         lake: Catalog of `append.open_lake`.
@@ -31,7 +31,7 @@ class LiveTable:
         self._found: Appendable | None = None
 
     def refresh(self) -> bool:
-        """Look for a new snapshot, in some milliseconds, and read from it. Return True if it differs from the last."""
+        """Load the newest snapshot for later reads, in some milliseconds. Return True if the snapshot has changed."""
         before = self.head
         try:
             if self._found is None:
@@ -40,20 +40,20 @@ class LiveTable:
                 self._found = Appendable(self._lake, self.table, writes=False)
             else:
                 self._found.refresh()
-        except NoSuchTableError:  # dropped: its next writer creates it again
+        except NoSuchTableError:  # the table was dropped, and the next writer creates it again
             self._found = None
         return self.head != before
 
     @property
     def head(self) -> int | None:
-        """The snapshot that is read; None if there is none."""
+        """Snapshot that is read; None if the table has no snapshot."""
         return None if self._found is None else self._found.head
 
     def rows(self, columns: Sequence[str], among: Mapping[str, Collection[Any]] | None = None) -> pa.Table:
         """Return some columns of the rows that match all conditions of `among`.
 
         Args:
-            among: Column to accepted values. Partitions, files and row groups without such a value are not read.
+            among: Column to accepted values. Partitions, files and row groups without an accepted value are skipped.
         """
         if self._found is None or self.head is None:
             return pa.table({column: pa.nulls(0) for column in columns})
@@ -63,5 +63,5 @@ class LiveTable:
         return self._found.rows(where, tuple(columns))
 
     def partitions(self) -> list[Mapping[str, Any]]:
-        """Return the values of the partition columns, for each partition that has files. No data file is read."""
+        """Return the values of the partition columns, for each partition that has files. Only metadata is read."""
         return [] if self._found is None or self.head is None else self._found.partitions()

@@ -1,4 +1,4 @@
-"""Tables in the Iceberg catalog: created when first needed, altered when their declaration changes."""
+"""Creation and alteration of tables in the Iceberg catalog, so that they match their declarations."""
 
 import logging
 import re
@@ -42,14 +42,14 @@ _RACES = ("UncheckedSQLException", "AlreadyExistsException", "CommitFailedExcept
 logger = logging.getLogger(__name__)
 
 PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-"""Pattern of the names that an undeclared column may have."""
+"""Pattern of valid names of undeclared columns."""
 
 
 def _is_racing(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and any(name in str(error) for name in _RACES)
 
 
-# Runs that create the catalog's own tables, a namespace or a table at the same time, or alter a table, conflict.
+# Runs conflict if they create the catalog's own tables, a namespace or a table at the same time, or alter a table.
 again_after_a_spark_race = again_after_a_race(_is_racing)
 
 
@@ -59,17 +59,17 @@ def ensure(
 ) -> tuple[str, ...]:
     """Create the table if it is missing. Otherwise add and widen columns as declared.
 
-    A column that is no longer declared stays, and is null in new rows, so runs of the former code continue.
+    A column that is no longer declared stays, and is null in new rows, so that runs of the former code can continue.
 
     Args:
-        may_have_more: True if the table may have undeclared text columns, as `add_texts` makes them.
-        may_alter: True to alter an existing table; False to compare it only.
+        may_have_more: True if the table may have undeclared text columns, which `add_texts` has added.
+        may_alter: True to alter an existing table; False to only compare it.
 
     Returns:
-        Its undeclared text columns.
+        The undeclared text columns; empty without `may_have_more`.
 
     Raises:
-        SchemaDiffers: Iceberg cannot make the table as declared (`table_changes`).
+        SchemaDiffers: Iceberg cannot alter the table as declared (`table_changes`).
     """
     stored = _ensured(spark, table, may_have_more=may_have_more, may_alter=may_alter)
     return _texts_beside(table, stored) if may_have_more and stored else ()
@@ -77,10 +77,10 @@ def ensure(
 
 @again_after_a_spark_race
 def ensure_readable(spark: SparkSession, table: Table) -> Stored | None:
-    """Do the same as `ensure` for a reader of the table.
+    """Create or alter a table like `ensure`, for a reader. The table may have undeclared text columns.
 
     Returns:
-        The table as it was found; None if it was created.
+        The table before any alteration; None if it was created.
 
     Raises:
         SchemaDiffers: see `ensure`.
@@ -89,12 +89,12 @@ def ensure_readable(spark: SparkSession, table: Table) -> Stored | None:
 
 
 def as_it_is(spark: SparkSession, table: Table) -> Stored:
-    """Return an existing table as the catalog has it. Change nothing."""
+    """Return an existing table as the catalog has it, without altering it."""
     return _stored(spark, table)
 
 
 def _ensured(spark: SparkSession, table: Table, *, may_have_more: bool, may_alter: bool = True) -> Stored | None:
-    """Return the table as it was found; None if it was created."""
+    """Return the table before any alteration; None if it was created."""
     try:
         stored = _stored(spark, table)
     except AnalysisException as error:
@@ -112,7 +112,7 @@ def _ensured(spark: SparkSession, table: Table, *, may_have_more: bool, may_alte
 
 
 def changes_to(spark: SparkSession, table: Table) -> list[TableChange]:
-    """Return the changes, possible or not, that `ensure` would make to an existing table."""
+    """Return the changes that the declaration requires of an existing table, including impossible changes."""
     changes = _compared(spark, table, _stored(spark, table), may_have_more=True)[1]
     if table.generation > 1:
         generation = generation_of(_properties(spark, table))
@@ -121,7 +121,9 @@ def changes_to(spark: SparkSession, table: Table) -> list[TableChange]:
 
 
 def _is_replaced(spark: SparkSession, table: Table, *, may_alter: bool) -> bool:
-    """Replace a table of an earlier generation by an empty one. Only one run can rename it: its new name is then taken.
+    """Replace a table of an earlier generation with an empty table. Return True if it was replaced.
+
+    Only one of several concurrent runs can rename the table, because the new name exists afterwards.
 
     Raises:
         SchemaDiffers: the table is of a later generation.
@@ -138,7 +140,7 @@ def _is_replaced(spark: SparkSession, table: Table, *, may_alter: bool) -> bool:
 def _compared(
     spark: SparkSession, table: Table, stored: Stored, *, may_have_more: bool
 ) -> tuple[Stored, list[TableChange]]:
-    """Return a table and its changes. Rarely needed facts are queried only for changes that need them."""
+    """Return a table and its changes. Some facts are queried only if the changes depend on them."""
     changes = changes_of(table, stored, may_have_more=may_have_more)
     kinds = {change.kind for change in changes}
     if TableChangeKind.ADDED in kinds:
@@ -151,18 +153,18 @@ def _compared(
 
 
 def set_properties(spark: SparkSession, table: Table) -> None:
-    """Add properties that new tables are created with, if a table lacks them. A value that is set stays.
+    """Add to a table the properties that new tables get, if it lacks them. Existing values stay.
 
-    The owner of a table may have chosen it: some engines cannot read position deletes and need the merge mode
-    `copy-on-write`. Call this after a commit. An error here does not fail the commit: it is logged, and the next commit
-    tries again.
+    The owner of the table may have chosen an existing value: some engines cannot read position deletes and need the
+    merge mode `copy-on-write`. Call this after a commit. An error here does not fail the commit: it is logged, and the
+    next commit tries again.
     """
     try:
         if seen := metadata_reads.loaded(spark, table):
             set_so = {**seen.properties, "format-version": str(seen.format_version)}
         else:
             set_so = _properties(spark, table)
-        # The row key of the last write and the types of previews are facts; all other values are the owner's choice.
+        # Existing values are overwritten only for facts: the row key of the last write, and the types of previews.
         wanted = {name: value for name, value in PROPERTIES.items() if name not in set_so}
         facts = {ROW_KEY: properties_of(table)[ROW_KEY]}
         if WIDENED in set_so:
@@ -171,7 +173,7 @@ def set_properties(spark: SparkSession, table: Table) -> None:
         wanted |= {name: value for name, value in facts.items() if set_so.get(name) != value}
         if wanted:
             spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ({_listed(wanted)})")
-    except Exception as error:  # of the engine, the catalog or another run that alters the table
+    except Exception as error:  # the engine or the catalog fails, or another run alters the table
         said = without_token(str(error)).partition("\n")[0]
         logger.warning("%s: the table properties could not be set: %s", table.name, said)
 
@@ -180,7 +182,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
     """Return the undeclared text columns of a table.
 
     Raises:
-        SchemaDiffers: an undeclared column is no text, or the table cannot be made as declared.
+        SchemaDiffers: an undeclared column is not a text, or the table cannot be altered as declared.
     """
     stored, changes = _compared(spark, table, _stored(spark, table), may_have_more=True)
     require_possible(table, changes)
@@ -188,7 +190,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
 
 
 def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment: str) -> None:
-    """Add undeclared text columns. Two runs at once are a race (`again_after_a_spark_race`)."""
+    """Add undeclared text columns. Concurrent runs conflict, so callers need `again_after_a_spark_race`."""
     columns = ", ".join(f"{quoted(name)} string COMMENT '{_escaped(comment)}'" for name in names)
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 
@@ -218,7 +220,7 @@ def _texts_beside(table: Table, stored: Stored) -> tuple[str, ...]:
 
 
 def _written(spark: SparkSession, table: Table) -> dict[str, str]:
-    """Return the columns of the newest snapshot, which has the schema of its time."""
+    """Return the columns that the table had when its newest snapshot was written."""
     [current] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
     if current.value == "none":
         return {}
@@ -233,7 +235,7 @@ def _properties(spark: SparkSession, table: Table) -> dict[str, str]:
 def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[TableChange]) -> None:
     """Widen columns of a table while its deployed code still declares the narrower types.
 
-    Iceberg cannot undo it. Readers get the narrower type until the wider type is deployed.
+    Iceberg cannot undo this. Readers get the narrower type until the wider type is deployed.
     """
     wider = {change.column: change.after for change in changes if change.kind is TableChangeKind.WIDENED}
     if not wider:
@@ -245,7 +247,7 @@ def widen_for_preview(spark: SparkSession, table: Table, changes: Collection[Tab
 
 
 def _alter(spark: SparkSession, table: Table, stored: Stored, changes: Collection[TableChange]) -> None:
-    """Add and widen columns. A column that is no longer declared stays, with null in new rows and a comment on that."""
+    """Add and widen columns. A column that is no longer declared stays, with a comment that it is retired."""
     new = [c.new_column for c in changes if c.new_column]
     if new:
         columns = as_ddl({c: kind for c, kind in table.columns.items() if c in new})
@@ -264,7 +266,7 @@ def _create(spark: SparkSession, table: Table) -> None:
     comments = {column: said for column in table.columns if (said := table.comment_on(column))}
     columns = as_ddl(table.columns, {column: _escaped(said) for column, said in comments.items()})
     location = ""
-    if table.generation > 1:  # a separate folder: the default one holds files of the former table
+    if table.generation > 1:  # the default folder has the files of the former table
         warehouse = str(spark.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", "")).rstrip("/")
         if is_location(warehouse):  # otherwise the catalog chooses
             location = f"LOCATION '{warehouse}/{location_of(table)}'"

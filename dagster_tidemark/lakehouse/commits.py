@@ -1,8 +1,8 @@
-"""Optimistic commits: the one policy of retries, and the two errors if another writer was faster.
+"""Optimistic commits: the retry policy for all writers, and the errors if another writer was faster.
 
-A commit names the state that its writer has seen, and fails if the table has another state by then. The writer looks,
-decides and commits again. Does not belong here: how a commit detects other writers (`append`, `write`, `branches`),
-and faults of services, which the engine or the shift retries.
+A commit names the state of the table that the writer has read, and fails if the table has changed since. Then the
+writer reads the state, decides and commits again. Does not belong here: how a commit detects other writers (`append`,
+`write`, `branches`), and faults of services, which the engine or the stream run retries.
 """
 
 import logging
@@ -16,7 +16,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 from dagster_tidemark.errors import Transient
 
 ATTEMPTS = 20
-"""Number of commits that a writer may lose in a row, as of Iceberg's own writers (`table_properties`)."""
+"""Number of attempts to commit. It equals the number of retries of Iceberg's writers (`table_properties`)."""
 _LONGEST_WAIT_SECONDS = 0.5
 
 _T = TypeVar("_T")
@@ -26,10 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 class CommitConflict(Transient):
-    """Another writer has committed in the meantime, and nothing was written. A retry helps: it starts from that commit.
+    """Error of a commit because another writer has committed first. Nothing was written. A retry helps.
 
     Args:
-        is_last: True if a policy has retried it already. A policy around that one does not retry it again.
+        is_last: True if `until_committed` has already used all attempts. An outer `until_committed` then does not
+            retry.
     """
 
     def __init__(self, message: str, *, is_last: bool = False) -> None:
@@ -38,24 +39,28 @@ class CommitConflict(Transient):
 
 
 class SourceAdvanced(Transient):
-    """Another run has read the same source further, and handles those messages. Continue after its position."""
+    """Error of a run because another run has read the same source further and handles those messages.
+
+    Continue after the position of the other run.
+    """
 
 
 def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callable[[], object] | None = None) -> _T:
     """Return the result of a function that decides and commits. Call it again while other writers commit first.
 
     Args:
-        decide: Commits what the state of the table requires. Raises CommitConflict if the table has another state.
+        decide: Commits what the state of the table requires. It raises CommitConflict if the table has changed since.
         table: Name of the table, for messages.
-        look_again: Loads the state again after each lost commit; None if `decide` loads it.
+        look_again: Loads the state again after each conflict; None if `decide` loads it.
 
     Raises:
-        CommitConflict: other writers won each of the attempts.
+        CommitConflict: in each attempt, another writer committed first.
     """
     lost: CommitConflict | None = None
     for attempt in range(ATTEMPTS):
         if attempt:
-            # Random, so that two writers do not meet again. At most 10 ms after the first attempt, for messages.
+            # The wait is random, so that two writers do not collide again. It is short at first (at most 10 ms),
+            # because stream runs need short delays.
             time.sleep(random.uniform(0, min(0.01 * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)))
             if look_again is not None:
                 look_again()
@@ -72,9 +77,10 @@ def until_committed(decide: Callable[[], _T], table: str, *, look_again: Callabl
 def again_after_a_race(is_race: Callable[[BaseException], bool]) -> Callable[[_F], _F]:
     """Return a decorator that calls a function again if two writers have created or altered a table at once.
 
-    The loser finds the work done when it looks again. If no attempt succeeds, the last error is raised.
+    In the repeated call, the later writer finds the change already made. If no attempt succeeds, the last error is
+    raised.
     """
     policy = retry(
         retry=retry_if_exception(is_race), wait=wait_random(0.1, 0.5), stop=stop_after_attempt(10), reraise=True
     )
-    return cast("Callable[[_F], _F]", policy)  # tenacity's own type names its wrapper
+    return cast("Callable[[_F], _F]", policy)  # tenacity's type is that of its wrapper

@@ -1,7 +1,7 @@
 """Content versions of partitions: equal versions mean equal rows.
 
-A consumer need not run again if the partition that it reads was rebuilt with the same content. So a version depends on
-the values of the rows, not on their source or the time of writing.
+A consumer does not have to run again if a partition that it reads was rebuilt with the same content. So a version
+depends on the values of the rows, not on the source of the rows or the time of writing.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _AT = "SELECT * FROM {} VERSION AS OF {}"
 
 @dataclass(frozen=True)
 class Content:
-    """Content of a partition: a version that is equal for equal rows, and the number of rows."""
+    """Content of a partition: a version, which is equal for equal rows, and the number of rows."""
 
     version: str
     rows: int
@@ -34,11 +34,11 @@ class Content:
 def content_of(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> dict[str | None, Content]:
-    """Return the content of each partition at a snapshot, in one grouped pass.
+    """Return the content of each partition at a snapshot, with one grouped query.
 
     Args:
         partitions: Partition keys, or None for an unpartitioned table.
-        snapshot_id: The snapshot to read; None for a table that has none (all partitions are empty).
+        snapshot_id: The snapshot to read; None for a table without snapshots, whose partitions are all empty.
 
     Raises:
         SnapshotExpired: the snapshot no longer exists.
@@ -49,7 +49,10 @@ def content_of(
 def content_of_files(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, snapshot_id: int | None
 ) -> tuple[dict[str | None, Content], dict[str | None, dict[tuple[str, str], int]]]:
-    """Return the same for a table that is loaded from files, and its number of rows of each (file, version)."""
+    """Return the content of each partition, and the number of rows of each (file, version) in it.
+
+    Only for tables that are loaded from files. See `content_of` for the arguments.
+    """
     groups = _grouped(spark, table, partitions, snapshot_id, _FILE)
     files: dict[str | None, dict[tuple[str, str], int]] = {}
     for group in groups:
@@ -76,21 +79,22 @@ def _grouped(
         except AnalysisException as error:
             if "UNRESOLVED_COLUMN" not in str(error):
                 raise
-        # A snapshot has the schema of its time. To query it first would cost every run more than this rare failure.
+        # A snapshot may have fewer columns than the table has now. This is rare, so its schema is queried only after
+        # a failure, not in every run.
         held = spark.sql(_AT.format(table.identifier, snapshot_id)).columns
         return _grouped_by(spark, table, partitions, snapshot_id, by, held)
 
 
 def hash_of_row(table: Table, held: Collection[str]) -> str:
-    """Return a SQL expression of a row's hash, which content versions are made of.
+    """Return a SQL expression for the hash of a row. Content versions are computed from these hashes.
 
     Args:
-        held: The columns that rows have; others count as null.
+        held: The columns that the rows have. Other columns count as null.
     """
     values = [quoted(c) if c in held else f"CAST(NULL AS {table.columns[c]})" for c in _columns(table)]
-    # xxhash64 skips nulls: without isnull of each column ('a', null) would equal (null, 'a').
+    # xxhash64 skips nulls, so isnull of each column is hashed too: otherwise ('a', null) would equal (null, 'a').
     hashed = [part for v in values for part in (f"isnull({v})", v)]
-    # Nulls of added columns must be skipped: a column that other partitions got does not change this partition.
+    # Nulls of added columns are skipped, because a column that only other partitions use must not change the version.
     hashed += [f"concat('{c}=', {quoted(c)})" for c in sorted(table.added) if c in held]
     return f"xxhash64({', '.join(hashed)})"
 
@@ -103,7 +107,7 @@ def _grouped_by(
     by: Collection[str],
     held: Collection[str],
 ) -> list[Row]:
-    """Query the hashes at a snapshot that has only the columns `held`. Later columns count as null."""
+    """Query the hashes at a snapshot that has only the columns `held`. Columns that were added later count as null."""
     row_hash = hash_of_row(table, held)
     keys = list(map(quoted, table.partition_columns))
     return (
@@ -114,18 +118,18 @@ def _grouped_by(
         .agg(
             F.count(F.lit(1)).alias("rows"),
             F.bit_xor("h").alias("xored"),
-            # A plain sum of 64-bit hashes overflows, which ANSI mode makes an error; decimals take thrice as long.
+            # The sum of 64-bit hashes would overflow, an error in ANSI mode. Decimals take three times as long.
             F.sum(F.shiftright("h", 32)).alias("high"),
             F.sum(F.col("h").bitwiseAND(_LOW)).alias("low"),
         )
-        # Keys are formatted per group, not per row: to format a time takes as long as to hash a row.
+        # Keys are formatted per group, not per row, because formatting a time takes as long as hashing a row.
         .selectExpr(f"{table.partition_key_sql} AS partition", *by, "rows", "xored", "high", "low")
         .collect()
     )
 
 
 class Hashes(NamedTuple):
-    """Some rows of a partition: their number, and sums of their hashes (`hash_of_row`).
+    """Summary of some rows of a partition: the number of rows, and sums of their hashes (`hash_of_row`).
 
     `xored` is the exclusive or of the hashes, `high` and `low` the sums of their upper and lower 32 bits.
     """
@@ -144,7 +148,7 @@ def _hashes(group: Row) -> Hashes:
 def contents_of(
     table: Table, partitions: Collection[str] | None, groups: Iterable[Hashes]
 ) -> dict[str | None, Content]:
-    """Return the content of partitions (None: of an unpartitioned table) from the hashes of their rows."""
+    """Return the content of partitions from the hashes of rows. `partitions` None means an unpartitioned table."""
     asked: Collection[str | None] = [None] if partitions is None else partitions
     kinds = hashlib.sha256(repr([(c, table.columns[c]) for c in _columns(table)]).encode()).hexdigest()[:8]
     by_partition: dict[str | None, list[Hashes]] = {}

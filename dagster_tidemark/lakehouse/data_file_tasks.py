@@ -1,7 +1,7 @@
-"""Table rows written to Parquet files by the Spark tasks that made them.
+"""Writing of table rows to Parquet files by the Spark tasks that computed the rows.
 
-A task gives its rows to `DataFileTask.run`, which writes one file per partition and reports it. Nothing is committed
-here (`data_files`). Everything in this module is sent to Spark's workers, which have pyarrow and numpy.
+A task passes its rows to `DataFileTask.run`, which writes one file per partition and reports each file. The driver
+commits the files (`data_files`). This module is sent to Spark's workers, which have pyarrow and numpy.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from pyarrow import fs
 from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 
 FILE, KEY, CONTENT = "_file", "_key_hash", "_content_hash"
-"""Columns next to those of the table: number of the landed file, hash of the row key, hash of the row."""
+"""Columns in addition to the table's columns: number of the source file, hash of the row key, hash of the row."""
 
 REPORTS = "report string, footer binary, key bigint"
-"""Columns that tasks return, as Spark DDL: a report on a file with its Parquet footer, or a hash of a key."""
+"""Columns that tasks return, as Spark DDL. A row has the report on a data file and its footer, or the hash of a key."""
 
 _BUFFERED_BYTES = 64 << 20
-"""Arrow bytes that a task holds before it writes them as row groups."""
+"""Number of Arrow bytes that a task collects in memory before it writes row groups."""
 
 _LOW = 0xFFFF_FFFF
 
 
 def file_system(store: BucketAddress | None) -> fs.FileSystem:
-    """Return Arrow's file system of a warehouse: of its bucket, or of this machine's folders."""
+    """Return Arrow's file system for a warehouse, which is a bucket or a local folder."""
     return store.connect() if store else fs.LocalFileSystem()
 
 
 class DataFileNotWritten(Exception):
-    """A task could not write a data file: the store refuses it, or has no room."""
+    """Error of a task that could not write a data file, because the store refuses it or is full."""
 
 
 @dataclass
 class FromLandedFile:
-    """The rows of one landed file in one data file: their number, and sums of their hashes as in `content`."""
+    """Summary of the rows of one source file in one data file: their number, and sums of hashes as in `content`."""
 
     file: int
     rows: int = 0
@@ -54,7 +54,7 @@ class FromLandedFile:
     low: int = 0
 
     def add(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        """Count rows with these hashes."""
+        """Add rows, given by their hashes."""
         self.rows += len(hashes)
         self.xored ^= int(np.bitwise_xor.reduce(hashes))
         self.high += int((hashes >> 32).sum())
@@ -68,9 +68,9 @@ class Report:
     Args:
         partition: Number of the partition.
         size: Bytes of the file.
-        landed: The rows by landed file.
-        has_rivals: True if two of its rows have the same hash of their keys.
-        is_astray: True if a row has another partition than its landed file. The task has written nothing then.
+        landed: Summary of the rows of each source file.
+        has_rivals: True if the keys of two rows have the same hash.
+        is_astray: True if a row belongs to a different partition than its source file. Then the task keeps no file.
     """
 
     path: str
@@ -83,7 +83,7 @@ class Report:
 
 
 def report_of(text: str) -> Report:
-    """Return the report that a task has written as JSON."""
+    """Return the report from its JSON."""
     said = json.loads(text)
     return Report(**{**said, "landed": [FromLandedFile(**each) for each in said["landed"]]})
 
@@ -97,9 +97,9 @@ class DataFileTask:
         schema: Columns of the files, with Iceberg's field ids.
         folders: The folder of each partition, without the bucket.
         values: Values of the partition columns, one mapping per partition.
-        partition_of: The partition of each landed file, by the number of the file.
+        partition_of: The number of the partition of each source file, by the number of the file.
         whole: Partitions whose rows are all in one task. For other partitions, tasks return the hashes of the row keys.
-        constants: Column name to its value by number of the landed file.
+        constants: For each column that is constant within a source file, its values by the number of the file.
         prefix: First characters of the names of the files.
         options: Options of pyarrow's `ParquetWriter`.
     """
@@ -115,7 +115,7 @@ class DataFileTask:
     options: Mapping[str, Any]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of a task, and yield a report of each file."""
+        """Write the rows of a task. Yield a report on each file, and hashes of keys for partitions not in `whole`."""
         files: dict[int, _DataFile] = {}
         is_done = False
         try:
@@ -142,12 +142,12 @@ class DataFileTask:
                     file.discard()
 
     def stored_schema(self) -> pa.Schema:
-        """Return the schema of the rows as they are written: constants are dictionaries of one value."""
+        """Return the schema of the rows as they are written: constant columns are dictionaries with one value."""
         kinds = {name: pa.dictionary(pa.int32(), self.schema.field(name).type) for name in self.constants}
         return pa.schema([column.with_type(kinds.get(column.name, column.type)) for column in self.schema])
 
     def stored(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of a landed file as they are written."""
+        """Convert rows of a source file to `stored_schema`."""
         same = pa.array(np.zeros(rows.num_rows, np.int32))
         arrays = [
             pa.DictionaryArray.from_arrays(same, pa.array([self.constants[c.name][number]], c.type))
@@ -204,7 +204,7 @@ class _DataFile:
             system = file_system(self._task.store)
             if not self._task.store:
                 system.create_dir(self._at.rpartition("/")[0], recursive=True)
-            # Arrow's own schema is left out, because it records which columns were dictionaries here.
+            # Arrow's own schema is not stored, because it would record which columns were dictionaries here.
             options = {**self._task.options, "store_schema": False}
             self._writer = pq.ParquetWriter(self._at, self._task.stored_schema(), filesystem=system, **options)
         self._writer.write_table(pa.Table.from_batches(self._pending))
@@ -212,7 +212,7 @@ class _DataFile:
 
     def close(self) -> tuple[Report, bytes]:
         self.flush()
-        assert self._writer is not None  # it has rows
+        assert self._writer is not None  # every data file has rows
         try:
             self._writer.close()
             size = file_system(self._task.store).get_file_info(self._at).size
@@ -229,7 +229,7 @@ class _DataFile:
     def discard(self) -> None:
         if self._writer is None:
             return
-        with contextlib.suppress(OSError, pa.ArrowException):  # the load deletes the file then
+        with contextlib.suppress(OSError, pa.ArrowException):  # if this fails, the load deletes the file later
             self._writer.close()
             file_system(self._task.store).delete_file(self._at)
 

@@ -1,7 +1,7 @@
-"""Data files that Spark's tasks have written (`data_file_tasks`), put into an Iceberg table in one commit.
+"""Commit of data files that Spark's tasks have written (`data_file_tasks`) to an Iceberg table.
 
-The commit replaces partitions. It fails if another writer has changed one of the partitions since the snapshot that
-the load started from. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
+The commit replaces partitions. It fails if another writer has changed one of the partitions since the load's starting
+snapshot. Belongs here: the choice of tables, and the commit. Does not belong here: the choice of rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dagster_tidemark.settings import LOCAL_KEY, Settings
 _CODEC, _LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none"}
 _OF_OTHERS = ("write.metadata.", "write.merge.", "write.update.", "write.delete.")
-"""Beginnings of the properties that do not affect new data files."""
+"""Prefixes of the table properties that do not affect new data files."""
 
 _OF_S3 = {"client.region", *(f"s3.{x}" for x in ("endpoint", "region", "path-style-access"))}
 _OF_S3 |= {"s3.access-key-id", "s3.secret-access-key"}
@@ -57,8 +57,8 @@ class DataFileTarget:
 
     Args:
         found: The table, loaded by pyiceberg.
-        snapshot_id: The snapshot that the load started from.
-        partitions: Values of the partition columns, one mapping per replaced partition.
+        snapshot_id: The starting snapshot of the load.
+        partitions: Values of the partition columns, one mapping per partition to replace.
         store: The bucket of the warehouse; None for a folder.
     """
 
@@ -95,13 +95,13 @@ class DataFileTarget:
         """Replace the rows of the partitions with these files, in one commit.
 
         Raises:
-            CommitConflict: another writer has changed one of the partitions since that snapshot. Nothing is committed.
+            CommitConflict: another writer has changed one of the partitions since `snapshot_id`. Nothing is committed.
         """
         if outdated := until_committed(lambda: self._replaced(reports, footers, run_id), self.table.name):
             raise CommitConflict(f"{self.table.name}: {outdated}")
 
     def _replaced(self, reports: Sequence[Report], footers: Sequence[bytes], run_id: str) -> str:
-        """Commit the files. Return why their rows must be computed again; empty if they are committed."""
+        """Commit the files. Return the reason why the rows must be computed again; empty if they are committed."""
         found = self.found.catalog.load_table(self.found.name())
         if found.spec() != self.found.spec():
             return "another writer has changed its partitioning"
@@ -126,7 +126,7 @@ class DataFileTarget:
         return ""
 
     def discard(self, prefix: str) -> None:
-        """Delete the files in the partitions' folders whose names begin with a prefix. No table has such a file."""
+        """Delete files of an abandoned load, which are not in the table: all files whose names begin with a prefix."""
         system = file_system(self.store)
         bucket = f"{self.store.name}/" if self.store else ""
         for folder in self.folders:
@@ -138,7 +138,7 @@ class DataFileTarget:
                 logger.warning("files of an abandoned load could not be deleted from %s: %s", folder, error)
 
     def has_deletes(self) -> bool:
-        """Return True if delete files belong to rows of the partitions, or files of an earlier partitioning."""
+        """Return True if the partitions have delete files, or data files of an earlier partitioning."""
         files = self._files(self.found, self.snapshot_id)
         return any(task.delete_files or task.file.spec_id != self.found.spec().spec_id for task in files)
 
@@ -194,7 +194,7 @@ _MOST_CONDITIONS = 200
 def target_of(
     spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, Any]], snapshot_id: int | None
 ) -> DataFileTarget | None:
-    """Return the target for files of some partitions; None if only Spark's own writer can write the table.
+    """Return the target for data files of some partitions; None if only Spark's own writer can write the table.
 
     Args:
         partitions: Values of the partition columns, one mapping per partition.
@@ -217,7 +217,7 @@ def target_of(
 
 
 def _hindrance(found: IcebergTable, table: Table) -> str:
-    """Return the reason why tasks cannot write files of a table; empty if they can."""
+    """Return the reason why tasks cannot write data files of a table; empty if they can."""
     schema, spec = found.schema(), found.spec()
     stored = {column.name: spark_type(column.field_type) for column in schema.fields}
     if found.metadata.format_version != 2:
@@ -244,7 +244,7 @@ def _hindrance(found: IcebergTable, table: Table) -> str:
 
 
 def _store_of(found: IcebergTable, settings: Settings) -> BucketAddress | str | None:
-    """Return the bucket of a table, None for a folder, or the reason why tasks cannot write to it."""
+    """Return the bucket of a table, None for a local folder, or the reason (text) why tasks cannot write there."""
     location = urlsplit(found.location())
     if location.scheme in ("", "file"):
         return None

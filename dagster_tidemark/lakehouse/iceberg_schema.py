@@ -1,4 +1,7 @@
-"""Tables of pyiceberg as plain data, with the type names of Spark. Does not belong here: reading them."""
+"""Conversion of pyiceberg's tables to plain data, with the type names of Spark.
+
+Does not belong here: reading tables.
+"""
 
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructType
@@ -10,9 +13,9 @@ _WORDS = {"long": "bigint", "timestamptz": "timestamp", "timestamp": "timestamp_
 
 
 def stored_of(found: IcebergTable) -> Stored:
-    """Return a table of pyiceberg as plain data."""
+    """Convert a table of pyiceberg to plain data."""
     schema, head, schemas = found.schema(), found.current_snapshot(), found.schemas()
-    # A snapshot has the schema of its time.
+    # The schema of the head may be older than the schema of the table.
     written = schemas[head.schema_id].fields if head is not None and head.schema_id in schemas else ()
     names = {field.field_id: field.name for field in schema.fields}
     key = found.properties.get(ROW_KEY)
@@ -31,7 +34,7 @@ def stored_of(found: IcebergTable) -> Stored:
 
 
 def spark_type(kind: IcebergType) -> str:
-    """Return an Iceberg type as Spark writes it."""
+    """Return Spark's name of an Iceberg type."""
     match kind:
         case ListType():
             return f"array<{spark_type(kind.element_type)}>"

@@ -1,8 +1,9 @@
 """Direct reads of tables without Spark: their metadata, and a few of their rows.
 
-A read takes 3 to 150 ms here, and 50 to 500 ms through Spark's server. The results are the same: each read queries the
-catalog again, and snapshots do not change. If a direct read is impossible (the server has another catalog, the store
-does not answer, too many rows), the result is None, and the caller queries Spark.
+A read takes 3 to 150 ms here, and 50 to 500 ms through Spark's server. The results are the same, because each read
+queries the catalog again, and snapshots do not change. A direct read may be impossible: the server has a different
+catalog, the store does not answer, or the table has too many rows. Then the result is None, and the caller queries
+Spark.
 
 Belongs here: reading. Does not belong here: commits (`append`), and the meaning of the results.
 """
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 100_000
 MOST_FILES = 200
-"""Limits above which a query by Spark is faster, or needs less memory."""
+"""Above these limits, a Spark query is faster or needs less memory."""
 
 _MOST_CONDITIONS = 50
 _SECONDS_TO_CONNECT = 3
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def loaded(spark: SparkSession, table: Table) -> IcebergTable | None:
-    """Return the current table; None if it does not exist or cannot be read directly."""
+    """Return the current state of a table; None if the table does not exist or cannot be read directly."""
     return _seen(spark, lambda lake: lake.load_table(table.name))
 
 
@@ -53,11 +54,12 @@ def few_rows(
     where: Sequence[Mapping[str, object]],
     snapshot_id: int | None = None,
 ) -> pa.Table | None:
-    """Return rows of a table if they are few; None if the caller must query Spark.
+    """Return rows of a table if there are only a few; None if the caller must query Spark.
 
     Args:
-        where: Conditions, as values by column; a row must meet one condition in all columns. None matches null.
-        snapshot_id: The snapshot to read; None for the newest of the table, or of its branch.
+        where: Alternative conditions, each a mapping of columns to values. A row matches if it has all values of one
+            mapping. The value None matches null.
+        snapshot_id: The snapshot to read; None for the newest snapshot of the table or of its branch.
     """
     if not 0 < len(where) <= _MOST_CONDITIONS:
         return None
@@ -71,12 +73,12 @@ def few_rows(
         if at is None and table.branch:
             return None  # Spark reports the missing branch
         if at is not None and found.metadata.snapshot_by_id(at) is None:
-            return None  # it has expired
+            return None  # the snapshot has expired
         scan = found.scan(any_of(where), selected_fields=tuple(columns), snapshot_id=at)
         files = list(scan.plan_files())
         if len(files) > MOST_FILES or sum(task.file.record_count for task in files) > MOST_ROWS:
             return None
-        # Not by a method of the scan, which would plan the files a second time.
+        # A method of the scan would plan the files a second time.
         return ArrowScan(found.metadata, found.io, scan.projection(), scan.row_filter).to_table(files)
 
     return _seen(spark, look)
@@ -92,15 +94,15 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
         return look(lake) if lake else None
     except NoSuchTableError:
         return None
-    except Exception as error:  # of the catalog, the store or a file; Spark reports it if it is a fault
-        _lakes[spark] = None  # no second try: its timeout takes longer than a query of Spark
+    except Exception as error:  # the catalog, the store or a file fails; Spark reports a real fault
+        _lakes[spark] = None  # do not try again, because a timeout takes longer than a Spark query
         said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
         logger.warning("reading table metadata through Spark for the rest of this session: %s", said)
         return None
 
 
 def _opened(spark: SparkSession) -> Catalog | None:
-    """Return the catalog of the session's server; None if the server has another catalog than the settings."""
+    """Return the catalog of the session's server; None if it is not the catalog of the settings."""
     settings = settings_of(spark)
     if settings is None or _told(spark, "type") != settings.catalog_options["type"]:
         return None
@@ -113,7 +115,7 @@ def _opened(spark: SparkSession) -> Catalog | None:
         from dagster_tidemark.lakehouse.append import open_lake
 
         return open_lake(settings, **more)
-    except Exception as error:  # its driver is not installed here, or it does not answer
+    except Exception as error:  # the catalog's driver is not installed here, or the catalog does not answer
         logger.info("reading table metadata through Spark only: %s", type(error).__name__)
         return None
 
@@ -123,19 +125,19 @@ def _told(spark: SparkSession, option: str) -> str | None:
 
 
 def _impatient(settings: Settings) -> dict[str, str] | None:
-    """Return options with a short timeout for the database; None if the database is not reachable from here."""
+    """Return catalog options with a short timeout; None if the catalog's database is not reachable from this host."""
     if settings.catalog_options["type"] != "jdbc":
         return {}
     uri = sqlalchemy_uri(settings.catalog_uri)
     if uri.startswith("sqlite:") and urlsplit(settings.spark_remote or "sc://localhost").hostname not in _THIS_HOST:
-        return None  # a file of that name on this host is a different file
+        return None  # the file is on the server's host; a file with this name here would differ
     if uri.startswith("postgresql"):
         uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
     return {"uri": uri, "init_catalog_tables": "false"}
 
 
 def any_of(where: Sequence[Mapping[str, object]]) -> BooleanExpression:
-    """Return a condition that matches rows with all values of one mapping. None matches null."""
+    """Return a condition that matches rows with all values of at least one mapping. The value None matches null."""
     from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 
     from dagster_tidemark.lakehouse.append import equal, is_null

@@ -1,8 +1,8 @@
-"""Fitted models: the interface of a library, and the storage of fitted models.
+"""Storage of fitted models, and the interface that libraries implement.
 
-The name of a version is a hash of its inputs. Its files are in its own folder, which is never written again. So a fit
-that is killed leaves files without a reference, and the next equal fit finds or completes them. The current version is
-the newest published row in the table of the model's versions.
+A version of a model is named by a hash of its inputs. Each version has its own folder, which is written only once. A
+killed fit leaves an incomplete folder, and the next fit with equal inputs completes it. The current version is the
+newest published row in the table of the model's versions.
 
 Belongs here: names, files and rows of versions. Does not belong here: any library, and the quality of a model.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.lakehouse.cached_reader import LiveTable
 
 _CONTENTS = "contents.json"
-"""File with the SHA-256 of each file of a version. Written last: a version without it is not complete."""
+"""File with the SHA-256 of each file of a version. It is written last, so a version without it is incomplete."""
 
 Features = TypeVar("Features", contravariant=True)
 Predictions = TypeVar("Predictions", covariant=True)
@@ -39,40 +39,43 @@ Told = TypeVar("Told")
 
 
 class NoSuchModel(Terminal):
-    """A version has no files, or some are missing. Fit it again: materialize the model's asset."""
+    """Error for a version whose files are missing. Materialize the model's asset to fit the model again."""
 
 
 class ModelDamaged(Terminal):
-    """A file of a version has changed since it was saved. Delete the version's folder and materialize the model."""
+    """Error for a version with a changed file. Delete the version's folder and materialize the model's asset."""
 
 
 class Model(Protocol[Features, Predictions]):
-    """A fitted model: it predicts, and it can be saved."""
+    """Fitted model, which can predict and be saved."""
 
     def predict(self, features: Features) -> Predictions:
         """Return one prediction per row of features."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write all that `Learner.load` needs into an empty folder."""
+        """Write all files that `Learner.load` needs to an empty folder."""
         ...
 
 
 class Learner(Protocol[Features, Predictions]):
-    """A way to fit models: scikit-learn, pyspark.ml, LightGBM or your own. Features are pandas or Spark frames."""
+    """Adapter that fits models with a library: scikit-learn, pyspark.ml, LightGBM or your own.
+
+    Features are pandas or Spark frames.
+    """
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """Values that decide how a model turns out, in addition to features and libraries. They include seeds."""
+        """Values, including seeds, that determine the fitted model together with features and libraries."""
         ...
 
     @property
     def libraries(self) -> Mapping[str, str]:
-        """The libraries that fit and load a model, with their versions."""
+        """Names and versions of the libraries that fit and load a model."""
         ...
 
     def fit(self, features: Features) -> Model[Features, Predictions]:
-        """Return a fitted model. Equal features and parameters give equal predictions."""
+        """Return a fitted model. Equal features and parameters must give models with equal predictions."""
         ...
 
     def load(self, folder: Path) -> Model[Features, Predictions]:
@@ -81,11 +84,11 @@ class Learner(Protocol[Features, Predictions]):
 
 
 class ModelStore(Generic[Given, Told]):
-    """The versions of one model, each in a folder `<warehouse>/models/<name>/<version>/`.
+    """Store of the versions of one model, each in a folder `<warehouse>/models/<name>/<version>/`.
 
     Args:
         name: The model's name.
-        learner: The learner that fits and loads it.
+        learner: The learner that fits and loads the model.
         settings: Settings with the location of the warehouse: a local folder or `s3://`.
     """
 
@@ -95,10 +98,10 @@ class ModelStore(Generic[Given, Told]):
         self._files: _Files = _Bucket(settings) if "://" in settings.warehouse else _Disk()
 
     def version_of(self, *made_of: str) -> str:
-        """Return the name of a version, which is equal for equal parameters, libraries and other inputs.
+        """Return the name of a version. It is equal for equal parameters, libraries and other inputs.
 
         Args:
-            made_of: Other inputs: a digest of the features, the version of the code, and the like.
+            made_of: Other inputs, such as a digest of the features and the version of the code.
         """
         facts = [dict(self.learner.parameters), dict(self.learner.libraries), list(made_of)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
@@ -112,7 +115,7 @@ class ModelStore(Generic[Given, Told]):
         return self._files.read(f"{self.path(version)}/{_CONTENTS}") is not None
 
     def save(self, version: str, model: Model[Given, Told]) -> str:
-        """Save a model under its version, and return its path. An existing version stays unchanged."""
+        """Save a model as a version, and return the path of the version. An existing version stays unchanged."""
         path = self.path(version)
         if self.holds(version):
             return path
@@ -126,11 +129,11 @@ class ModelStore(Generic[Given, Told]):
         return path
 
     def load(self, version: str) -> Model[Given, Told]:
-        """Return a saved version of any age.
+        """Return the model of a saved version.
 
         Raises:
-            NoSuchModel: the version does not exist, or is not complete.
-            ModelDamaged: one of its files has changed.
+            NoSuchModel: the version does not exist, or is incomplete.
+            ModelDamaged: a file of the version has changed.
         """
         path = self.path(version)
         contents = self._files.read(f"{path}/{_CONTENTS}")
@@ -150,13 +153,13 @@ class ModelStore(Generic[Given, Told]):
 
 
 def current_version(versions: DataFrame) -> str | None:
-    """Return the version that serves: the newest published row in a table of versions. None before the first."""
+    """Return the current version: the newest published row in a table of versions. None if no row is published."""
     newest = versions.where("published").orderBy(F.col("fitted_at").desc()).select("version").head(1)
     return newest[0]["version"] if newest else None
 
 
 class ServingModel(Generic[Given, Told]):
-    """The version that serves, kept in memory. A newly published version replaces it.
+    """Current version of a model, kept in memory. A newly published version replaces it.
 
     Args:
         store: Store of the versions.
@@ -170,11 +173,11 @@ class ServingModel(Generic[Given, Told]):
         self._is_known = False
 
     def current(self) -> tuple[str, Model[Given, Told]] | None:
-        """Return the version and the model, after a look at the table; None before the first is published.
+        """Return the current version and its model; None if no version is published. Each call checks the table.
 
         Raises:
-            NoSuchModel: its files are missing.
-            ModelDamaged: one of its files has changed.
+            NoSuchModel: files of the version are missing.
+            ModelDamaged: a file of the version has changed.
         """
         self._is_known = not self._versions.refresh() and self._is_known
         if not self._is_known:
@@ -197,7 +200,7 @@ def _files_in(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 class _Files(Protocol):
-    """Files by their full path. A file is written as a whole or not at all."""
+    """Files by full path. A write is atomic: it stores the whole file or nothing."""
 
     def read(self, path: str) -> bytes | None: ...
 

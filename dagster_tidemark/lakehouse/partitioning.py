@@ -1,7 +1,8 @@
 """Partitioning of a table: columns that determine the partition of a row, by time, by a key, or by several dimensions.
 
-A partition key is a text from Dagster. Rows hold values: the start of a window, a region. Belongs here: the conversion
-between the two, in Python and in SQL. Does not belong here: the list of partitions (Dagster's definition has it).
+A partition key is a text from Dagster. Rows have column values instead, such as the start of a window or a region.
+Belongs here: the conversion between keys and values, in Python and in SQL. Does not belong here: the list of
+partitions, which Dagster's definition has.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,10 +15,10 @@ from dagster_tidemark.sources.times import FORMATS
 
 _JAVA = {"%Y": "yyyy", "%m": "MM", "%d": "dd", "%H": "HH", "%M": "mm", "%S": "ss"}
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-"""Any time: in one format, all times have the same number of characters."""
+"""Arbitrary time to measure the length of keys: in one format, all times have the same number of characters."""
 
 Of = Callable[[str], str]
-"""Function from a column's name to its SQL expression."""
+"""Function from a column's name to the SQL expression for the column."""
 
 Value = str | date | datetime
 """Value of a partition column. A time is in UTC."""
@@ -25,12 +26,12 @@ Value = str | date | datetime
 
 @dataclass(frozen=True)
 class ByTime:
-    """Partitions of time: the column holds the start of the window.
+    """Partitioning by time windows. The column has the start of the window.
 
     Args:
-        column: A timestamp column holds the instant (UTC), a date column the day in the definition's time zone.
-        format: Format of the partition keys, the definition's `fmt`, with `%Y %m %d %H %M %S` and text. By default that
-            of hours for a timestamp column, and of days, weeks and months for a date column.
+        column: A timestamp column has the instant (UTC). A date column has the day in the definition's time zone.
+        format: Format of the partition keys, the definition's `fmt`, with `%Y %m %d %H %M %S` and text. The default for
+            a timestamp column is the format of hours; for a date column, the format of days, weeks and months.
         timezone: Time zone of the definition, if the column is a timestamp.
     """
 
@@ -62,7 +63,7 @@ class ByTime:
         try:
             start = datetime.strptime(key, form).replace(tzinfo=ZoneInfo(self.timezone))
         except ValueError:
-            start = datetime.strptime(key, f"{form}%z")  # the second hour of this name, when clocks go back
+            start = datetime.strptime(key, f"{form}%z")  # when clocks go back, the key of the second hour has an offset
         return {self.column: start.date() if types[self.column] == "date" else start.astimezone(UTC)}
 
     def key_sql(self, types: Mapping[str, str], of: Of) -> str:
@@ -74,7 +75,8 @@ class ByTime:
         local = f"from_utc_timestamp({column}, '{self.timezone}')"
         if "%H" not in form:
             return f"date_format({local}, '{pattern}')"
-        # If two hours have one name, the conversion back gives the first. Dagster's key of the second has an offset.
+        # When clocks go back, two hours have the same local time. Dagster adds an offset to the key of the second hour.
+        # The conversion to UTC returns the first hour, which shows if a row is in the second one.
         minutes = f"CAST((unix_timestamp({local}) - unix_timestamp({column})) / 60 AS INT)"
         sign = f"if({minutes} < 0, '-', '+')"
         offset = f"format_string('%s%02d%02d', {sign}, abs({minutes}) DIV 60, abs({minutes}) % 60)"
@@ -82,10 +84,10 @@ class ByTime:
         return f"concat(date_format({local}, '{pattern}'), if({is_first}, '', {offset}))"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
+        """Return SQL expressions that compute the partition columns from a column with a partition key."""
         form, kind = self.format_of(types), types[self.column]
         if form == FORMATS["timestamp"]:
-            # A cast, because a pattern takes ten times as long.
+            # A cast is used, because parsing with a pattern takes ten times as long.
             start = f"CAST(concat(left({key}, 10), ' ', substr({key}, 12)) AS TIMESTAMP)"
         elif form == FORMATS["date"]:
             start = f"to_date({key})" if kind == "date" else f"CAST({key} AS TIMESTAMP)"
@@ -103,7 +105,7 @@ class ByTime:
         return {self.column: instant}
 
     def _has_own_zone(self, types: Mapping[str, str]) -> bool:
-        """Return True if the time zone of the keys differs from that of the column."""
+        """Return True if the keys are in a different time zone than the column, which is in UTC."""
         return types[self.column] == "timestamp" and self.timezone != "UTC"
 
     def format_of(self, types: Mapping[str, str]) -> str:
@@ -113,7 +115,7 @@ class ByTime:
 
 @dataclass(frozen=True)
 class ByKey:
-    """Static or dynamic partitions: the column holds the key itself."""
+    """Partitioning by static or dynamic keys. The column has the key itself."""
 
     column: str
 
@@ -126,7 +128,7 @@ class ByKey:
         """Check that the column exists and is a string.
 
         Raises:
-            ValueError: it is not; the message names table and column.
+            ValueError: the check failed; the message names the table and the column.
         """
         if types.get(self.column) != "string":
             raise ValueError(f"table {table}: {self.column}, which holds its partition keys, must be a string column")
@@ -140,19 +142,19 @@ class ByKey:
         return of(self.column)
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
+        """Return SQL expressions that compute the partition columns from a column with a partition key."""
         return {self.column: key}
 
 
 @dataclass(frozen=True)
 class ByDimensions:
-    """Multi-partitions: each dimension of the definition, by its name, has its own column."""
+    """Multi-dimensional partitioning. Each dimension of the definition has its own column."""
 
     dimensions: Mapping[str, ByTime | ByKey]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The partition columns in the order of their dimensions' names, as Dagster orders the parts of a key."""
+        """The partition columns, sorted by the names of the dimensions, as Dagster orders the parts of a key."""
         return tuple(by.column for _, by in sorted(self.dimensions.items()))
 
     def require(self, table: str, types: Mapping[str, str]) -> None:
@@ -184,7 +186,7 @@ class ByDimensions:
         return f"concat_ws('{SEPARATOR}', {', '.join(parts)})"
 
     def values_sql(self, key: str, types: Mapping[str, str]) -> dict[str, str]:
-        """Return SQL expressions for the columns' values, from a column that holds a partition key."""
+        """Return SQL expressions that compute the partition columns from a column with a partition key."""
         found: dict[str, str] = {}
         for place, (_, by) in enumerate(sorted(self.dimensions.items())):
             found |= by.values_sql(f"split({key}, '[{SEPARATOR}]')[{place}]", types)
@@ -195,7 +197,7 @@ Partitioning = ByTime | ByKey | ByDimensions
 
 
 def partitioning_of(declared: str | Partitioning | None) -> Partitioning | None:
-    """Return the partitioning that a table declares. A column's name alone means `ByTime`."""
+    """Return the partitioning that a table declares. The name of a column means `ByTime` of that column."""
     return ByTime(declared) if isinstance(declared, str) else declared
 
 
@@ -221,9 +223,9 @@ def condition(partitions: Sequence[Mapping[str, Value]], of: Of) -> str:
 
 
 def _range(column: str, values: Collection[str]) -> str:
-    """Return a range condition that holds for all values; empty for texts, which are ordered differently.
+    """Return a range condition that is true for all values; empty for texts, which are ordered differently.
 
-    Iceberg prunes by a range with one comparison per file, and by a long IN with one per literal.
+    To prune files, Iceberg needs one comparison per file for a range, but one per literal for a long IN.
     """
     is_text = any(value.startswith("'") for value in values)
     return "" if is_text else f"{column} BETWEEN {min(values)} AND {max(values)}"
@@ -240,7 +242,7 @@ def _literal(value: Value) -> str:
 
 
 def text_literal(text: str) -> str:
-    """Return any text as a SQL literal."""
+    """Return a text as a SQL literal, with escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -253,7 +255,7 @@ def _java_pattern(table: str, form: str) -> str:
     """Return Spark's pattern for a Dagster `fmt`.
 
     Raises:
-        ValueError: it has a directive without a known pattern.
+        ValueError: the format has an unknown directive.
     """
     parts: list[str] = []
     for part in _split(form):
@@ -264,7 +266,7 @@ def _java_pattern(table: str, form: str) -> str:
                 )
             parts.append(_JAVA[part])
         else:
-            # Quoted letters, doubled for the SQL literal around the pattern.
+            # Letters are quoted, and the quotes are escaped, because the pattern becomes part of a SQL literal.
             parts.append("".join(f"\\'{c}\\'" if c.isalpha() else c for c in part))
     return "".join(parts)
 

@@ -1,6 +1,6 @@
-"""The parts of pyiceberg that are not public: its transactions and metadata, as a commit on a seen head needs them.
+"""Private parts of pyiceberg that optimistic commits need: its transactions and metadata.
 
-An upgrade of pyiceberg may break everything here; tests/tidemark/lakehouse/test_pyiceberg_internals.py has a test of
+An upgrade of pyiceberg may break everything here. tests/tidemark/lakehouse/test_pyiceberg_internals.py has a test of
 each function. Does not belong here: the use of pyiceberg's public API (`append`, `metadata_reads`).
 """
 
@@ -16,28 +16,28 @@ _RETRIES = "commit.retry.num-retries"
 
 
 def require_head(transaction: Transaction, snapshot_id: int | None) -> None:
-    """Let a transaction fail if the table's head differs from this snapshot (None: if the table has any).
+    """Make a transaction fail if the table's head is not this snapshot. None means that the table must have no head.
 
-    pyiceberg checks the head only if there are rows. A commit of properties alone would succeed on any head, and its
-    writer would then take a head of other writers for a head that it has seen.
+    pyiceberg checks the head only if the commit has rows. A commit with only properties would succeed on any head, and
+    the writer would miss commits of other writers.
     """
     is_seen = AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": snapshot_id})
     transaction._apply((), (is_seen,))
 
 
 def commit_without_retries(table: Table) -> None:
-    """Let the next commit of this object fail if another writer commits first.
+    """Make the next commit of this object fail if another writer commits first.
 
-    pyiceberg would apply the change on top of commits of other writers. Set in memory only, because Spark's writers
-    may retry: they check their partitions again.
+    By default pyiceberg retries, and applies the change on top of other writers' commits. The property is set only in
+    memory, because Spark's writers read it too. They may retry, because they check their partitions again.
     """
     table.metadata.properties[_RETRIES] = "0"
 
 
 def share_copies(table: Table) -> None:
-    """Let copies of the metadata share the members of its long lists, which never change.
+    """Make copies of the metadata share the members of the long lists, because these members never change.
 
-    pyiceberg copies all metadata about twenty times in a commit, which takes 2 ms per snapshot.
+    In each commit, pyiceberg copies all metadata about twenty times. Without sharing, this takes 2 ms per snapshot.
     """
     members = vars(table.metadata)
     members |= {name: _Shared(members[name]) for name in ("snapshots", "snapshot_log", "metadata_log")}

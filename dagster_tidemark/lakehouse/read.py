@@ -1,4 +1,4 @@
-"""Tables, or some of their partitions, as DataFrames, with pruning."""
+"""Reading of tables, or of some partitions with pruning, as DataFrames."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.write import current_snapshot
 
 
 class SnapshotExpired(CommitConflict):
-    """A snapshot has expired, because many commits followed it. A retry helps: it reads a newer snapshot."""
+    """Error for a snapshot that has expired after many later commits. A retry helps, because it reads a newer one."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Snapshot:
     """Rows of a table as of one commit. An asset gets it for an input with this annotation.
 
     Args:
-        rows: The rows of the input's partitions. Each evaluation gives the same rows, even after other commits.
+        rows: The rows of the input's partitions. Each evaluation returns the same rows, even after other commits.
         id: The Iceberg snapshot of the rows; None if the table had no commit yet.
     """
 
@@ -34,9 +34,9 @@ class Snapshot:
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> DataFrame:
-    """Return the rows of partitions (None: of the table). No partitions: no rows.
+    """Return the rows of partitions. None means the whole table; an empty collection returns no rows.
 
-    They have the declared columns, and columns that a load has added from its files (`NewColumns.ADD`).
+    The rows have the declared columns, and columns that a load has added from its files (`NewColumns.ADD`).
     """
     stored = ensure_readable(spark, table)
     frame = as_declared(spark.table(table.identifier), table, stored)
@@ -46,7 +46,7 @@ def read(spark: SparkSession, table: Table, partitions: Collection[str] | None =
 
 
 def read_snapshot(spark: SparkSession, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
-    """Return the same as of the table's newest commit."""
+    """Return the same rows as `read`, as of the table's newest commit."""
     stored = ensure_readable(spark, table)
     snapshot_id = current_snapshot(spark, table)
     if snapshot_id is None or (partitions is not None and not partitions):
@@ -67,14 +67,14 @@ def as_declared(frame: DataFrame, table: Table, stored: Stored | None) -> DataFr
 
 
 def with_declared_columns(frame: DataFrame, table: Table) -> DataFrame:
-    """Add declared columns that are newer than the rows' snapshot, as null. A snapshot has the schema of its time."""
+    """Add the declared columns that the rows lack, with nulls. Rows of an old snapshot lack columns added later."""
     there = set(frame.columns)
     missing = {c: F.lit(None).cast(kind) for c, kind in table.columns.items() if c not in there}
     return frame.withColumns(missing) if missing else frame
 
 
 def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> DataFrame:
-    """Return the rows of a table as of a snapshot; None: before the first commit.
+    """Return the rows of a table as of a snapshot. None means before the first commit.
 
     Raises:
         SnapshotExpired: the snapshot no longer exists.
@@ -88,8 +88,8 @@ def read_as_of(spark: SparkSession, table: Table, snapshot_id: int | None) -> Da
 def fetched(frame: DataFrame) -> pa.Table:
     """Return the rows of a frame.
 
-    `toArrow` returns the same, but Spark's server analyzes the frame a second time before, for a schema that comes with
-    the rows anyway. That takes a tenth of a second if rows are judged by many rules.
+    `toArrow` returns the same rows, but first makes Spark's server analyze the frame again for the schema, which
+    comes with the rows anyway. With many rules on rows, the analysis takes a tenth of a second.
     """
     to_table = getattr(frame, "_to_table", None)
     return to_table()[0] if to_table else frame.toArrow()

@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.table import LINEAGE, Table, quoted
 
 EXAMPLES = 3
 _GROUPS = 64
-"""Number of groups of keys. Each gives its first and last example, so that three changed rows give three examples."""
+"""Number of groups of keys. Each group returns two examples, so it takes many groups to find three examples."""
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_WHOLE, "float", "double")
 _NO_ORDER = ("map", "variant")
@@ -28,7 +28,7 @@ _ONE_SIDED = "rows"
 
 @dataclass(frozen=True)
 class Example:
-    """Key of a row, and the value of one column before and after. All as text; null is None."""
+    """Example of a changed row: its key, and the value of one column before and after. All values are texts or None."""
 
     key: Mapping[str, str | None]
     before: str | None = None
@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Total:
-    """The sum of a column of numbers over all compared rows."""
+    """Sum of a numeric column over all compared rows, before and after."""
 
     before: Decimal | float | None
     after: Decimal | float | None
@@ -49,8 +49,8 @@ class RowDiff:
 
     Args:
         columns: Number of changed rows, for each column that changed.
-        examples: Some changed rows, for each column that changed; under "" rows that are only in one version.
-        totals: Sums, for each column of numbers that is not in the key.
+        examples: Some changed rows, for each column that changed. The key "" has rows that are in only one version.
+        totals: Sums of all numeric columns that are not in the key.
     """
 
     rows_before: int
@@ -71,13 +71,13 @@ class RowDiff:
 def row_diff(
     spark: SparkSession, table: Table, partitions: Collection[str] | None, before: int | None, after: int | None
 ) -> RowDiff:
-    """Compare the rows of partitions (None: of the table) as of two snapshots."""
+    """Compare the rows of partitions as of two snapshots. `partitions` None means the whole table."""
     one, other = (rows_of(spark, table, partitions, at) for at in (before, after))
     return _together(*_shape(table), compared(table, one, other).collect())
 
 
 def _shape(table: Table) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return the key columns, the other columns with their short names, and the other columns of numbers."""
+    """Return the key columns, the other columns with short names, and those other columns that are numeric."""
     key = list(dict.fromkeys([*table.partition_columns, *table.row_key]))
     values = [c for c in table.columns if c not in key and c not in LINEAGE]
     kinds = {c: table.columns[c].lower() for c in values}
@@ -146,14 +146,14 @@ def _sum(values: Sequence[Any]) -> Decimal | float | None:
 
 
 def _numbered(table: Table, rows: DataFrame, names: Mapping[str, str], keys: int) -> DataFrame:
-    """Return rows under short names. Rows with the same key are sorted by all columns and numbered."""
+    """Rename the columns to short names. Sort rows with the same key by all columns, and number them."""
     shortened = rows.select(*[_comparable(table, c, F.col(quoted(c))).alias(name) for c, name in names.items()])
     short = list(names.values())
     return shortened.withColumn("nth", F.row_number().over(Window.partitionBy(*short[:keys]).orderBy(*short)))
 
 
 def _comparable(table: Table, column: str, value: Column) -> Column:
-    """Return the value, or its text if such values cannot be compared."""
+    """Return the value, or its JSON text if Spark cannot compare values of this type."""
     return F.to_json(value) if table.columns[column].lower().startswith(_NO_ORDER) else value
 
 
@@ -163,7 +163,7 @@ def _text(table: Table, column: str, value: Column) -> Column:
 
 
 def _summed(table: Table, column: str, value: Column) -> Column:
-    # A plain sum of bigints overflows, which ANSI mode makes an error.
+    # The sum of bigints may overflow, which is an error in ANSI mode.
     return value.cast("decimal(38,0)") if table.columns[column].lower() in _WHOLE else value
 
 

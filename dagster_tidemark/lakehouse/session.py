@@ -1,7 +1,7 @@
 """Spark sessions on the lake: the configuration of a server, and the session of a run.
 
-A run sees only a `SparkSession`. With `SPARK_REMOTE` it is a new session on a Spark Connect server (of a laptop or a
-cluster). Otherwise it is an in-process `local[*]` session: slower, same result.
+A run only uses a `SparkSession`. If `SPARK_REMOTE` is set, it is a new session on a Spark Connect server, on a laptop
+or a cluster. Otherwise it is an in-process `local[*]` session, which is slower but gives the same results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SparkUnreachable(Transient):
-    """No Spark Connect server answers. A retry helps when it runs again."""
+    """Error for a Spark Connect server that does not answer. A retry helps when the server runs again."""
 
     def __init__(self, remote: str, reason: object) -> None:
         shown = without_token(remote)
@@ -36,7 +36,7 @@ class SparkUnreachable(Transient):
 
 
 class SparkLost(Transient):
-    """The Spark Connect server ended or restarted during a run. A retry helps: it gets a new session."""
+    """Error for a Spark Connect server that stopped or restarted during a run. A retry gets a new session."""
 
     def __init__(self, remote: str) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class SparkLost(Transient):
 
 
 class SparkFailed(Transient):
-    """An error of Spark's whose message held the token of the connection. The token is removed."""
+    """Error of Spark after the removal of the connection's token from the message."""
 
 
 _TOKEN = re.compile(r"(token=)[^;\s'\"]+")
@@ -57,8 +57,8 @@ def without_token(text: str) -> str:
     return _TOKEN.sub(r"\1***", text)
 
 
-# For rows with many columns and rules, Spark generates methods that are too long for Java to compile by default.
-# Interpreted, they take four times as long to judge rows.
+# For rows with many columns and rules, Spark generates methods that are so long that Java does not compile them by
+# default. Interpreted methods take four times as long to judge rows.
 _JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"
 
 
@@ -90,18 +90,18 @@ def server_conf(settings: Settings) -> dict[str, str]:
         if remote_warehouse:
             conf[f"{catalog}.s3.endpoint"] = settings.aws_endpoint_url
             conf[f"{catalog}.s3.path-style-access"] = "true"
-    if settings.own_cloud:  # it checks no keys, and must not get keys of the environment
+    if settings.own_cloud:  # the local cloud does not check keys, and must not get keys of the environment
         conf["spark.hadoop.fs.s3a.access.key"] = conf["spark.hadoop.fs.s3a.secret.key"] = LOCAL_KEY
         if remote_warehouse:
             conf[f"{catalog}.s3.access-key-id"] = conf[f"{catalog}.s3.secret-access-key"] = LOCAL_KEY
     else:
-        # The SDK finds the keys. It renews expired keys, and no client of the server can read them.
+        # The AWS SDK on the server finds and renews the keys, so that clients of the server cannot read them.
         conf["spark.hadoop.fs.s3a.aws.credentials.provider"] = _FROM_ITS_SURROUNDINGS
     return conf | {f"{catalog}.{name}": value for name, value in for_spark(settings.catalog_options).items()}
 
 
 def lake_jars(settings: Settings) -> str:
-    """Return the class path of the lake's jars."""
+    """Return the class path of the jars that the lake needs."""
     return f"{settings.jars_dir}/jars/*"
 
 
@@ -120,7 +120,7 @@ ONE_MACHINE = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-"""Configuration of a laptop's Spark. A cluster's server starts with its own configuration."""
+"""Additional configuration for Spark on a laptop. A cluster's server starts with its own configuration."""
 
 
 _FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
@@ -140,7 +140,10 @@ def require_jars(settings: Settings) -> None:
 
 
 def keep_password(settings: Settings) -> None:
-    """Write the catalog's password to a file for the driver: every client can read a server's configuration."""
+    """Write the catalog's password to a file for the JDBC driver.
+
+    It must not be in the server's configuration, which every client can read.
+    """
     _, password = settings.catalog_login
     if password is not None:
         file = _pgpass(settings)
@@ -156,18 +159,19 @@ def _pgpass(settings: Settings) -> Path:
 
 SESSION_CONF: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "UTC",
-    # A load caches its rows until its commit. Compression took a quarter of the time of reading and judging them.
+    # A load caches its rows until the commit. Compressing them took a quarter of the time of reading and judging.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # In the merge mode copy-on-write Spark looks first for the files that change. If the source of the MERGE reads a
-    # table, that look fails in Spark 4.1 ("No plan for TableReference"). The partitions in the ON clause are enough.
+    # In the merge mode copy-on-write, Spark first searches for the files that change. If the source of the MERGE reads
+    # a table, this search fails in Spark 4.1 ("No plan for TableReference"). It is not needed, because the ON clause
+    # restricts the partitions.
     "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled": "false",
 }
-"""Session configuration that the code relies on, with any server."""
+"""Session configuration that the code requires on every server."""
 
 
 _TRIES, _LONGEST_WAIT_MS = 30, 5_000
-"""Retries of a run if the server does not answer: every 5 s for two minutes. By default the client waits up to a minute
-between retries, for ten minutes, so it notices a server that is back after 20 s only after 70 s."""
+"""Retries if the server does not answer: every 5 s for two minutes. By default, the client waits up to a minute between
+retries, for ten minutes: if the server is back after 20 s, the client notices this only after 70 s."""
 
 
 def new_session(settings: Settings) -> SparkSession:
@@ -187,7 +191,7 @@ def new_session(settings: Settings) -> SparkSession:
         keep_password(settings)
         builder = SparkSession.builder.master("local[*]").appName("tidemark")
         session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()
-        session.sparkContext.pythonExec = sys.executable  # not the `python3` on the path
+        session.sparkContext.pythonExec = sys.executable  # the default is the `python3` on the path
     _settings[session] = settings
     return session
 
@@ -196,7 +200,7 @@ _settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
 
 
 def settings_of(session: SparkSession) -> Settings | None:
-    """Return the settings of a session that `new_session` made; None for other sessions."""
+    """Return the settings of a session that `new_session` created; None for other sessions."""
     return _settings.get(session)
 
 
@@ -204,11 +208,12 @@ _OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def quiet_client() -> None:
-    """Keep the Connect client's own log off the terminal, unless `SPARK_CONNECT_LOG_LEVEL` asks for it.
+    """Silence the Connect client's own log, unless `SPARK_CONNECT_LOG_LEVEL` is set.
 
-    pyspark disables that logger, but any `logging.config.dictConfig`, such as Dagster's in each run, enables it again.
-    A failed query then adds lines such as "ReleaseExecute failed" to its error. A level is not reset. Two other loggers
-    print each error of a query with its stack, even if it is handled; the error is raised anyway.
+    pyspark disables this logger, but each `logging.config.dictConfig`, such as Dagster's in each run, enables it again.
+    Then a failed query logs lines such as "ReleaseExecute failed". So this function sets the level, which `dictConfig`
+    does not reset. Two other loggers are silenced too: they print the stack of each failed query, even if the error is
+    handled.
     """
     from pyspark.logger import PySparkLogger
     from pyspark.sql.connect.logging import logger
@@ -224,7 +229,7 @@ def _connected(remote: str) -> SparkSession:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     quiet_client()
-    # Any, because mypy cannot read pyspark's decorator of `client`.
+    # The type is Any, because mypy does not understand pyspark's decorator of `client`.
     session: Any = SparkSession.builder.remote(remote).config(map=SESSION_CONF).create()
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
     return cast("SparkSession", session)
@@ -232,7 +237,7 @@ def _connected(remote: str) -> SparkSession:
 
 @contextmanager
 def _keeping_the_token(remote: str) -> Iterator[None]:
-    """Remove the token of the connection from errors, because the event log stores the error of a run."""
+    """Remove the connection's token from errors, because the event log stores the errors of runs."""
     try:
         yield
     except Exception as error:  # any error may quote the connection string
@@ -253,18 +258,18 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @contextmanager
 def naming_the_server(session: SparkSession) -> Iterator[None]:
-    """Name the server in errors that its end has caused. The client's own errors name only sessions and handles.
+    """Replace errors of a lost server with an error that names the server. The client's errors name only sessions.
 
     Raises:
-        SparkLost: the server ended during the session, or was replaced.
-        SparkFailed: the message of an error held the token of the connection.
+        SparkLost: the server stopped during the session, or was replaced.
+        SparkFailed: the message of an error had the connection's token.
     """
     settings = settings_of(session)
     remote = (settings.spark_remote if settings else None) or ""
     with _keeping_the_token(remote):
         try:
             yield
-        except Exception as error:  # of the client, gRPC or Python: the server's end shows in many
+        except Exception as error:  # a lost server causes many errors of the client, gRPC and Python
             if remote and _is_lost(session, remote):
                 raise SparkLost(remote) from error
             raise
@@ -273,18 +278,18 @@ def naming_the_server(session: SparkSession) -> Iterator[None]:
 def _is_lost(session: SparkSession, remote: str) -> bool:
     try:
         _require_server(remote)
-        # Not every error of a lost session closes it: an error in the middle of a result does not. This call closes it
-        # if the server answers that it does not know the session.
+        # An error in the middle of a result does not close a lost session. This call closes the session if the server
+        # answers that it does not know the session.
         _ = session.version
     except SparkUnreachable:
         return True
-    except Exception:  # of the client: what matters is if it has closed the session
+    except Exception:  # any error of the client: only check if the client has closed the session
         return bool(getattr(session, "is_stopped", False))
     return False
 
 
 def _require_server(remote: str) -> None:
-    # The client silently retries a dead server for minutes, so the port is tried first.
+    # The client silently retries for minutes if the server is down, so check the port first.
     address = urlsplit(remote)
     try:
         socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), timeout=5).close()

@@ -1,8 +1,8 @@
-"""Functions that Spark's Python workers run, sent to the workers as code.
+"""Sending of functions to Spark's Python workers as code.
 
-By default a function of a module is sent as its name, and the worker imports it. Workers of a cluster do not have the
-project. Workers of a laptop have it, but they outlive a run with the code that they imported first: after an edit they
-would silently continue with the old code. Does not belong here: the functions themselves.
+By default, a function is sent as its module and name, and the worker imports it. But workers of a cluster do not have
+the project. Workers of a laptop have the project, but they outlive a run: after an edit they would silently continue
+with the code that they imported first. Does not belong here: the functions themselves.
 """
 
 import pickle
@@ -13,21 +13,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 
-_cloudpickle: Any = cloudpickle  # its functions have no types
+_cloudpickle: Any = cloudpickle  # cloudpickle has no type annotations
 
 OfBatches = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def shipped(function: OfBatches, *uses: Callable[..., Any]) -> OfBatches:
-    """Return a function for `DataFrame.mapInArrow` that carries all project code that it uses, as it is now.
+    """Return a function for `DataFrame.mapInArrow` that includes the current code of the project.
 
     The worker needs Python of the same minor version, pyspark and pyarrow, but not the project. Source of the method:
     `cloudpickle.register_pickle_by_value`.
 
     Args:
-        uses: Functions that it calls and that may be in other packages. Their packages are sent as well.
+        uses: Functions from other packages that `function` calls. The code of these packages is sent too.
     """
-    modules = {getattr(each, "func", each).__module__ for each in (function, *uses)}  # `func`: of a partial
+    modules = {getattr(each, "func", each).__module__ for each in (function, *uses)}  # `func` of a partial
     names = {name.partition(".")[0] for name in (__name__, *modules)}
     packages = [sys.modules[name] for name in names if name in sys.modules]
     for package in packages:

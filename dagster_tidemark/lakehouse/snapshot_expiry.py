@@ -1,6 +1,6 @@
-"""Expiry of snapshots without Spark, through pyiceberg, with the files that only those snapshots need.
+"""Expiry of snapshots through pyiceberg, without Spark. Files that only expired snapshots need are deleted.
 
-Does not belong here: which snapshots a writer still needs (`append`), and expiry on Spark (`expiry`).
+Does not belong here: the choice of snapshots (`append`), and expiry with Spark (`expiry`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 
 def expire(table: Table, gone: Collection[int]) -> int:
-    """Expire some snapshots of a table, except missing ones and heads of branches or tags. Return their number.
+    """Expire some snapshots of a table, and return the number of expired snapshots.
+
+    Missing snapshots and heads of branches or tags are skipped.
 
     Raises:
-        CommitFailedException: another writer has committed since the table was loaded. Nothing has expired.
-        OSError: the snapshots have expired, but some of their files could not be deleted. The message names one.
+        CommitFailedException: another writer has committed since the table was loaded. No snapshot was expired.
+        OSError: the snapshots were expired, but some files could not be deleted. The message names one.
     """
     there = list(ancestors_of(table.current_snapshot(), table.metadata))
     kept = {ref.snapshot_id for ref in table.refs().values()}
@@ -27,8 +29,8 @@ def expire(table: Table, gone: Collection[int]) -> int:
         return 0
     gone_now = {each.snapshot_id for each in expired}
     branches = [each for name in kept if (each := table.snapshot_by_id(name)) is not None]
-    # A snapshot keeps a manifest of its parent or drops it for good. So a manifest that no kept neighbour of an expired
-    # snapshot has is in no kept snapshot at all, and a table with many snapshots is not read as a whole.
+    # Once a snapshot drops a manifest of its parent, no later snapshot has this manifest. So it is enough to read the
+    # kept neighbours of expired snapshots: a manifest that they lack is in none of the kept snapshots.
     pairs = [pair for pair in pairwise(there) if (pair[0].snapshot_id in gone_now) != (pair[1].snapshot_id in gone_now)]
     neighbours = [each for pair in pairs for each in pair if each.snapshot_id not in gone_now]
     needed = {path for each in (*neighbours, *branches) for path in _files_of(each, table.io)}
@@ -39,7 +41,7 @@ def expire(table: Table, gone: Collection[int]) -> int:
 
 
 def _files_of(snapshot: Snapshot, io: FileIO) -> Iterator[str]:
-    """Yield a snapshot's manifest list and manifests. Their data files belong to the rows, which stay."""
+    """Yield the paths of a snapshot's manifest list and manifests. Data files are not included, because rows stay."""
     yield snapshot.manifest_list
     for manifest in snapshot.manifests(io):
         yield manifest.manifest_path

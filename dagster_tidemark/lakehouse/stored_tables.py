@@ -1,4 +1,4 @@
-"""Stored form of declared tables, read from the catalog without Spark.
+"""Reading of declared tables from the catalog, without Spark.
 
 Belongs here: reading. Does not belong here: the meaning of a difference (`table_changes`).
 """
@@ -25,17 +25,17 @@ _SECONDS_TO_CONNECT = 5
 
 
 class CatalogUnreadable(Transient):
-    """The catalog, or the metadata of tables, cannot be read, so tables cannot be compared with their declarations."""
+    """Error if tables cannot be compared with their declarations, because the catalog or metadata is unreadable."""
 
 
 def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stored]:
-    """Read the columns, partitioning and row key of every declared table that the catalog has.
+    """Return the columns, partitioning and row key of each declared table that the catalog has.
 
     Returns:
         The stored tables by name, without tables that are missing in the catalog.
 
     Raises:
-        CatalogUnreadable: the catalog or the metadata of a table cannot be read; the message names it.
+        CatalogUnreadable: the catalog or the metadata of a table cannot be read; the message names the cause.
     """
     lake = _opened(settings)
     if lake is None:
@@ -48,7 +48,7 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
 
 
 def _opened(settings: Settings) -> Catalog | None:
-    """Open the catalog. Return None if it has never held a table."""
+    """Open the catalog. Return None if the catalog has never had a table."""
     try:
         if settings.catalog_options["type"] != "jdbc":
             return open_lake(settings)
@@ -56,12 +56,12 @@ def _opened(settings: Settings) -> Catalog | None:
         if uri.startswith("postgresql"):
             uri += f"{'&' if '?' in uri else '?'}connect_timeout={_SECONDS_TO_CONNECT}"
         elif not Path(settings.catalog_shown.removeprefix("jdbc:sqlite:")).exists():
-            return None  # to connect would create the file
+            return None  # a connection would create the file
         engine = create_engine(uri)
         has_tables = inspect(engine).has_table("iceberg_tables")
         engine.dispose()
         return open_lake(settings, uri=uri, init_catalog_tables="false") if has_tables else None
-    except Exception as error:  # of any driver or catalog
+    except Exception as error:  # drivers and catalogs raise errors of any type
         raise CatalogUnreadable(
             "the declared columns cannot be compared with the tables. "
             f"The catalog {settings.catalog_shown} does not answer: {_said(error)}"
@@ -69,12 +69,12 @@ def _opened(settings: Settings) -> Catalog | None:
 
 
 def _look(lake: Catalog, name: str) -> tuple[str, Stored | str | None]:
-    """Return a table's name with the table, the reason why it cannot be read, or None if the catalog lacks it."""
+    """Return a table's name and the table. Instead of the table, return why it is unreadable, or None if missing."""
     try:
         return name, stored_of(lake.load_table(name))
     except NoSuchTableError:
         return name, None
-    except Exception as error:  # of the catalog, the store or the file
+    except Exception as error:  # the catalog, the store or the file fails
         return name, f"The metadata of {name} cannot be read: {_said(error)}"
 
 

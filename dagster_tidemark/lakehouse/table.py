@@ -1,7 +1,7 @@
 """Declaration of a table of the lake.
 
-Belongs here: the declaration, and values that follow from it alone. Plain strings and no pyspark, so that a code
-location can load its declarations without the cost of importing Spark.
+Belongs here: the declaration, and values that are computed from it alone. This module uses plain strings and does not
+import pyspark, so that a code location loads quickly.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,18 +14,18 @@ from dagster_tidemark.sources.columns import require_columns, require_names
 
 CATALOG = "lake"
 BRANCH_DAYS = 2
-"""Lifetime of a branch that no command drops: after that Iceberg's expiry of snapshots drops it."""
+"""Lifetime of a branch in days. If no command drops the branch earlier, Iceberg's expiry of snapshots drops it."""
 
 
 class SchemaDiffers(Terminal):
-    """A table in the catalog differs from its declaration, and cannot be altered without a decision about its data."""
+    """Error for a table that differs from its declaration, if altering it needs a decision about its data."""
 
 
 LINEAGE = {"source_file": "string", "source_version": "string", "arrived_at": "timestamp", "loaded_by": "string"}
-"""Columns of every table that is loaded from files: the object that a row came from, and the code that loaded it."""
+"""Columns of every table that is loaded from files: the source object of a row, and the code that loaded the row."""
 
 SOURCE_ROW = {"source_row": "bigint"}
-"""Column of a table whose rows have no key in their data: with `source_file` it identifies a row by its place."""
+"""Column of a table whose data has no key. Together with `source_file`, it identifies a row by its position."""
 
 _LINEAGE_COMMENTS = {
     "source_file": "The object that the row came from: its key in the landing bucket",
@@ -43,7 +43,7 @@ MESSAGE = {
     "topic_offset": "bigint",
     "sent_at": "timestamp",
 }
-"""Columns of every table of messages: the message of a row, and its origin."""
+"""Columns of every table of messages: the id and the origin of each row's message."""
 
 _MESSAGE_COMMENTS = {
     "message_id": "Id of the message: the queue's, or topic id, partition and offset",
@@ -55,7 +55,9 @@ _MESSAGE_COMMENTS = {
 }
 
 DELIVERY = {"delivery_id": "string", "manifest": "string", "posted_at": "timestamp", "replaces": "string"}
-"""Columns of every table of deliveries: the delivery of a row, and its loaded version. Equal in all its rows."""
+"""Columns of every table of deliveries: the delivery of a row, and the loaded version of the delivery.
+
+All rows of a delivery have the same values."""
 
 _DELIVERY_COMMENTS = {
     "delivery_id": "The delivery, by the name of its folder: the partition",
@@ -72,7 +74,7 @@ MODEL_VERSIONS = {
     "libraries": "string",
     "fitted_at": "timestamp",
 }
-"""Columns of every table of a model's versions. The version of the newest published row serves."""
+"""Columns of every table of a model's versions. The newest published row is the current version."""
 
 _MODEL_VERSIONS_COMMENTS = {
     "version": "A hash of features, parameters, libraries and code",
@@ -86,12 +88,12 @@ _MODEL_VERSIONS_COMMENTS = {
 
 @dataclass(frozen=True)
 class Retention:
-    """Number of old snapshots that a table keeps. Each keeps the metadata and the rows of its time.
+    """Number and age of the old snapshots that a table keeps. Kept snapshots need storage for metadata and rows.
 
     Args:
         newest: Number of newest snapshots that are kept at any age.
-        held_for: Time that every snapshot is kept after the next commit, even if many commits follow. It must be longer
-            than runs take: a run whose first snapshot has expired begins again.
+        held_for: Minimum time that a snapshot is kept after the next commit, even if many commits follow. It must be
+            longer than any run takes, because a run starts again if its first snapshot has expired.
         batch: Number of older snapshots that expire together.
     """
 
@@ -102,24 +104,25 @@ class Retention:
 
 @dataclass(frozen=True)
 class Table:
-    """An Iceberg table.
+    """Declaration of an Iceberg table.
 
     Args:
-        name: `namespace.table`; the asset key joined by a dot.
+        name: `namespace.table`: the parts of the asset key, joined by a dot.
         columns: Column name to Spark SQL type, in order.
-        partitioned_by: Partitioning of its rows: `ByTime`, `ByKey` or `ByDimensions`; or the name of a column that
-            holds the start of an hour (timestamp), or of a day, week or month (date); or None.
+        partitioned_by: Partitioning of the rows: `ByTime`, `ByKey` or `ByDimensions`. The name of a column means
+            `ByTime`: the column has the start of an hour (timestamp), or of a day, week or month (date). None for an
+            unpartitioned table.
         row_key: The columns that identify a row.
         comment: Description of one row, in one line.
         column_comments: Column name to its description, with the unit. The columns of `LINEAGE`, `MESSAGE`, `DELIVERY`
             and `MODEL_VERSIONS` have descriptions already.
-        stored_by: The columns that its files are partitioned by, if they differ from `partitioned_by`.
+        stored_by: The partition columns of the files, if they differ from `partitioned_by`.
         retention: The old snapshots to keep.
-        generation: Raised, with the asset's `code_version`, if Iceberg cannot alter the table as declared: the former
-            table is renamed to `<name>_generation_<number>`, and an empty table is created.
+        generation: Raise this number, and the asset's `code_version`, if Iceberg cannot alter the table as declared.
+            Then the former table is renamed to `<name>_generation_<number>`, and an empty table is created.
         added: Undeclared columns among `columns`, which a load has found in files (`NewColumns.ADD`).
-        branch: The Iceberg branch that is read and written; "" for the table that readers see. A branch has the
-            columns and properties of its table, and no run alters them through the branch.
+        branch: The Iceberg branch to read and write; "" for the table that readers see. A branch has the columns and
+            properties of its table. Runs on the branch do not alter them.
     """
 
     name: str
@@ -169,12 +172,12 @@ class Table:
         return self.column_comments.get(column) or known.get(column, "")
 
     def name_of_generation(self, generation: int) -> str:
-        """Return the name of the table of an earlier generation."""
+        """Return the name that the table of an earlier generation was renamed to."""
         return f"{self.name}_generation_{generation}"
 
     @property
     def identifier(self) -> str:
-        """The table's name in Spark SQL: for its columns, properties, metadata tables and versions."""
+        """Name of the table in Spark SQL, for access to columns, properties, metadata tables and versions."""
         return f"{CATALOG}.{self.name}"
 
     @property
@@ -184,7 +187,7 @@ class Table:
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """The partitioning of its rows; None for an unpartitioned table."""
+        """Partitioning of the rows; None for an unpartitioned table."""
         return partitioning_of(self.partitioned_by)
 
     @property
@@ -194,33 +197,33 @@ class Table:
 
     @property
     def partition_key_sql(self) -> str:
-        """A SQL expression for the partition key of a row (null for an unpartitioned table)."""
+        """SQL expression for the partition key of a row. It is null for an unpartitioned table."""
         return self._key_sql(quoted)
 
     @property
     def partition_key_of_metadata_sql(self) -> str:
-        """The same for a row of Iceberg's metadata table `partitions`."""
+        """SQL expression for the partition key of a row in Iceberg's metadata table `partitions`."""
         return self._key_sql(lambda column: f"partition.{quoted(column)}")
 
     def _key_sql(self, of: Callable[[str], str]) -> str:
         return self.partitioning.key_sql(self.columns, of) if self.partitioning else "CAST(NULL AS STRING)"
 
     def partition_values_sql(self, key: str) -> dict[str, str]:
-        """Return a SQL expression for each partition column's value, from a column that holds a partition key."""
+        """Return SQL expressions that compute each partition column from a column `key` with a partition key."""
         return self.partitioning.values_sql(key, self.columns) if self.partitioning else {}
 
     def same_key(self) -> str:
-        """Return a SQL condition on rows `s` and `t`: they have the same key."""
+        """Return a SQL condition that is true if the rows `s` and `t` have the same key."""
         return " AND ".join(f"t.{c} = s.{c}" for c in map(quoted, self.row_key))
 
     def predicate(self, partitions: Collection[str] | None, of: str | None = None) -> str:
         """Return a SQL condition that is true for rows of some partitions; None means the whole table.
 
         Args:
-            of: The table's alias, if its columns need one.
+            of: The alias of the table in the query; None if columns need no alias.
 
         Raises:
-            ValueError: the table is unpartitioned, or no partition is given.
+            ValueError: the table is unpartitioned, or `partitions` is empty.
         """
         if partitions is None:
             return "true"
@@ -230,22 +233,22 @@ class Table:
         return condition(values, lambda column: f"{of}.{quoted(column)}" if of else quoted(column))
 
     def partition_values(self, partition: str | None) -> dict[str, Value]:
-        """Return the value of each partition column in a partition; empty for an unpartitioned table (None)."""
+        """Return the value of each partition column for a partition key; empty for an unpartitioned table (None)."""
         if not self.partitioning or partition is None:
             return {}
         return self.partitioning.values(partition, self.columns)
 
 
 def as_ddl(columns: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
-    """Return columns in the form of Spark's schemas. Names may be SQL keywords.
+    """Return columns as Spark DDL. Names may be SQL keywords.
 
     Args:
-        comments: Column name to a comment, with its quotes doubled.
+        comments: Column name to a comment, with single quotes doubled.
     """
     said = {name: f" COMMENT '{text}'" for name, text in (comments or {}).items()}
     return ", ".join(f"{quoted(name)} {kind}{said.get(name, '')}" for name, kind in columns.items())
 
 
 def quoted(name: str) -> str:
-    """Return a column's name in SQL."""
+    """Return a column's name as a quoted SQL identifier."""
     return f"`{name}`"

@@ -1,7 +1,7 @@
 """Differences between a declared table and the table in the catalog, and the changes that Iceberg can make.
 
 Belongs here: the comparison as plain data, and the rules. Runs (`catalog`, `append`) and `tidemark plan` call the same
-function, so a deploy that `plan` accepts is not refused by its runs. Does not belong here: reading the catalog
+function. So if `plan` accepts a deploy, runs do not refuse it. Does not belong here: reading the catalog
 (`stored_tables`), and altering a table.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 from dagster_tidemark.lakehouse.table import SchemaDiffers, Table, as_ddl, quoted
 
 NOT_DECLARED = "not declared: "
-"""Beginning of the comment of a column that a load has added from its files (`NewColumns.ADD`)."""
+"""Prefix of the comment on a column that a load has added from its files (`NewColumns.ADD`)."""
 
 RETIRED = "no longer declared"
-"""Beginning of the comment of a column that is no longer declared, after a run has noticed it."""
+"""Prefix of the comment that a run writes on a column that is no longer declared."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
@@ -37,18 +37,19 @@ class TableChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Stored:
-    """A table as the catalog has it.
+    """Table as it is in the catalog.
 
     Args:
         columns: Column name to Spark SQL type, in order.
         required: Columns that refuse null.
         from_files: Undeclared columns that a load has added.
-        retired: Columns that are no longer declared and that a run has marked so. They no longer count as a difference.
-        widened: Columns that a preview has widened. A narrower declaration is no difference for them.
-        written: Columns of the newest snapshot, which has the schema of its time.
-        partitioned_by: The columns of its partitioning; None if it was not read.
-        row_key: The row key of its last write; None if the table does not record it.
-        generation: Its number among all tables that had its name.
+        retired: Columns that are no longer declared, and that a run has marked with a comment. They are not a
+            difference.
+        widened: Columns that a preview has widened. A narrower declared type is not a difference.
+        written: Columns that the table had when its newest snapshot was written.
+        partitioned_by: The partition columns; None if they were not read.
+        row_key: The row key of the last write; None if the table does not record it.
+        generation: Number of the table among all tables that have had this name.
     """
 
     columns: Mapping[str, str]
@@ -63,17 +64,17 @@ class Stored:
 
     @classmethod
     def of_json(cls, held: Mapping[str, Any]) -> "Stored":
-        """Return the table from its members as JSON."""
+        """Return the table from the members of a JSON object."""
         plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in held.items()}
         return cls(**plain)
 
 
 @dataclass(frozen=True)
 class TableChange:
-    """A difference between a declaration and its table.
+    """Difference between a declaration and the table in the catalog.
 
     Args:
-        column: The column's name in the table, or its declared name if it is new. Empty for a change of the table.
+        column: The column's name in the table, or the declared name of a new column. Empty for a change of the table.
         before: The column's type in the table, or the table's present value; empty if the column is new.
         after: The declared type, name or value; empty if the column is no longer declared.
         refused: The reason why Iceberg cannot make the change, with the remedy; empty if it can.
@@ -87,7 +88,7 @@ class TableChange:
 
     @property
     def new_column(self) -> str:
-        """The column that the table must get; empty if there is none."""
+        """Name of the column to add to the table; empty if this change adds no column."""
         return (
             self.column
             if self.kind is TableChangeKind.ADDED
@@ -98,7 +99,7 @@ class TableChange:
 
     @property
     def lost_column(self) -> str:
-        """The column that is no longer declared; empty if there is none."""
+        """Name of the column that is no longer declared; empty if this change drops no column."""
         return self.column if self.kind in (TableChangeKind.DROPPED, TableChangeKind.RENAMED) else ""
 
     def __str__(self) -> str:
@@ -115,12 +116,13 @@ class TableChange:
 
 
 def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> list[TableChange]:
-    """Compare a declaration with its table.
+    """Return the differences between a declaration and the table in the catalog.
 
-    A dropped and an added column with the same type and position among the other columns count as renamed.
+    A dropped column and an added column with the same type and position count as one renamed column.
 
     Args:
-        may_have_more: True if its feed adds undeclared columns: then undeclared text columns are no differences.
+        may_have_more: True if the table's feed adds undeclared columns. Then undeclared text columns are not a
+            difference.
     """
     found = stored.columns
     added = {c: kind for c, kind in table.columns.items() if c not in found}
@@ -151,13 +153,13 @@ def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> 
 
 
 def is_narrower(table: Table, stored: Stored, column: str) -> bool:
-    """Return True if a column is wider than declared only because a preview has widened it."""
+    """Return True if a column is wider than declared because a preview has widened it."""
     declared, kind = table.columns.get(column, ""), stored.columns.get(column, "")
     return column in stored.widened and widens(declared, kind)
 
 
 def require_possible(table: Table, changes: Iterable[TableChange]) -> None:
-    """Raise if a table cannot be made as declared.
+    """Raise SchemaDiffers if Iceberg cannot alter a table as declared.
 
     Raises:
         SchemaDiffers: a change is refused; the message names each column and the remedy.
@@ -177,7 +179,7 @@ def comments_after(table: Table, stored: Stored, changes: Iterable[TableChange])
 
 
 def widens(before: str, after: str) -> bool:
-    """Return True if Iceberg promotes one type to the other: int to bigint, float to double, decimal to more digits."""
+    """Return True if Iceberg can widen a type to another: int to bigint, float to double, decimals to more digits."""
     if (before, after) in (("int", "bigint"), ("float", "double")):
         return True
     old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
@@ -185,7 +187,7 @@ def widens(before: str, after: str) -> bool:
 
 
 def _renamed(table: Table, stored: Stored, added: Mapping[str, str], dropped: Mapping[str, str]) -> dict[str, str]:
-    """Return the dropped columns that were renamed, by type and position, with their new names."""
+    """Return the renamed columns: old name to new name. They are recognized by type and position."""
     found = {old: new for old in dropped for new in added if old.lower() == new.lower()}
     both = [c for c in table.columns if c in stored.columns]
 

@@ -1,7 +1,7 @@
-"""Range of a topic as a DataFrame, read by Spark's Kafka source: for a backlog that is too large for one process.
+"""Reading of a range of a Kafka topic with Spark, for a backlog that is too large for one process.
 
-Belongs here: the options of that source, and the meaning of its errors. Does not belong here: the choice of the range
-(`sources.kafka_range`), and commits.
+Belongs here: the options of Spark's Kafka source, and the meaning of its errors. Does not belong here: the choice of
+the range (`sources.kafka_range`), and commits.
 """
 
 import json
@@ -20,7 +20,7 @@ from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable
 from dagster_tidemark.sources.kafka_range import Range
 
 COLUMNS = {"body": "binary", **MESSAGE}
-"""Columns of a record, as in `sources.received_messages.Record`."""
+"""Columns of the rows, as in `sources.received_messages.Record`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGIN = {
@@ -31,21 +31,21 @@ _LOGIN = {
 
 
 class RangeGone(Transient):
-    """Offsets of a range are no longer in the topic: retention deleted them, or the topic was replaced."""
+    """Error for offsets that are no longer in the topic, because retention deleted them or the topic was replaced."""
 
 
 class NoKafkaSource(Terminal):
-    """The Spark server was started without the jars of its Kafka source."""
+    """Error for a Spark server that was started without the jars of the Kafka source."""
 
 
 @contextmanager
 def naming_the_broker(read: Range) -> Iterator[None]:
-    """Replace an error of Spark's with one line that names the topic and the fault. For the call that uses the frame.
+    """Replace Spark's error with one line that names the topic and the fault. Wrap the call that evaluates the frame.
 
     Raises:
-        RangeGone: offsets are lost; a new range shows which.
-        KafkaUnavailable, TopicUnknown, KafkaRefused: as in `KafkaTopic`.
-        NoKafkaSource: Spark cannot read topics.
+        RangeGone: offsets no longer exist; a new listing of the offsets shows which.
+        KafkaUnavailable, TopicUnknown, KafkaRefused: see `KafkaTopic`.
+        NoKafkaSource: the Spark server has no Kafka source.
     """
     try:
         yield
@@ -73,12 +73,13 @@ _MEANINGS: tuple[tuple[str, type[TidemarkError], str], ...] = (
 
 
 def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> DataFrame:
-    """Return one row per record that was not aborted, in no order. Nothing is read before the frame is used.
+    """Return one row per record, in any order, without aborted records. The topic is read when the frame is evaluated.
 
-    The topic is read by its name. The caller must ask `is_still_of` after the rows are read, before it commits them.
+    The topic is read by name, so it may be a new topic with the same name. The caller must check `is_still_of` after
+    reading the rows and before committing them.
 
     Args:
-        options: Options of librdkafka. Security options are translated to those of Java's client.
+        options: Options of librdkafka. Security options are translated to options of Java's client.
     """
     starts = {partition: start for partition, start in read.starts.items() if start < read.ends[partition]}
     if not starts:
@@ -92,7 +93,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
             "endingOffsets": json.dumps({read.topic: {str(p): read.ends[p] for p in starts}}),
             "kafka.isolation.level": "read_committed",
             "failOnDataLoss": "true",
-            # With the defaults, each call waits two minutes for a broker that is gone.
+            # With the default timeouts, each call would wait two minutes for an unreachable broker.
             "kafkaConsumer.pollTimeoutMs": "4000",
             "kafka.default.api.timeout.ms": "8000",
             "kafka.request.timeout.ms": "8000",  # must not exceed the API timeout
@@ -106,7 +107,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
         F.lit(read.topic_id).alias("topic_id"),
         F.col("partition").alias("topic_partition"),
         F.col("offset").alias("topic_offset"),
-        # The producer's time is bounded as in `sources.kafka_client`.
+        # The time comes from the producer, so it is limited to 1970 to now, as in `sources.kafka_client`.
         F.least(F.greatest("timestamp", F.lit(_EPOCH)), F.lit(datetime.now(UTC))).alias("sent_at"),
     )
 
@@ -120,7 +121,7 @@ def _security(options: Mapping[str, str]) -> dict[str, str]:
         told["kafka.sasl.mechanism"] = mechanism
         told["kafka.sasl.jaas.config"] = f"{_LOGIN[mechanism]} required username={user} password={password};"
     if "ssl.ca.location" in options:
-        # The text of the file, not its path: other machines use it.
+        # The content of the file is passed, because other machines do not have the file.
         told["kafka.ssl.truststore.type"] = "PEM"
         told["kafka.ssl.truststore.certificates"] = Path(options["ssl.ca.location"]).read_text()
     return told

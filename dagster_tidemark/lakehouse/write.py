@@ -1,4 +1,4 @@
-"""Commits: partitions replaced or rows merged, one commit per run. No commit silently overwrites another."""
+"""Commits with Spark, which replace partitions or merge rows. No commit silently overwrites another commit."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse.table import Table, quoted
 RUN_ID = "tidemark.run-id"
 _CONFLICTS = (
     "CommitFailedException",
-    # Only these messages of ValidationException: it is also raised if a table's partitioning differs from the declared.
+    # Only these messages of ValidationException are conflicts. It is also raised for other faults.
     "Found conflicting ",
     "Found new conflicting ",
     "Cannot commit, ",
@@ -26,7 +26,7 @@ _CONFLICTS = (
 _EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 
 Within = Callable[[str | None], str]
-"""Function that returns a SQL condition on partition columns, for a table's alias or without one."""
+"""Function from a table's alias (or None) to a SQL condition on partition columns."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Commit:
 
     Args:
         snapshot_id: The snapshot; None if the table is still empty.
-        parent_id: Its parent.
+        parent_id: The parent of the snapshot.
         rows: Number of rows in the whole table; None if the run has committed nothing.
     """
 
@@ -45,30 +45,30 @@ class Commit:
 
 
 def current_snapshot(spark: SparkSession, table: Table) -> int | None:
-    """Return the current snapshot of the table (or of its branch), or None before its first commit."""
+    """Return the current snapshot of the table or of its branch; None before the first commit."""
     if seen := metadata_reads.loaded(spark, table):
         ref = seen.metadata.refs.get(table.branch) if table.branch else None
         return ref.snapshot_id if ref else None if table.branch else seen.metadata.current_snapshot_id
     if table.branch:
         refs = f"SELECT snapshot_id FROM {table.identifier}.refs WHERE name = '{table.branch}'"
         return next((row.snapshot_id for row in spark.sql(refs).collect()), None)
-    # From the properties, because a query of the table `refs` is a separate job and takes twice as long.
+    # The properties are read, because a query of the table `refs` is a separate job and takes twice as long.
     [found] = spark.sql(f"SHOW TBLPROPERTIES {table.identifier} ('current-snapshot-id')").collect()
     return None if found.value == "none" else int(found.value)
 
 
 def overwrite(frame: DataFrame, table: Table, partitions: Collection[str] | None, *, run_id: str) -> Commit:
-    """Replace partitions (None: the whole table) with the frame's rows, in one commit.
+    """Replace partitions with the frame's rows, in one commit. `partitions` None means the whole table.
 
-    Serializable: if another writer commits to the same partitions in between, the frame is computed again from the new
-    state of its inputs. Without a predicate an empty frame would leave the old rows.
+    The isolation is serializable: if another writer commits to the same partitions in between, the frame is evaluated
+    again from the new state of its inputs. The write has a predicate, so an empty frame removes the old rows.
 
     Args:
         frame: Rows of the table, only from the partitions to replace.
         run_id: Stored as a property of the snapshot.
 
     Raises:
-        CommitConflict: other writers won each of the attempts.
+        CommitConflict: in each attempt, another writer committed first.
     """
     return replace_where(frame, table, table.predicate(partitions), run_id=run_id)
 
@@ -86,14 +86,15 @@ def replace_where(frame: DataFrame, table: Table, predicate: str, *, run_id: str
 def replace_since(
     before: int | None, frame: DataFrame, table: Table, predicate: str, *, run_id: str, is_grouped: bool = False
 ) -> Commit:
-    """Replace the rows that match the predicate, if no other writer has changed them since a snapshot.
+    """Replace the rows that match the predicate, if no other writer has changed matching rows since a snapshot.
 
     Args:
-        is_grouped: True if few tasks have rows of each partition. Each task then writes its rows, unless the table's
-            owner has set a distribution. Otherwise Iceberg shuffles the rows by partition first.
+        before: The snapshot; None if the table had no snapshot.
+        is_grouped: True if only a few tasks have rows of each partition. Then each task writes its rows directly,
+            unless the table's owner has set a distribution. Otherwise Iceberg first shuffles the rows by partition.
 
     Raises:
-        CommitConflict: another writer has changed them. Nothing was written.
+        CommitConflict: another writer has changed matching rows. Nothing was written.
     """
     options = _AS_IT_IS if is_grouped and _may_leave(frame.sparkSession, table) else {}
     return _overwrite_since(before, frame.select(*table.columns), table, predicate, run_id, options)
@@ -137,17 +138,17 @@ def merge(
 ) -> Commit:
     """Merge rows into a table by their key, in one commit.
 
-    Iceberg validates a MERGE from the snapshot that the statement itself reads, not from an earlier snapshot of the
-    run. So the merge must be right for any commit that another writer made in between: it removes only single
-    rows that `rows` names.
+    Iceberg detects conflicts only since the snapshot that the MERGE itself reads, not since an earlier snapshot of the
+    run. So the merge must be correct after any commit that another writer has made in between. This is why it removes
+    only rows that `rows` names by key.
 
     Args:
-        rows: At most one row per key; `s` in the conditions. The table's rows are `t`.
-        within: Function that returns a SQL condition on the table's partition columns. Without literals the whole table
-            counts as changed.
-        on: A SQL condition: the two rows have the same key.
-        wins: A SQL condition: the new row replaces the table's row of its key.
-        goes: A SQL condition on `s`: the row is not new, it names a row to remove.
+        rows: At most one row per key. The conditions refer to them as `s`, and to the table's rows as `t`.
+        within: Function that returns a SQL condition on the table's partition columns. The condition must have
+            literals; otherwise the whole table counts as changed.
+        on: SQL condition that is true if the two rows have the same key.
+        wins: SQL condition that is true if the new row must replace the table's row with the same key.
+        goes: SQL condition on `s` that is true if the row only names a row to remove.
 
     Raises:
         CommitConflict: another writer committed to the same partitions during the merge. Nothing was written.
@@ -156,7 +157,7 @@ def merge(
     view = f"merged_{table.name.replace('.', '_')}"
     rows.createOrReplaceTempView(view)
     spark.conf.set(f"spark.sql.iceberg.snapshot-property.{RUN_ID}", run_id)
-    # By name: a table may have columns that are no longer declared, and UPDATE SET * would need values for them.
+    # Columns are listed by name, because UPDATE SET * would need values for columns that are no longer declared.
     names = [quoted(c) for c in table.columns]
     sets, values = ", ".join(f"t.{c} = s.{c}" for c in names), ", ".join(f"s.{c}" for c in names)
     departs, enters = (f"WHEN MATCHED AND ({goes}) THEN DELETE", f"AND NOT ({goes})") if goes else ("", "")
@@ -181,8 +182,8 @@ def _merge_by_overwriting(
 ) -> Commit:
     """Merge by replacing the partitions, for sources that Spark refuses in the merge mode copy-on-write.
 
-    In that mode a MERGE evaluates its source twice, once to find the files that change and once to write them. Spark
-    refuses a source that may differ between the two, such as the row ids of a scanned text file.
+    In this mode, a MERGE evaluates the source twice: to find the files that change, and to write them. Spark refuses a
+    source with values that may differ between the two evaluations, such as the row ids of a scanned text file.
     """
     spark = rows.sparkSession
     before = current_snapshot(spark, table)
@@ -201,9 +202,9 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
     if snapshots and not table.branch:
         catalog.set_properties(spark, table)
         committed_at = [s.committed_at for s in snapshots]
-        # Now, by the clock that has set these times.
+        # `now` is derived from these times, because the clock of the committing host may differ from the local clock.
         expiry.expire(spark, table, committed_at, now=max(committed_at) + 1)
-    # Not the current snapshot: another run may have committed other partitions since.
+    # The current snapshot may be the commit of another run to other partitions.
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
     return Commit(own.snapshot_id, own.parent_id, own.rows) if own else Commit(current_snapshot(spark, table))
 
@@ -217,7 +218,7 @@ class _Snapshot(NamedTuple):
 
 
 def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot]:
-    """Return all snapshots that have not expired; `is_own` marks the snapshots of a run."""
+    """Return all unexpired snapshots. `is_own` marks the snapshots of the given run."""
     if seen := metadata_reads.loaded(spark, table):
         return [
             _Snapshot(
@@ -230,7 +231,7 @@ def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot
             for snapshot in seen.metadata.snapshots
             for said in [snapshot.summary.additional_properties if snapshot.summary else {}]
         ]
-    # All are fetched, because one aggregate takes twice as long as a thousand rows.
+    # All snapshots are fetched, because an aggregate query takes twice as long as fetching a thousand rows.
     found = spark.sql(
         "SELECT snapshot_id, parent_id, unix_millis(committed_at), "
         f"summary['{RUN_ID}'] <=> '{run_id}', CAST(summary['total-records'] AS BIGINT) "
@@ -241,7 +242,7 @@ def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot
 
 
 def as_conflict(error: PySparkException, table: Table) -> Exception:
-    """Return a CommitConflict if a statement failed because of another writer's commit; otherwise the error."""
+    """Return a CommitConflict if a statement failed because of another writer's commit; otherwise return the error."""
     if any(name in str(error) for name in _CONFLICTS):
         return CommitConflict(f"{table.name}: {error}")
     return error

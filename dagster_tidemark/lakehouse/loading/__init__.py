@@ -1,1 +1,1 @@
-"""From the files of a feed to its table: look, decide, read, validate, quarantine, commit."""
+"""From the files of a feed to its table: query the state, decide, read, validate, quarantine, commit."""

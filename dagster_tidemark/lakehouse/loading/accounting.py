@@ -1,10 +1,10 @@
-"""Accounts of the rows that landed: each row is in the table, in the quarantine, or superseded by another row.
+"""Accounts of rows in files: each row is in the table, in the quarantine, or superseded by another row.
 
-For each file that a load has read: rows landed = rows in the table + rejected + superseded. The first three are
-counted independently; a row counts as superseded only if the table has a row with its key. So accounts detect a row
-that was lost on the way (by a transform or a commit), and a row that is in the table twice. A transform may make more
-rows than it gets, such as one for each element of an array; the rows that it added count as landed. Does not belong
-here: the reaction (`execution.load_check`).
+For each file that a load has read: rows in the file = rows in the table + rejected rows + superseded rows. The first
+three are counted independently. A row counts as superseded only if the table has another row with the same key. So
+accounts detect a row that a transform or commit has lost, and a row that is in the table twice. A transform may return
+more rows than it gets, such as one for each element of an array. These additional rows count as rows in the file. Does
+not belong here: the reaction to a difference (`execution.load_check`).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ class Account:
     """Row counts of a version of a file.
 
     Args:
-        landed: Rows of the file when it was read.
-        in_table: Rows that are in the table now.
-        rejected: Rows that were rejected.
-        superseded: Rows that lost to a row with the same key.
-        added: Rows that the transform made in addition to those that it got.
+        landed: Number of rows in the file when it was read.
+        in_table: Number of the file's rows that are in the table now.
+        rejected: Number of rejected rows.
+        superseded: Number of rows that another row with the same key has replaced.
+        added: Number of additional rows that the transform created.
     """
 
     partition: Partition
@@ -48,7 +48,7 @@ class Account:
 
     @property
     def unaccounted(self) -> int:
-        """Number of lost rows; negative if the table has rows that did not land."""
+        """Number of lost rows; negative if the table has rows that are not in the file."""
         if self.superseded < 0:
             return self.superseded
         return self.landed + self.added - self.in_table - self.rejected - self.superseded
@@ -69,12 +69,12 @@ def accounts_of(
     Superseded rows are queried only if rows of a file are not in the table.
 
     Args:
-        landed: Files that were read, with their numbers of rows and of rejected rows.
-        before: Number of rows in the table before the commit, of files that were not read and stay.
-        after: Number of rows of each file in the table after the commit.
-        read: The good rows of the files that were read, as the table holds them.
-        standing: The rows of `before`.
-        table: The rows of the touched partitions after the commit.
+        landed: For each file that was read, its number of rows and its number of rejected rows.
+        before: For each file that was not read and keeps its rows, its number of rows in the table before the commit.
+        after: For each file, its number of rows in the table after the commit.
+        read: The good rows of the files that were read, as table rows.
+        standing: Returns the table rows of the files in `before`.
+        table: Returns the rows of the changed partitions after the commit.
     """
     good = {_version(file): (rows, rejected) for file, (rows, rejected) in landed.items()}
     good |= {version: (rows, 0) for version, rows in before.items() if rows > after.get(version, 0)}

@@ -1,6 +1,6 @@
-"""Load of files that belong together: all their rows become a partition of a table, or none does.
+"""Load of files that belong together: either all their rows become a partition of a table, or none of them.
 
-Files are read and judged as in every load (`load`), but no row or file is rejected alone: with one bad file or row the
+Files are read and judged as in every load (`load`). But if one file or row is bad, the whole load is refused and the
 table stays unchanged. Does not belong here: the choice of the files, and the reaction to a refusal.
 """
 
@@ -24,15 +24,15 @@ from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import inspect
 
 DUPLICATE_KEY = "duplicate_key"
-"""The reason of rows that have the key of another row."""
+"""Reason of a row that has the same key as another row."""
 EMPTY = "empty"
-"""The reason of files that have no row at all."""
+"""Reason of files that all have no rows."""
 _TOLD = 10
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be loaded. Its number in the file counts from 1, and is None if it is not known."""
+    """Row that cannot be loaded. `row_number` is its number in the file, from 1; None if unknown."""
 
     key: str
     row_number: int | None
@@ -42,7 +42,7 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reasons why nothing was loaded.
+    """Reasons why nothing was loaded.
 
     Args:
         faults: Files that cannot be loaded.
@@ -73,10 +73,10 @@ def load_all_or_none(
     since: int | None,
     run_id: str,
 ) -> Refusal | None:
-    """Replace a partition by the rows of files, in one commit, if all rows can be loaded.
+    """Replace a partition with the rows of files, in one commit, if all rows can be loaded.
 
     Args:
-        since: The snapshot to start from. If another run has changed the partition since, nothing is written.
+        since: The snapshot to start from. Nothing is written if another run has changed the partition after it.
 
     Returns:
         The refusal; None if the rows are in the table.
@@ -84,7 +84,7 @@ def load_all_or_none(
     Raises:
         CommitConflict: another run has written to the partition.
         ObjectChanged: a file has changed since it was listed.
-        ObjectUnavailable, NotScanned: a file is unavailable, or the engine fails on it.
+        ObjectUnavailable, NotScanned: a file is unavailable, or crashes a Spark worker.
         BucketUnavailable: the bucket does not answer.
     """
     catalog.ensure(spark, load.table)
@@ -129,7 +129,7 @@ def _first_of(rejected: DataFrame, load: Load, tally: Mapping[str, Tally]) -> li
 
 
 def _doubled(rows: DataFrame, load: Load) -> Refusal:
-    """Return a refusal of the rows that share their key with another row."""
+    """Return a refusal that names the rows with the same key as another row."""
     key = list(load.table.row_key)
     several = rows.groupBy(*key).agg(F.count(F.lit(1)).alias("_times"), F.min("source_file").alias("_first"))
     several = several.where("_times > 1")

@@ -1,7 +1,7 @@
-"""Load that stops before it writes: it finds the landed rows and files that other rules or other code would reject.
+"""Load that stops before it writes. It finds the rows and files that changed rules or code would reject.
 
-It runs the load itself up to the commit, so a real load has the same result if the bucket does not change. Does not
-belong here: the commands (`dagster_tidemark.cli.quarantine_work`).
+It runs the code of a real load up to the commit. So a real load has the same result if the bucket does not change. Does
+not belong here: the commands (`dagster_tidemark.cli.quarantine_work`).
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.readers.files import NotScanned
 from dagster_tidemark.sources.feed import Partition
 
 _NOBODYS = "rehearsal"
-"""A code version that no load has, so that every file is read again."""
+"""Code version that no real load has, so that every file is read again."""
 
 _SAMPLE = 10
 _ABOUT = ["partition", "source_file", "source_version", "row_number"]
@@ -30,7 +30,7 @@ _ABOUT = ["partition", "source_file", "source_version", "row_number"]
 
 @dataclass(frozen=True)
 class ReasonChange:
-    """A row or file (no row number) whose reason would change. A reason of None means that it is not rejected."""
+    """Row, or file if `row_number` is None, whose reason would change from `now` to `then`. None means not rejected."""
 
     partition: Partition
     file: str
@@ -47,10 +47,10 @@ class DryRun:
 
     Args:
         rows: Number of rows that the load would read, by partition.
-        rejected: Number of rows that it would reject, by partition.
-        reasons: Number of rows or files by present and future reason. None means that they are not rejected.
+        rejected: Number of rows that the load would reject, by partition.
+        reasons: Number of rows or files by present and future reason. A reason of None means not rejected.
         changes: Examples of rows and files whose reason would change.
-        not_given: Files that could not be read, with the reason. They are not compared.
+        not_given: Files that could not be read, with the reason. These files are not compared.
         added: Undeclared columns that the table would get.
     """
 
@@ -81,11 +81,11 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     """Read and judge partitions as a load with new code would, and compare the result with the quarantine.
 
     Raises:
-        ObjectChanged: a file was written again while it was read.
+        ObjectChanged: a file was overwritten while it was read.
         BucketUnavailable: the bucket does not answer.
         SchemaDiffers: the load would be refused because of the table's columns.
     """
-    # The table is not altered: the deployed code would refuse to load into a table with new columns.
+    # Do not alter the table, because the deployed code would refuse to load into a table with new columns.
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=False)
     catalog.ensure(spark, QUARANTINE)
     load = replace(load, code_version=_NOBODYS)

@@ -1,6 +1,6 @@
-"""The rows of a load with their verdicts, evaluated once and read several times.
+"""The rows of a load with their verdicts, which are evaluated once and read several times.
 
-Belongs here: caching these rows, and leaving out files that cannot be read. Does not belong here: the verdicts
+Belongs here: caching these rows, and excluding files that cannot be read. Does not belong here: the verdicts
 (`validation`), and writing the rows (`load`).
 """
 
@@ -25,12 +25,12 @@ from dagster_tidemark.lakehouse.readers.files import NotScanned
 
 @dataclass(frozen=True)
 class Judged:
-    """Rows with their verdicts (`validation.judge`), evaluated once.
+    """Rows with their verdicts (`validation.judge`), which are evaluated once.
 
     Args:
-        rows: All rows. They can be read several times.
+        rows: All rows. Reading them several times does not evaluate them again.
         rejected: Rejected rows, each with its `_content`.
-        tally: The number of good and of rejected rows, by file.
+        tally: Number of all rows and of rejected rows, by file.
     """
 
     rows: DataFrame
@@ -53,17 +53,17 @@ def judge_rows(load: Load, reading: FileBatch) -> tuple[FileBatch, Judged]:
     """Return the batch without the files that cannot be loaded, and its rows with their verdicts.
 
     Raises:
-        NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
+        NotScanned: Spark's workers could not get some files, or crashed on them. The content is unknown.
     """
     judged = judge(reading.rows(), load.feed, load.table)
     try:
         if reading.is_small:
             return reading, _in_memory(reading, judged)
-        # Columns that are equal in all rows of a file are half of the data. They are joined again after the cache.
+        # Columns with one value per file are half of the data. They are not cached, but joined again later.
         judged = judged.drop(*OF_FILES)
         return _cached(reading, judged.persist())
     except (PySparkException, NotScanned) as failure:
-        with contextlib.suppress(PySparkException):  # Spark caches nothing that it cannot analyze
+        with contextlib.suppress(PySparkException):  # a frame that Spark cannot analyze was never cached
             judged.unpersist()
         if isinstance(failure, PySparkException) and (ended := reading.ending_workers(failure)):
             raise NotScanned(ended) from failure
@@ -76,11 +76,11 @@ def _in_memory(reading: FileBatch, judged: DataFrame) -> Judged:
         return Judged(judged, judged, {})
     tally = rejected_rows.tally_of(rows, [file.key for file in reading.in_order])
     rows = _with_contents(reading, rows, tally)
-    judged = reading.spark.createDataFrame(rows)  # its plan no longer has the work on the texts
+    judged = reading.spark.createDataFrame(rows)  # the new plan does not evaluate the texts again
     return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
 
 
-FEW = 5_000  # rejected rows; to fetch them once is faster than to filter the cached rows several times
+FEW = 5_000  # so few rejected rows are fetched once, which is faster than filtering the cached rows several times
 
 
 def _cached(reading: FileBatch, judged: DataFrame) -> tuple[FileBatch, Judged]:
@@ -110,7 +110,7 @@ def with_contents(
 def _rows_alone(judged: DataFrame, faulty: Collection[int]) -> DataFrame:
     """Return the rows of the sound files, without reports.
 
-    Spark reads files again if it loses cached rows. The job fails if such a reading has other faults than the first.
+    Spark reads files again if it loses cached rows. The job fails if the second reading finds other faults.
     """
     is_known = F.col("_file").isin(*faulty)
     is_sound = F.get_json_object(REPORT, "$.fault").isNull() & F.get_json_object(REPORT, "$.refused").isNull()

@@ -1,10 +1,10 @@
-"""Load of a feed's files into a table: look, decide, read, judge, quarantine, commit.
+"""Load of a feed's files into a table: query the state, decide, read, judge, quarantine, commit.
 
-A load starts from a snapshot of the table and lists the files after that. It removes rows only if no other run has
-changed their partitions since the snapshot. Otherwise it looks again, so overlapping runs end as if they had run one
-after the other. Quarantine entries about rejected rows and files are written before the table, entries about files
-without rows after it. So a process may die at any time: the next load finds a file either complete or unknown, and
-reads unknown files again.
+A load starts from a snapshot of the table and lists the files afterwards. It removes rows only if no other run has
+changed their partitions since the snapshot. Otherwise it starts again, so overlapping runs have the same result as
+consecutive runs. Quarantine entries about rejected rows and files are written before the table. Entries about files
+without rows are written after the table. So a process may die at any time: for the next load, each file is either
+completely loaded or unknown, and it reads unknown files again.
 """
 
 import logging
@@ -61,15 +61,15 @@ class Loaded:
         fates: Files that disappeared, by partition.
         alarm: The reason why rows of vanished files were not removed.
         kept_from: Code versions of the rows of expired files, by partition.
-        new_columns: Undeclared columns that were not read, with the files that have them.
-        missing_columns: Declared columns that some read files lack, with these files.
+        new_columns: Undeclared columns that were not read, each with the files that have it.
+        missing_columns: Declared columns that files lack, each with these files.
         additions: Undeclared columns that were added or refused, if the feed adds columns.
         backlog: Counts of rejected rows and files in all partitions of the asset.
         largest_share: The largest share of rejected rows in any partition.
-        accounts: Row counts of the files that were read, and of files that lost rows to them.
+        accounts: Row counts of the files that were read, and of files whose rows were superseded.
         table_rows: Number of rows in the whole table; None if nothing was committed.
-        unavailable: Listed files that cannot be read, with the reason. The table has no rows of their versions.
-        unavailable_kept: Keys of unavailable files whose rows stay.
+        unavailable: Listed files that cannot be read, with the reason. The table has no rows of these file versions.
+        unavailable_kept: Keys of unavailable files whose rows stay in the table.
         arrived_through: Arrival time (UTC) of the newest listed file of each partition.
     """
 
@@ -109,15 +109,15 @@ def run_load(
     """Update partitions of the table from the files that are in the landing bucket now, in one commit.
 
     Args:
-        observed: Called only if a partition has lost all its files.
-        misplaced: Files outside the feed's partitions, for the quarantine; None if not known.
+        observed: Returns the source's observations. It is called only if a partition has lost all its files.
+        misplaced: Files outside the feed's partitions, for the quarantine; None if unknown.
 
     Raises:
         CommitConflict: another run changed the same partitions during each attempt.
         ObjectChanged: files changed before they were read, in each attempt.
-        BucketUnavailable: the bucket does not answer. Its files do not count as vanished, and nothing is written.
+        BucketUnavailable: the bucket does not answer. Nothing is written, and no file counts as vanished.
     """
-    on_branch = bool(load.table.branch)  # a branch shares its table's columns: readers would see a change
+    on_branch = bool(load.table.branch)  # a branch shares the columns of the table, so readers would see a change
     before = catalog.ensure(spark, load.table, may_have_more=load.feed.adds_columns, may_alter=not on_branch)
     catalog.ensure(spark, load.quarantine)
     attempts = _Attempts(spark, landing, load, partitions, run_id, observed, misplaced, before)
@@ -131,12 +131,12 @@ def run_load(
 
 @dataclass
 class _Attempts:
-    """A load that starts again as long as other writers interfere.
+    """Load that starts again while other writers interfere.
 
     Args:
         before: Undeclared text columns of the table before the first attempt.
-        done: Result of the last attempt that has committed. Another writer may have committed at the same time.
-        changed: The first change of each file that changed while it was read.
+        done: Result of the last attempt that committed. Another writer may have committed at the same time.
+        changed: For each file that changed while it was read, the error of the first change.
         left_out: Keys of files that must not be read, with the reason.
     """
 
@@ -153,7 +153,7 @@ class _Attempts:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def next(self) -> Loaded:
-        """Look, decide and do the work, without files that cannot be read.
+        """Make one attempt. Repeat it without the files that turn out to be unreadable.
 
         Raises:
             CommitConflict: another writer has changed the table, or a file has changed for the first time.
@@ -166,7 +166,7 @@ class _Attempts:
                 self.changed[error.key] = error
                 if is_first:
                     raise CommitConflict(str(error)) from error
-                self.left_out[error.key] = "it is overwritten while it is read"  # it would delay all others
+                self.left_out[error.key] = "it is overwritten while it is read"  # it would delay all other files
             except NotScanned as error:
                 self.left_out |= {file.key: why for file, why in error.files.items()}
                 logger.warning("restarting the load without some files: %s", error)
@@ -194,7 +194,7 @@ class _Attempts:
             accounts=list({(a.partition, a.key): a for a in (*earlier, *done.accounts)}.values()),
         )
         if parent != found.snapshot_id:
-            # Another run committed after the look. If it changed these partitions, this load's steps may be outdated.
+            # Another run committed after this load queried the state, so the steps of this load may be outdated.
             raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
         return self.done
 
@@ -214,10 +214,10 @@ class _Attempts:
 def look_into_files(
     landing: Landing, load: Load, found: LoadState, left_out: Mapping[str, str]
 ) -> tuple[LoadState, Inspected]:
-    """Return the state without files that are unavailable or left out, and the inspected files of its steps.
+    """Inspect the files to read. Return the state without unavailable and excluded files, and the inspected files.
 
     Args:
-        left_out: Keys of files that must not be read now, with the reason.
+        left_out: Keys of excluded files, which must not be read now, with the reason.
     """
     here = (file for files in found.listed.values() for file in files if file.key in left_out)
     if without := {file: left_out[file.key] for file in here}:
@@ -239,8 +239,8 @@ def _left_alone(spark: SparkSession, load: Load, found: LoadState) -> Loaded:
 
 
 def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loaded) -> Loaded:
-    """Return the result of a load, completed with the state of its asset."""
-    catalog.ensure(spark, WAIVERS)  # not at the start, where it would delay the commit
+    """Add the state of the asset to the result of a load."""
+    catalog.ensure(spark, WAIVERS)  # only now, because earlier it would delay the commit
     backlog, share = backlog_of(spark, load.asset, load.quarantine), 0.0
     if any(b.where is Where.REJECTED_ROWS and not b.is_waived for b in backlog):
         rows = {partition: content.rows for partition, content in loaded.content.items()}
@@ -262,7 +262,7 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
 def _bring_up(
     landing: Landing, load: Load, found: LoadState, reading: FileBatch, run_id: str
 ) -> tuple[Loaded, int | None]:
-    """Do the steps. Return the result, and the parent snapshot of the commit."""
+    """Execute the steps. Return the result, and the parent snapshot of the commit."""
     spark = reading.spark
     written = write_in_one_pass(load, found, reading)
     reading, judged = (written.reading, written.judged) if written else judge_rows(load, reading)
@@ -322,7 +322,7 @@ def _held(
 
 
 def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
-    """Check that the files that Spark has read are the listed ones, whose headers were read.
+    """Check that the files that Spark has read are still the listed versions.
 
     Raises:
         ObjectChanged: a file has changed.
@@ -355,7 +355,7 @@ def _accounts(
         if (step := found.steps.get(partition)) and not step.replaces and (key, version) not in step.outdated
     }
     if commit.parent_id != found.snapshot_id:
-        stays = {}  # another run may have changed these rows, and this run looks again
+        stays = {}  # another run may have changed these rows, and this load starts again
     return accounts_of(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},
@@ -368,7 +368,7 @@ def _accounts(
 
 
 def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.Tally]) -> bool:
-    """Return True if a new version of a feed's only object would empty the table."""
+    """Return True if a new version of a feed's single object would leave the table empty."""
     step = found.steps.get(None)
     if not load.feed.is_one_object or load.feed.allow_empty or step is None:
         return False
@@ -379,13 +379,13 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
 
 
 def _one_a_key(load: Load, reading: FileBatch, judged: Judged, rows_read: int) -> DataFrame:
-    """Return the table rows of the good rows, one row per key."""
+    """Return the good rows as table rows, one row per key."""
     good, transform = judged.good, partial(new_columns.transformed, load)
-    if reading.is_small:  # ranking a few rows within the commit takes 50 % longer
+    if reading.is_small:  # for few rows, ranking as part of the commit takes 50 % longer
         few = fetched(transform(good).select(*load.table.columns))
         if few.num_rows and has_one_a_key(few, load.table):
             return reading.spark.createDataFrame(few)
-    if rows_read >= _MANY_ROWS:  # ranking moves whole rows, the search for duplicates only their keys
+    if rows_read >= _MANY_ROWS:  # ranking shuffles whole rows, but a search for duplicates only their keys
         rows = transform(good)
         if not has_duplicate_keys(rows, load.table):
             return rows
@@ -396,25 +396,26 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     table = load.table
     reached("before_commit")
     keys = as_keys(list(found.steps))
-    # If files arrived at the same time, the name decides.
+    # If two files arrived at the same time, the greater name counts as newer.
     newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
     added_to = [p for p, step in found.steps.items() if not step.replaces]
     if added_to and not _takes_away(found):
         return write.merge(
             rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
         )
-    # Only rows that the look saw may be removed: the commit is refused if another run has changed one of the
+    # Only rows of the load's snapshot may be removed. So the commit is refused if another run has changed one of the
     # partitions since. For this check, partitions with added files are rewritten too.
     if added_to:
         standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
         if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
-            # Rows of versions that are no longer listed go. A join, because there may be thousands of versions.
+            # Remove rows of versions that are no longer listed, by a join: there may be thousands of versions.
             names = ["source_file", "source_version"]
             versions = rows.sparkSession.createDataFrame(outdated, ", ".join(f"{c} string" for c in names))
             standing = standing.join(F.broadcast(versions), on=names, how="left_anti")
         refused = [file.key for file in found.unavailable if file not in found.archived]
         if refused:
-            # Their rows may have lost to rows that go now. So these files are read again when they are available.
+            # Rows that are removed now may have superseded rows of unavailable files. So mark these files to be read
+            # again when they are available.
             by = F.when(F.col("source_file").isin(refused), F.lit(AGAIN)).otherwise(F.col("loaded_by"))
             standing = standing.withColumn("loaded_by", by)
         rows = _latest(rows, standing, table, newer)
@@ -424,7 +425,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
 
 
 def _takes_away(found: LoadState) -> bool:
-    """Return True if the steps may remove rows that no new row replaces."""
+    """Return True if the steps may remove rows without replacing them."""
     filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
     return any(step.outdated or (step.replaces and p in filled) for p, step in found.steps.items())
 

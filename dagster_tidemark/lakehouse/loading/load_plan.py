@@ -1,8 +1,8 @@
 """Steps of a load, decided as plain data before any file is read.
 
-Table commits decide which files are known: a file version is known by its rows in the table, or by an entry in
-ops/quarantine for the whole file. Entries for some of its rows do not make it known: they are written before the
-table, and the process may have died in between. Does not belong here: any query (`provenance`).
+A file version counts as loaded if the table has rows of it, or if ops/quarantine has an entry about the whole file.
+Entries about single rows are not enough, because they are written before the table, and the process may have died in
+between. Does not belong here: any query (`provenance`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +16,11 @@ from dagster_tidemark.sources.partition_listing import is_data
 from dagster_tidemark.sources.removals import RemovedFiles
 
 Version = tuple[Partition, str, str]
-"""A version of a file: partition, key and version."""
+"""Version of a file: its partition, key and version."""
 
 
 class Where(StrEnum):
-    """Place where a file version left its trace."""
+    """Place where a load has recorded a file version."""
 
     TABLE = "table"
     REJECTED_ROWS = "rejected rows"
@@ -28,11 +28,11 @@ class Where(StrEnum):
 
 
 AGAIN = ""
-"""Code version of an entry that a person sent back. Its file is read again."""
+"""Code version of a record whose file must be read again: an operator sent it back, or it was unavailable."""
 
 
 class KnownFile(NamedTuple):
-    """The trace of a file version, with the code version that left it."""
+    """Record of a file version in the table or the quarantine, with the code version that wrote it."""
 
     key: str
     version: str
@@ -46,7 +46,7 @@ class LoadStep:
 
     Args:
         read: The files to read.
-        replaces: True if their rows replace the partition's rows, False if they are added.
+        replaces: True if the rows of these files replace all rows of the partition; False if they are added.
         outdated: File versions whose rows are removed although the partition is not replaced.
         forgotten: Keys whose quarantine entries are removed.
         left: Keys whose quarantine entries stay.
@@ -60,9 +60,10 @@ class LoadStep:
 
 
 def held_keys(feed: Feed, known: Mapping[Partition, Collection[KnownFile]]) -> dict[Partition, set[str]]:
-    """Return the keys of the data files that each partition is known to hold.
+    """Return, for each partition, the keys of the known data files.
 
-    A file with rows in the table counts wherever it was: the feed may have had another prefix, or other endings.
+    A file with rows in the table always counts, even if it is not a data file of the feed as declared now: the feed's
+    prefix or endings may have changed.
     """
     return {
         p: {k.key for k in files if k.where is Where.TABLE or is_data(feed, p, k.key)} for p, files in known.items()
@@ -75,10 +76,10 @@ def steps(
     fates: Mapping[Partition, RemovedFiles],
     code_version: str,
 ) -> dict[Partition, LoadStep]:
-    """Return the step of each listed partition that needs one.
+    """Return a step for each listed partition that needs work.
 
-    If files were added, only these are read. If a file has changed or vanished, or was loaded by other code, the
-    partition is read again, unless it keeps rows of files that cannot be read.
+    If files were only added, the step reads the added files. If a file has changed or vanished, or was loaded by other
+    code, the step reads the whole partition again, unless the partition keeps rows of files that cannot be read.
     """
     found = {
         partition: _step(files, known.get(partition, ()), fates.get(partition, RemovedFiles()), code_version)
@@ -95,12 +96,12 @@ def _step(
     complete = {(k.key, k.version) for k in known if k.where is not Where.REJECTED_ROWS} - again
     added = [f for f in listed if (f.key, f.version) not in complete]
     outdated = {(k.key, k.version) for k in known if versions.get(k.key, k.version) != k.version}
-    # Rows that an earlier load could not update, because their file was unavailable.
+    # Add rows that an earlier load could not update, because the file was unavailable.
     outdated |= {(k.key, k.version) for k in known if k.where is Where.TABLE and (k.key, k.version) in again}
     by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
     filled = {k.key for k in known if k.where is Where.TABLE}
     if fate.expired or fate.held or fate.withheld & filled:
-        # If a file has changed, rows that lost to its old version may win again: all listed files are added again.
+        # If a file has changed, rows that the old version superseded may count again. So all listed files are read.
         outdated = {(k, v) for k, v in outdated if k in versions}
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
@@ -110,7 +111,7 @@ def _step(
     elif added:
         step = LoadStep(tuple(added), replaces=not filled)
     elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
-        step = LoadStep((), replaces=False)  # a misplaced file is gone, and its entry with it
+        step = LoadStep((), replaces=False)  # a misplaced file is gone, so its entry must be removed
     else:
         step = None
     return step and _with_entries(step, versions, known, fate)

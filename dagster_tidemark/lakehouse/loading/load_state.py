@@ -1,6 +1,6 @@
-"""State that a load finds before it reads files: listed files, known files, and the resulting steps.
+"""State that a load queries before it reads files: listed files, known files, and the resulting steps.
 
-Belongs here: the queries, and their order, which makes every change noticeable. Does not belong here: the decisions
+Belongs here: the queries, and their order, which ensures that no change is missed. Does not belong here: the decisions
 (`load_plan`, `sources.removals`) and their execution (`load`).
 """
 
@@ -29,10 +29,10 @@ class Observed:
     """Results of a source's observations that a new listing does not contain.
 
     Args:
-        vanished: Partitions last observed as empty (neither expired nor accepted, see `sources.removals`), with the
-            time.
+        vanished: Partitions that were empty at the last observation, with the time of the first such observation.
+            Expired and accepted removals are not included (see `sources.removals`).
         accepted: Partitions whose removal a person accepted.
-        holding: Partitions last observed with files; None if not known.
+        holding: Partitions that had files at the last observation; None if unknown.
     """
 
     vanished: Mapping[Partition, datetime] = field(default_factory=dict)
@@ -45,8 +45,8 @@ class LoadState:
     """Listed and known files at one moment, and the resulting steps.
 
     `rows` is the number of rows in the table by file version. `misplaced` has the files outside the asset's partitions
-    (None if not known). `entries` are the quarantine entries of the load's partitions and of misplaced files.
-    `archived` files are the `unavailable` ones that are not tried again if their rows stay.
+    (None if unknown). `entries` are the quarantine entries of the load's partitions and of misplaced files. `archived`
+    has those `unavailable` files that the load does not try again if their rows stay.
     """
 
     snapshot_id: int | None
@@ -64,10 +64,14 @@ class LoadState:
     def without(
         self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
     ) -> "LoadState":
-        """Return the state without files that are listed but unavailable, given with the reasons.
+        """Return the state without the given files, which are listed but unavailable.
 
-        Their rows and quarantine entries stay. A partition that keeps such rows is not read again, as with expired
-        files.
+        The rows and quarantine entries of these files stay. A partition that keeps such rows is not read again as a
+        whole, as with expired files.
+
+        Args:
+            unavailable: The files, with the reasons.
+            archived: The files among them that must not be tried again.
         """
         left_out = {*self.unavailable, *unavailable}
         listed = {p: [file for file in files if file not in left_out] for p, files in self.listed.items()}
@@ -85,7 +89,7 @@ class LoadState:
         )
 
     def is_held(self, file: SourceFile) -> bool:
-        """Return True if the table has rows of this version of a file, or the whole file has an entry."""
+        """Return True if this version of a file has rows in the table, or a quarantine entry for the whole file."""
         known = self.known.get(file.partition, ())
         return any((k.key, k.version) == (file.key, file.version) and k.where is not Where.REJECTED_ROWS for k in known)
 
@@ -101,9 +105,10 @@ def look(
     """Query the table, the quarantine and the bucket, and decide the steps.
 
     Args:
-        misplaced: Observed files outside the partitions; None if not known.
+        misplaced: Observed files outside the partitions; None if unknown.
     """
-    # In this order: a commit after the snapshot is noticed, and a file that lands after the listing starts a new load.
+    # The order matters: a commit after the snapshot makes this load start again, and a file that arrives after the
+    # listing starts a new load.
     snapshot = write.current_snapshot(spark, load.table)
     with ThreadPoolExecutor(1) as pool:
         # The pool lists S3, and this thread calls Spark. A Spark call from the pool hung forever when an older session
@@ -112,7 +117,7 @@ def look(
         found = known_files(spark, load, partitions, snapshot)
         listings = asked_for.result()
     listed = {p: source_files(load.feed, listing, p) for p, listing in listings.items()}
-    # Only data files count as present: a file that was renamed to another ending is gone.
+    # Only data files count as present: a file counts as gone if it was renamed to an ending that the feed lacks.
     data = {p: [o.key for o in listing.objects] for p, listing in listings.items()}
     held = held_keys(load.feed, found.files)
     now = max((listing.listed_at for listing in listings.values()), default=datetime.now(UTC))
@@ -137,10 +142,10 @@ def _alarm(
     walk = Walk(landing, load.feed)
     there = {p for p, listing in walk if listing.objects}
     loaded = {p for p in rows_of_partitions(spark, load.table) if load.feed.layout.has(p)} | {*lost}
-    # Partitions outside the feed (before its first day) do not count: they would make the share of a loss smaller.
+    # Partitions before the feed's first day do not count, because they would make the share of lost partitions smaller.
     holding = there if observed.holding is None else there & {*observed.holding, *loaded}
     missing = loaded - there
-    # The time is that of the first observation, not of this load.
+    # A partition that was observed as empty earlier keeps the earlier time.
     before = {p: at for p, at in observed.vanished.items() if p not in there}
     vanished = dict.fromkeys(missing - set(observed.accepted), walk.listed_at) | before
     return removals.alarm(load.feed, holding=holding, vanished=vanished, now=walk.listed_at), observed.accepted
@@ -156,7 +161,7 @@ def source_files(feed: Feed, listing: Listing, partition: Partition) -> list[Sou
 
 
 def _why_misplaced(feed: Feed, key: str) -> str:
-    """Return why a file among those of a partition is not one of the feed."""
+    """Return the reason why a file in a partition's folder is not a file of the feed."""
     name = key.rpartition("/")[2]
     if feed.is_named_like_data(key):
         return "not a file of this feed: it is in a subfolder of its partition"

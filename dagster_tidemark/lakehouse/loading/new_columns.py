@@ -1,8 +1,8 @@
 """Undeclared columns of files, for a feed that adds them (`NewColumns.ADD`).
 
-After it has read the headers of its files, a load continues with a wider feed and a wider table: declared columns,
-earlier additions and new columns. So reading, judging and committing are the same for all columns. Does not belong
-here: the change of a table (`catalog`), and the other policies (`probe`).
+After a load has read the headers of its files, it continues with a feed and a table that have more columns: declared
+columns, earlier additions and new columns. So reading, judging and committing are the same for all columns. Does not
+belong here: altering a table (`catalog`), and the other policies (`probe`).
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from dagster_tidemark.lakehouse.table import LINEAGE, SOURCE_ROW, SchemaDiffers
 from dagster_tidemark.lakehouse.table_changes import NOT_DECLARED
 
 MOST = 200
-"""Maximum number of columns of a table, including declared ones. No column is added beyond it."""
+"""Maximum number of columns of a table, including declared columns. Further columns are refused."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Additions:
 
     Args:
         there: Undeclared columns that the table has now.
-        added: Columns that the table did not have when the load began.
-        refused: Columns that a table cannot get, with the reason.
-        dropped: Columns that the transform drops, changes or fails with, with its effect.
+        added: Columns of the files that the table did not have when the load began.
+        refused: Columns that cannot be added to the table, with the reason.
+        dropped: Columns that the transform drops or changes, or that make it fail, each with what the transform does.
     """
 
     there: Sequence[str] = ()
@@ -50,8 +50,8 @@ class Wider:
 
     Args:
         load: The declared load with the added columns.
-        inspected: The files, without names of undeclared columns that occur twice in a header.
-        not_taken: Columns that are not read, with the files that have them.
+        inspected: The files, without the names of undeclared columns that occur twice in a header.
+        not_taken: Columns that are not read, each with the files that have it.
     """
 
     load: Load
@@ -64,18 +64,17 @@ class Wider:
 def widened(
     spark: SparkSession, load: Load, inspected: Inspected, before: Collection[str], *, may_alter: bool = True
 ) -> Wider:
-    """Return a load with the undeclared columns of its files, and add these to its table, if its feed adds columns.
+    """Add the undeclared columns of files to a load and to the load's table, if the feed adds columns.
 
-    Call this after the look: a column with values at the load's snapshot is in the table then.
+    Call this after `load_state.look`: then the table has every column that has values at the load's snapshot.
 
     Args:
         before: The undeclared columns that the table had when the load began.
-        may_alter: True if columns may be added to the table. Otherwise the result is the same, but the table does not
-            change.
+        may_alter: True to add the columns to the table. False to return the same result without altering the table.
 
     Raises:
-        SchemaDiffers: an undeclared column of the table is no text, or the table cannot be made as declared, or it is a
-            branch and would get a column.
+        SchemaDiffers: an undeclared column of the table is not a text, or the table cannot be altered as declared, or
+            the table is a branch and needs a new column.
     """
     in_files = inspected.new_columns(load.feed)
     if not load.feed.adds_columns:
@@ -112,10 +111,10 @@ def widened(
 
 
 def addable(names: Iterable[str], taken: Iterable[str], columns: int) -> tuple[list[str], dict[str, str]]:
-    """Return the names that a table can get as columns, in their order, and why it cannot get the others.
+    """Return the names that can be added to a table as columns, in order, and the reason for each other name.
 
     Args:
-        taken: Names that are in use; case makes no difference.
+        taken: Names that are in use. Case is ignored.
         columns: Number of columns that the table has.
     """
     spoken_for = {name.lower(): name for name in taken}
@@ -135,14 +134,14 @@ def addable(names: Iterable[str], taken: Iterable[str], columns: int) -> tuple[l
 
 
 def transformed(load: Load, good: DataFrame) -> DataFrame:
-    """Return the table rows of good rows. An added column that the transform drops is null."""
+    """Return good rows as table rows. An added column that the transform drops is null."""
     lacking = [c for c in load.table.added if c not in load.feed.columns]
     rows = load.transform(good)
     return rows.withColumns({c: F.lit(None).cast("string") for c in lacking}) if lacking else rows
 
 
 def is_behind(spark: SparkSession, load: Load) -> bool:
-    """Return True if another run has added a column since the load was widened. The table refuses rows without it."""
+    """Return True if another run has added a column since `widened`. The table refuses rows without this column."""
     if not load.feed.adds_columns:
         return False
     declared = replace(load.table, columns={c: t for c, t in load.table.columns.items() if c not in load.table.added})
@@ -156,7 +155,7 @@ def _with(load: Load, in_table: Collection[str], in_feed: Collection[str]) -> Lo
 
 
 def _told_apart(inspected: Inspected, load: Load) -> tuple[Inspected, dict[str, list[str]]]:
-    """Return the files without names that occur twice in a header, and these names with their files."""
+    """Remove names that occur twice in a header. Return the files, and the removed names with their files."""
     twice: dict[str, list[str]] = {}
 
     def apart(file: SourceFile, shape: Shape) -> Shape:
@@ -175,7 +174,7 @@ def _transformed(spark: SparkSession, load: Load) -> DataFrame:
 
 
 def _dropped(spark: SparkSession, load: Load, columns: Sequence[str]) -> dict[str, str]:
-    """Return the columns that the transform drops, changes or fails with, and its effect."""
+    """Return the columns that the transform drops or changes, or that make it fail, with what the transform does."""
     if not columns:
         return {}
     try:

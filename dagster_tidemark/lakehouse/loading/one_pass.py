@@ -1,9 +1,9 @@
-"""A load that reads its files once: the same tasks read rows, judge them and write the good rows to data files.
+"""Load that reads files once: the same tasks read rows, judge them and write the good rows to data files.
 
-It is for loads of more than a few rows that replace partitions of a table whose data files tasks can write
-(`data_files`), with a transform that leaves rows in their task. The quarantine is committed before the table. Only
+It is used for loads of many rows that replace whole partitions. Tasks must be able to write the table's data files
+(`data_files`), and the transform must not move rows between tasks. The quarantine is committed before the table. Only
 rejected rows of large files are read a second time. If two rows have the same key, the load deletes its data files and
-starts with cached rows (`judged_rows`), which it can rank.
+starts again with cached rows (`judged_rows`), because only these can be ranked.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UncommittedLoad:
-    """A load whose good rows are in data files that are not committed yet.
+    """Load whose good rows are in data files that are not committed yet.
 
     Args:
         reading: The batch, without the files that cannot be read.
-        judged: Its rows with their verdicts.
+        judged: The rows of the batch with their verdicts.
         held: Content of the partitions after the commit.
     """
 
@@ -72,7 +72,7 @@ class UncommittedLoad:
     _prefix: str
 
     def commit(self, run_id: str) -> write.Commit:
-        """Commit the files to the table, in place of the previous rows of its partitions.
+        """Commit the data files to the table. They replace the previous rows of the partitions.
 
         Raises:
             CommitConflict: another writer has changed one of the partitions. The data files are deleted.
@@ -80,26 +80,26 @@ class UncommittedLoad:
         try:
             self._target.replace(self._reports, self._footers, run_id=run_id)
         except CommitConflict:
-            self.discard()  # not after other errors, which may come from a commit that was made
+            self.discard()  # not after other errors, because the commit may have succeeded despite them
             raise
         return write.commit_of(self.reading.spark, self._target.table, run_id)
 
     def discard(self) -> None:
-        """Delete the files."""
+        """Delete the data files."""
         self._target.discard(self._prefix)
 
 
 class _Unfit(Exception):
-    """The reason why a load needs cached rows."""
+    """Error that stops an attempt, with the reason why the load needs cached rows."""
 
 
 def write_in_one_pass(load: Load, found: LoadState, reading: FileBatch) -> UncommittedLoad | None:
-    """Judge the rows of a batch and write the good ones to data files; None if the load needs cached rows.
+    """Judge the rows of a batch and write the good rows to data files. Return None if the load needs cached rows.
 
     Raises:
-        NotScanned: Spark's workers did not get some files, or ended while they read them. The content is unknown.
+        NotScanned: Spark's workers could not get some files, or crashed on them. The content is unknown.
     """
-    # A few rows are judged as fast without tasks in Python.
+    # For a few rows, tasks in Python would be no faster.
     if reading.is_small or any(not step.replaces or step.outdated for step in found.steps.values()):
         return None
     partitions = list(found.steps)
@@ -140,7 +140,7 @@ class _Attempt:
     prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self) -> UncommittedLoad | None:
-        """Write the rows; None if files cannot be loaded. `reading` is without these files then."""
+        """Write the rows. If some files cannot be loaded, remove them from `self.reading` and return None."""
         load, reading = self.load, self.reading
         seen = Observation()
         rejected = F.when(F.col("_reason").isNotNull(), 1)
@@ -174,7 +174,7 @@ class _Attempt:
         return UncommittedLoad(reading, result, self._held(done), self.target, done, footers, self.prefix)
 
     def _table_rows(self, good: DataFrame) -> DataFrame:
-        """Return the table rows of good rows, with the columns that tasks need."""
+        """Return good rows as table rows, with the additional columns that tasks need."""
         table = self.load.table
         rows = new_columns.transformed(self.load, good)
         kinds = dict(rows.dtypes)
@@ -208,7 +208,7 @@ class _Attempt:
         )
 
     def _whole(self, files: Sequence[SourceFile]) -> Iterator[int]:
-        """Yield the partitions whose files are all read by one task."""
+        """Yield the numbers of the partitions whose files are all read by one task."""
         tasks: dict[Partition, set[int]] = defaultdict(set)
         for number, task in enumerate(tasks_of(self.reading.parts())):
             for part in task:
@@ -241,7 +241,7 @@ class _Attempt:
                 raise _Unfit("its rules are not deterministic")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
-        except BaseException:  # also if the run is interrupted: Spark would keep the rows
+        except BaseException:  # also if the run is interrupted, because Spark would keep the cached rows
             if kept is not None:
                 with contextlib.suppress(PySparkException):
                     kept.unpersist()
@@ -262,10 +262,10 @@ class _Attempt:
 
 
 def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list[bytes]]:
-    """Return the reports of tasks, and the footers of their files.
+    """Return the reports of tasks, and the footers of the data files.
 
     Args:
-        is_kept: True if tasks return hashes of keys, which are searched for duplicates.
+        is_kept: True if tasks also return hashes of keys. They are cached and searched for duplicates.
     """
     if is_kept:
         reports = reports.persist()
@@ -286,7 +286,7 @@ def _has_rivals(reports: DataFrame) -> bool:
 
 
 def _rows_of_parts(reading: FileBatch, reports: Sequence[PartReport]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return number of rows and number of the first row of each part of a file."""
+    """Return, for each part of a file, the number of rows and the number of the first row."""
     parts = {(report.number, report.begin): (report.rows, 0) for report in reports}
     if reading.small.num_rows:
         groups = reading.small.group_by(["_file", "_block"]).aggregate([([], "count_all"), ("_row", "min")])
@@ -296,8 +296,8 @@ def _rows_of_parts(reading: FileBatch, reports: Sequence[PartReport]) -> dict[tu
 
 
 def is_grouped_by_task(rows: DataFrame) -> bool:
-    """Return True if rows stay in the tasks that read them. Each task then has rows of few partitions."""
-    # The plan is read as text, because Spark Connect has no other public form.
+    """Return True if no shuffle moves rows away from the tasks that read them. Then each task has few partitions."""
+    # The plan is read as text, because Spark Connect offers no other public form.
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()

@@ -1,6 +1,6 @@
-"""File versions that table and quarantine know, and the content of partitions.
+"""File versions that are recorded in the table and the quarantine, and the content of partitions.
 
-Belongs here: the queries. Does not belong here: decisions from the answers (`load_plan`).
+Belongs here: the queries. Does not belong here: decisions from the results (`load_plan`).
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ class PartitionContents:
 
 
 def as_keys(partitions: Sequence[Partition]) -> list[str] | None:
-    """Return partitions as keys of a table; None for an unpartitioned table, whose one partition has no key."""
+    """Return partitions as partition keys; None for an unpartitioned table, whose single partition has no key."""
     return None if None in partitions else [p for p in partitions if p is not None]
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Quarantine entries of a file version with one reason, in one partition."""
+    """Quarantine entries of one file version with one reason, in one partition."""
 
     partition: Partition
     file: KnownFile
@@ -48,7 +48,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Known:
-    """Files of partitions that table and quarantine know.
+    """Files of partitions that are recorded in the table or the quarantine.
 
     Args:
         files: The file versions of each partition.
@@ -62,7 +62,7 @@ class Known:
 
 
 def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> Known:
-    """Return the known files of partitions, with the table at a snapshot.
+    """Return the known files of partitions. The table is read at a snapshot.
 
     Raises:
         SnapshotExpired: the snapshot no longer exists.
@@ -84,13 +84,13 @@ def known_files(spark: SparkSession, load: Load, partitions: Sequence[Partition]
 
 
 _Found = Iterable[tuple[Partition, str, str, str, str, str, int]]
-"""Partition, file, version, code version, place of the trace, reason, and number of rows in the table."""
+"""Partition, file, version, code version, place of the record (`Where`), reason, and number of rows in the table."""
 
 
 def _looked_up(
     spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None
 ) -> _Found | None:
-    """Return the traces without a Spark query; None if only Spark can query them."""
+    """Return the records without a Spark query; None if only Spark can query them."""
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
     columns = ("partition", *_FILE, "row_number", "reason")
@@ -124,7 +124,7 @@ def _counted(rows: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], int]:
 
 
 def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> _Found:
-    """Return the traces by one Spark query."""
+    """Return the records with one Spark query."""
     table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *_FILE])
     entries = (
         f"SELECT partition, {', '.join(_FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
@@ -142,7 +142,7 @@ def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], s
 
 
 def rows_of_partitions(spark: SparkSession, table: Table) -> dict[Partition, int]:
-    """Return the partitions of a table that have rows, with their approximate number, from table metadata only."""
+    """Return the partitions that have rows, with the approximate number of rows. Only table metadata is read."""
     rows = spark.sql(
         f"SELECT {table.partition_key_of_metadata_sql} AS partition, sum(record_count) AS rows "
         f"FROM {table.identifier}.partitions WHERE record_count > 0 GROUP BY 1"

@@ -1,6 +1,6 @@
-"""Actions of people on rejected rows and files: list them, send them back, waive them.
+"""Operators' actions on rejected rows and files: list them, send them back, waive them.
 
-Each action works on the entries of a selection. Does not belong here: the request to load partitions again
+Each action applies to a selection of entries. Does not belong here: the request to load partitions again
 (`sensors.change_detection.ask_again`), and the commands (`dagster_tidemark.cli.quarantine_work`).
 """
 
@@ -24,14 +24,14 @@ from dagster_tidemark.sources.feed import Partition
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of quarantine entries. An argument that is not given restricts nothing.
+    """Selection of quarantine entries. By default all entries are selected.
 
     Args:
         asset: The asset of the entries (`core/orders`).
-        reasons: Their reasons.
-        since: The earliest time (UTC) of their `quarantined_at`.
-        file: Pattern of their files' keys; `*` matches any text.
-        key: Key of their file.
+        reasons: The accepted reasons.
+        since: The earliest `quarantined_at` (UTC).
+        file: Pattern of file keys; `*` matches any text.
+        key: Key of one file.
     """
 
     asset: str | None = None
@@ -42,7 +42,7 @@ class Selection:
 
     @property
     def condition(self) -> str:
-        """A SQL condition on entries `q`."""
+        """SQL condition on the entries, which have the alias `q`."""
         some = [f"q.reason <> '{NO_ROWS}'"]
         if self.asset:
             some.append(f"q.asset = {quoted(self.asset)}")
@@ -59,7 +59,7 @@ class Selection:
 
 
 def entries(spark: SparkSession, selection: Selection) -> DataFrame:
-    """Return one row per entry: the columns of the quarantine, and `because` (the reason of its waiver, or null)."""
+    """Return one row per entry: the columns of the quarantine, and `because` (the reason of the waiver, or null)."""
     for table in (QUARANTINE, WAIVERS):
         catalog.ensure(spark, table)
     return spark.sql(
@@ -81,7 +81,7 @@ def counts(found: DataFrame) -> DataFrame:
 
 
 def waived_beside(spark: SparkSession, assets: Collection[str]) -> dict[str, str]:
-    """Return the misplaced files and folders that are waived for all given assets, with their versions."""
+    """Return the misplaced files and folders whose entries of the given assets are all waived, with their versions."""
     found = entries(spark, Selection()).where(F.col("asset").isin(list(assets)) & F.col("partition").isNull())
     by_version = found.groupBy("source_file", "source_version").agg(F.every(F.col("because").isNotNull()).alias("all"))
     return {row.source_file: row.source_version for row in by_version.where("all").collect()}
@@ -90,15 +90,15 @@ def waived_beside(spark: SparkSession, assets: Collection[str]) -> dict[str, str
 def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Partition]:
     """Mark entries of a load's asset as sent back, so that the next load reads their files again.
 
-    That load replaces their partitions, as after a change of code. If a partition keeps rows of files that no longer
-    exist, only the files of the entries are read. Entries stay until that load. Misplaced files are left out, because
-    no load reads them.
+    The next load replaces the partitions of the entries, as after a change of code. If a partition keeps rows of files
+    that no longer exist, the load reads only the files of the entries. The entries stay until then. Misplaced files are
+    skipped, because loads do not read them.
 
     Returns:
         The partitions to load.
 
     Raises:
-        CommitConflict: other writers won each of the attempts.
+        CommitConflict: in each attempt, another writer committed first.
     """
     condition = replace(selection, asset=load.asset).condition
     if load.table.partitioned_by:
@@ -119,7 +119,7 @@ def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: st
     """Waive entries, with a reason.
 
     Returns:
-        The number of entries.
+        The number of waived entries.
     """
     found = entries(spark, selection)
     waivers.waive(found, because, run_id=run_id)

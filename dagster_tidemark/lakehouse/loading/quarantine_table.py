@@ -1,7 +1,7 @@
-"""Table of rejected rows and files, ops/quarantine: its entries and how they are replaced.
+"""Table of rejected rows and files, ops/quarantine: the entries, and how loads replace them.
 
-An entry is about a row, or about a whole file if `row_number` is null. Does not belong here: the rules that reject
-rows and files (`validation`, `probe`).
+An entry is about a row. If `row_number` is null, the entry is about a whole file. Does not belong here: the rules that
+reject rows and files (`validation`, `probe`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Partition
 
 NO_ROWS = "no rows"
-"""Reason of a file that left no row in the table. The file is known and has no fault."""
+"""Reason of an entry about a file that has no row in the table and no fault. The entry makes the file known."""
 
 _FILE = ("source_file", "source_version", "loaded_by")
 
@@ -35,8 +35,8 @@ QUARANTINE = Table(
         "message": "string",
         "quarantined_at": "timestamp",
     },
-    # Overlapping runs may read different versions of a file, or have different code: neither changes the entries of
-    # the other.
+    # The key has file version and code version, because overlapping runs may differ in both, and must not change each
+    # other's entries.
     row_key=("asset", "partition", *_FILE, "row_number"),
     comment="A rejected row or file, with the reason",
     stored_by=("asset", "partition"),
@@ -48,7 +48,7 @@ _ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The smallest row id in a block of a file, and the number of rows in earlier blocks."""
+    """First row of a block of a file: the smallest row id, and the number of rows in earlier blocks."""
 
     block: int
     row: int
@@ -68,11 +68,11 @@ def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequenc
 
 
 def of_rows(rejected: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:
-    """Return entries about rejected rows. Row numbers count from 1, without header and blank lines.
+    """Return entries about rejected rows. Row numbers start at 1 and skip the header and blank lines.
 
     Args:
         rejected: Rejected rows of `validation.judge`, each with its `_content`.
-        first_rows: First rows of the blocks, by file. They turn row ids, which only increase, into row numbers.
+        first_rows: First rows of the blocks, by file. They are needed to convert row ids to row numbers.
     """
     firsts = rejected.sparkSession.createDataFrame(
         [(key, at.block, at.row, at.rows_before) for key, all_at in first_rows.items() for at in all_at],
@@ -97,17 +97,17 @@ def replace(
 ) -> None:
     """Add entries and remove the entries of some files, in one commit. Commit nothing if nothing changes.
 
-    Entries that exist already are not written again. Entries that are not named stay, even those of other runs.
+    Existing entries are not written again. All other entries stay, including entries of other runs.
 
     Args:
-        gone: The entries to remove, unless they are added again, for each partition that changes. A `KnownFile` names
-            the version of the file, and its `where` the entries about rows or about the whole file.
-        table: The quarantine, or its branch.
+        gone: For each partition that changes, the entries to remove, unless `entries` has them too. A `KnownFile` names
+            the version of the file. Its `where` selects the entries about rows or the entry about the whole file.
+        table: The quarantine, or a branch of it.
 
     Raises:
-        CommitConflict: other writers won each of the attempts.
+        CommitConflict: in each attempt, another writer committed first.
     """
-    # A literal, so that each evaluation of the source gives the same time.
+    # The time is a literal, so that each evaluation of the source has the same time.
     entries = entries.withColumns({"quarantined_at": F.lit(datetime.now(UTC)), "_goes": F.lit(False)})
     seen = {(p, *k) for p, files in gone.items() for k in files}
     if seen:
@@ -154,7 +154,7 @@ def within(asset: str, partitions: Collection[Partition], of: str | None = "t") 
     """Return a SQL condition that selects the entries of some partitions of an asset.
 
     Args:
-        of: The alias of the entries, if their columns need one.
+        of: The alias of the entries in the query; None if columns need no alias.
     """
     column = f"{of}." if of else ""
     named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]

@@ -1,4 +1,4 @@
-"""Rejected rows and files of a load: their counts, and their quarantine entries before and after the table's commit.
+"""Rejected rows and files of a load: counts, and the quarantine entries before and after the table's commit.
 
 Belongs here: the choice and order of the entries to write. Does not belong here: the entries themselves
 (`quarantine_table`), and the rules that reject rows and files (`validation`, `probe`).
@@ -27,7 +27,7 @@ from dagster_tidemark.sources.removals import RemovedFiles
 
 @dataclass(frozen=True)
 class Entered:
-    """Files that were read and have entries: about the whole file, or about some of its rows."""
+    """Files that were read and got entries: about the whole file (`whole`), or about some rows (`in_part`)."""
 
     whole: frozenset[SourceFile]
     in_part: frozenset[SourceFile]
@@ -35,7 +35,7 @@ class Entered:
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of rows of a file, number of rejected rows by reason, and the first rows of its blocks."""
+    """Number of rows in a file, number of rejected rows by reason, and the first row of each block of the file."""
 
     rows: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Tally:
 
 
 def tally_of(judged: DataFrame | pa.Table, files: Sequence[str]) -> dict[str, Tally]:
-    """Return the tally of each file, in the only pass that evaluates the rows.
+    """Return the tally of each file. This is the only pass that evaluates the rows.
 
     Args:
-        files: Their keys, in the order of their numbers.
+        files: Keys of the files, in the order of their numbers.
     """
     return _tally(counted(judged), files)
 
@@ -65,11 +65,12 @@ def counted(judged: DataFrame | pa.Table) -> list[dict[str, Any]]:
 def tally_of_parts(
     parts: Mapping[tuple[int, int], tuple[int, int]], rejected: Sequence[Mapping[str, Any]], files: Sequence[str]
 ) -> dict[str, Tally]:
-    """Return the same from the row counts of each part of a file, and the rejected rows.
+    """Return the tally of each file from the row counts of the parts of files, and the rejected rows.
 
     Args:
-        parts: Number of rows and number of the first row, by number of the file and beginning of the part.
-        rejected: The rejected rows as `counted` gives them.
+        parts: For each part, the number of rows and the number of the first row. The key is the file's number and the
+            part's first byte.
+        rejected: The rejected rows as groups of `counted`.
         files: Keys of the files, in the order of their numbers.
     """
     bad = Counter[tuple[int, int]]()
@@ -106,7 +107,7 @@ def enter(
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
-    """Enter rejected rows and files. Replace the known entries of files that were read or are forgotten."""
+    """Add rejected rows and files to the quarantine. Replace earlier entries of files that were read or forgotten."""
     with_rejected = {key for key, t in tally.items() if t.reasons}
     entered = Entered(
         frozenset(x.file for x in reading.faults), frozenset(f for f in reading.files if f.key in with_rejected)
@@ -136,7 +137,7 @@ def enter_files_without_rows(
     in_table: Mapping[Partition, Collection[tuple[str, str]]],
     run_id: str,
 ) -> None:
-    """Enter files that left no row, or lost all their rows. Otherwise the next load would take them for new files.
+    """Add entries for files without rows in the table. Without an entry, the next load would read them as new files.
 
     Args:
         entered: Files that got entries before the table was written.
@@ -160,7 +161,7 @@ def _entered_as_a_whole(known: Collection[KnownFile], step: LoadStep) -> set[tup
 
 
 def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: str) -> None:
-    """Enter misplaced files. Remove entries of misplaced files that are gone, and obsolete entries."""
+    """Add misplaced files to the quarantine. Remove entries of misplaced files that are gone, and obsolete entries."""
     gone, new = _obsolete(found), list[SourceFile]()
     if found.misplaced is not None and load.table.partitioned_by:
         entered = {(e.file.key, e.file.version): e.file for e in _beside(load, found)}
@@ -177,9 +178,9 @@ def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: s
 def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:
     """Return obsolete entries by partition.
 
-    An entry is obsolete if its file expired and has no row in the table. If rows of an expired file stay, its entries
-    stay too: nothing else shows which rows are missing. The entry `no rows` is obsolete if the file has rows: another
-    run overtook the run that wrote it.
+    An entry is obsolete if the file has expired and has no row in the table. If rows of an expired file stay, its
+    entries stay too, because only they show which rows are missing. The entry `no rows` is obsolete if the file has
+    rows: another run has loaded them after this entry was decided.
     """
     gone: dict[Partition, list[KnownFile]] = {}
     for partition, known in found.known.items():

@@ -1,7 +1,7 @@
-"""Contents of rejected rows that have only a record: the exact rule makes them from the record.
+"""Contents of rejected rows without texts. The exact rule creates them from the records of the rows.
 
-A row whose values are all in plain form crosses into Spark as values, not as texts. Few such rows are rejected, so
-their texts are taken from their records afterwards. Does not belong here: the choice of the rows.
+If all values of a row are in plain form, the row is sent to Spark as values, not as texts. Few such rows are rejected,
+so their texts are read from the records afterwards. Does not belong here: the choice of the rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _ESCAPES = re.compile(r"(\\\\)|\\u([0-9a-f]{4})")
 
 @dataclass(frozen=True)
 class Contents:
-    """Rule that makes contents from records.
+    """Rule that creates contents from records.
 
     Args:
-        forms: Shape of each file with such rows, and the function that splits its records into texts.
+        forms: For each file with such rows, its shape and the function that splits a record into texts.
     """
 
     declared: DeclaredContent
@@ -42,7 +42,7 @@ class Contents:
             yield batch.set_column(at, batch.schema.field(at), self.of(pa.Table.from_batches([batch])))
 
     def of(self, rows: pa.Table) -> pa.Array:
-        """Return the contents of rows. Missing contents are made from the records."""
+        """Return the contents of rows. Missing contents are created from the records."""
         named = (rows.column(name).to_pylist() for name in (_CONTENT, _RECORD, _FILE))
         found = [
             self._content(file, record) if content is None and record is not None else content
@@ -66,7 +66,7 @@ def filled(rejected: DataFrame, reading: FileBatch, files: Iterable[str]) -> Dat
     """Return rejected rows, each with its `_content`.
 
     Args:
-        files: Keys of their files.
+        files: Keys of the files of these rows.
     """
     contents = contents_of(reading, files)
     if not contents.forms:
@@ -76,7 +76,7 @@ def filled(rejected: DataFrame, reading: FileBatch, files: Iterable[str]) -> Dat
 
 
 def contents_of(reading: FileBatch, files: Iterable[str]) -> Contents:
-    """Return the rule that makes contents from the records of some files."""
+    """Return the rule that creates contents from the records of some files."""
     shapes = reading.shapes
     forms = {}
     for file in files:

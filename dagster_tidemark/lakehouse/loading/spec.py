@@ -1,6 +1,6 @@
-"""Declaration of a load: a feed, its table, and the transform from one to the other.
+"""Declaration of a load: a feed, its table, and the transform from landing rows to table rows.
 
-Does not belong here: the state that a load finds (`load_state`) and its work (`load`).
+Does not belong here: the state that a load queries (`load_state`), and its execution (`load`).
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ class Load:
 
     Args:
         transform: Function from typed landing rows (the feed's columns, the partition column, lineage) to table rows.
-        code_version: The asset's code version, stored in rows as `loaded_by`. Empty if the asset has none.
-        quarantine: The table, or its branch, for rejected rows and files.
+        code_version: The asset's code version, which is stored in rows as `loaded_by`. Empty if the asset has none.
+        quarantine: The table, or a branch of it, for rejected rows and files.
 
     Raises:
-        ValueError: feed and table do not fit together, see `require_loadable`.
+        ValueError: the feed cannot be loaded into the table, see `require_loadable`.
     """
 
     feed: Feed
@@ -46,7 +46,7 @@ class Load:
 
     def __post_init__(self) -> None:
         require_loadable(self.feed, self.table)
-        if not self.code_version:  # an empty one means that files must be read again (`load_plan.AGAIN`)
+        if not self.code_version:  # empty means `load_plan.AGAIN`: the file must be read again
             object.__setattr__(self, "code_version", _UNVERSIONED)
 
     @property
@@ -55,7 +55,7 @@ class Load:
 
     @property
     def numbers_rows(self) -> bool:
-        """True if each row gets its number within its file."""
+        """True if the table stores each row's number within its file."""
         return "source_row" in self.table.columns
 
 
@@ -63,8 +63,8 @@ def require_loadable(feed: Feed, table: Table) -> None:
     """Check that a feed can be loaded into a table. The code location also calls this when it loads.
 
     Raises:
-        ValueError: the row key is empty, may be null, is not exact or misses the partition; a partition column is a
-            column of the files; or feed and table are partitioned differently. The message names the column and the
+        ValueError: the row key is empty, may be null, has a float or lacks the partition column; a partition column is
+            a column of the files; or feed and table are partitioned differently. The message names the column and the
             remedy.
     """
     key = table.row_key
@@ -126,7 +126,7 @@ def _fits(feed: Feed, dimension: str, by: Partitioning | None, table: Table) -> 
     kind = TYPES[feed.grain]
     if not isinstance(by, ByTime) or table.columns[by.column] != kind or by.format_of(table.columns) != FORMATS[kind]:
         return False
-    return kind == "date" or by.timezone == feed.timezone  # a day depends on its time zone
+    return kind == "date" or by.timezone == feed.timezone  # the instant of a window's start depends on the time zone
 
 
 def _need(feed: Feed, dimension: str) -> str:

@@ -1,6 +1,6 @@
 """Counts of an asset's rejected rows and files, for its check and for reports.
 
-Spark counts them, and only counts are fetched, so a large backlog costs little. Does not belong here: single entries
+Spark counts them and only the counts are fetched, so a large backlog costs little. Does not belong here: single entries
 (`quarantine_table`), and the file versions that a load knows (`provenance`).
 """
 
@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 
 NAMED = 20
-"""Maximum number of files that are named."""
+"""Maximum number of files to name."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class TurnedAway:
     """Counts of an asset's quarantine entries with one reason, about rows or about whole files.
 
     Args:
-        where: Some rows of files, or whole files.
-        is_waived: True if a person waived the entries. They fail no check then.
+        where: Kind of the entries: about rows, or about whole files.
+        is_waived: True if an operator waived the entries. Then they do not fail the check.
         count: Number of rows or files.
         since_yesterday: Number of rows or files that arrived within the last 24 hours.
-        since_last_week: The same for seven days.
+        since_last_week: Number of rows or files that arrived within the last seven days.
         oldest: Arrival time (UTC) of the oldest file.
-        files: The first files by name.
+        files: The first `NAMED` files in alphabetical order.
     """
 
     where: Where
@@ -46,7 +46,10 @@ class TurnedAway:
 
 
 def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
-    """Return counts of the rejected rows and files in all partitions of an asset, without files that have no rows."""
+    """Return counts of the rejected rows and files in all partitions of an asset.
+
+    Entries with the reason `NO_ROWS` do not count.
+    """
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
           w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),
@@ -59,10 +62,10 @@ def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) 
 def largest_share(
     spark: SparkSession, table: Table, asset: str, rows: Mapping[Partition, int], quarantine: Table = QUARANTINE
 ) -> float:
-    """Return the largest share of a partition's rows that was rejected and is not waived.
+    """Return the largest share of rejected rows in any partition. Waived rows do not count.
 
     Args:
-        rows: Number of rows of the partitions where it is known. Other partitions are estimated from table metadata.
+        rows: Exact number of rows, by partition. For other partitions, table metadata has an approximate number.
     """
     known = spark.createDataFrame(list(rows.items()), "partition string, rows bigint").alias("known")
     held = spark.sql(

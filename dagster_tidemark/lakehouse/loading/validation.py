@@ -1,7 +1,7 @@
-"""Verdicts on the rows of a feed, and typed values of texts that are not in plain form.
+"""Verdicts on the rows of a feed, and the exact rule that casts texts that are not in plain form.
 
-Belongs here: the rules of a feed's declaration, and the choice among rows with one key. Does not belong here: reading
-of files, and storage of rows.
+Belongs here: the rules of a feed's declaration, and the choice among rows with the same key. Does not belong here:
+reading files, and storing rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,43 +19,43 @@ _LONGEST_NUMBER = 400
 _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
 _BEGINS_WITH_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}($|[ T])"
 _DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$"
-_OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers in a program: 5d, 0x1p3
+_OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers as in Java code, such as 5d or 0x1p3
 _LOST = {
     **dict.fromkeys(("int", "bigint"), r"^[+-]?0[0-9]|^\+"),
     **dict.fromkeys(("float", "double"), r"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){17}"),
     "date": "[T ].*[1-9]",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "[.,][0-9]{6}0*[1-9]"),
 }
-"""Parts of a text that its type does not keep: leading zeros, too many digits, a time of day, nanoseconds."""
+"""For each type, a pattern of what a cast would lose: leading zeros, too many digits, a time of day, nanoseconds."""
 
 
 def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     """Return the rows of a batch with their verdicts.
 
-    One row for each row of `read`, with the feed's columns, the partition column, lineage, `_partition`, `_file`,
-    `_block`, `_row`, and:
+    The result has one row for each row of `read`, with the feed's columns, the partition column, lineage, `_partition`,
+    `_file`, `_block`, `_row`, and:
 
-    - `source_row` if the table has it. The batch is `numbered` then;
-    - `_reason` and `_message`, null for a good row;
-    - `_content`: a bad row in its original form, null for a good row;
-    - `_record`: the record of a bad row whose `_content` `row_contents` must make from it;
-    - `_report`: not null for the report of a task, which is not a row (`parsing.part_of_file`).
+    - `source_row` if the table has this column. Then the batch must be `numbered`;
+    - `_reason` and `_message`: null for a good row;
+    - `_content`: a bad row in its original form; null for a good row;
+    - `_record`: the record of a bad row, if `row_contents` must create the `_content` from it;
+    - `_report`: the report of a task (`parsing.part_of_file`). If it is not null, this is not a row of a file.
 
     Args:
-        read: The frame of `Batch.rows`. A row with a value that is not in plain form has its texts in `_texts`. The
-            exact rule (`typed`) reads them.
+        read: The frame of `FileBatch.rows`. If a value of a row is not in plain form, `_texts` has the row's texts, and
+            the exact rule (`typed`) casts them.
     """
     texts = _texts(feed)
     cast = texts | _plain_texts(feed)
     exact = {c: F.coalesce(c, F.when(_is_odd(), typed(cast[c], kind))) for c, kind in _typed(feed).items()}
     rows = read.withColumns(exact) if exact else read
-    # Reasons are computed for bad rows only: most rows are good.
+    # Most rows are good, so reasons are computed only for bad rows.
     lost = {c: lost_by(kind) for c, kind in feed.columns.items() if feed.exact and lost_by(kind)}
     rows = rows.withColumn(
         "_verdict", F.when(~_is_good(feed, lost) & F.col("_report").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
     is_bad = F.col("_verdict").isNotNull()
-    # A row of a typed format is shown by the texts of its values.
+    # The content of a row without a record, as in typed formats, is the texts of its values.
     shown = F.when(_is_odd(), _json(texts)).when(
         F.col("_record").isNull(), _json({c: F.col(c).cast("string") for c in feed.columns})
     )
@@ -78,17 +78,17 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
 
 
 def _is_odd() -> Column:
-    """Return True if a row has its texts."""
+    """Return True if a row has texts in `_texts`."""
     return F.col("_texts").isNotNull()
 
 
 def _texts(feed: Feed) -> dict[str, Column]:
-    """Return the texts of a row that has them."""
+    """Return the text of each column, from `_texts`. Null if a row has no texts."""
     return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(feed.columns)}
 
 
 def _plain_texts(feed: Feed) -> dict[str, Column]:
-    """Return the texts that casts read instead, of columns with a declared form. Null for a text in another form."""
+    """Return the texts that casts read for columns with a declared form; null for a text without this form."""
     forms = forms_of(feed.columns, feed.text_format)
     return {c: F.get("_texts", F.lit(n)) for n, c in enumerate(forms, len(feed.columns))}
 
@@ -102,9 +102,10 @@ def deduplicate(good: DataFrame, table: Table, transform: Callable[[DataFrame], 
 
     Args:
         good: Good rows of `judge`.
-        transform: Function from good rows to table rows. It may give several rows one key, for example by lower case.
+        transform: Function from good rows to table rows. It may make keys of several rows equal, for example by
+            converting them to lower case.
     """
-    # Rows are ranked after the transform, which drops their position. So `source_version` carries the position.
+    # Rows are ranked after the transform, which drops `_block` and `_row`. So `source_version` carries the position.
     place = [F.lpad(F.col(c).cast("string"), 20, "0") for c in ("_block", "_row")]
     rows = transform(good.withColumn("source_version", F.concat_ws("\n", "source_version", *place)))
     newest_first = [F.desc(c) for c in ("arrived_at", "source_file", "source_version")]
@@ -122,22 +123,23 @@ def has_one_a_key(rows: pa.Table, table: Table) -> bool:
 
 
 def has_duplicate_keys(rows: DataFrame, table: Table) -> bool:
-    """Return True if two table rows have the same key, or if their keys have the same hash."""
-    # A hash is shorter than the key. If two keys share a hash, rows are ranked without need.
+    """Return True if two table rows have the same key, or different keys with the same hash."""
+    # Hashes are compared because they are shorter than keys. If two keys have the same hash, ranking is unnecessary but
+    # harmless.
     hashes = rows.groupBy(F.xxhash64(*table.row_key).alias("key")).count()
     return not hashes.where("count > 1").limit(1).isEmpty()
 
 
 def typed(text: Column, kind: str) -> Column:
-    """Return a text as a value of a declared type, null if the text has no such value."""
+    """Cast a text to a declared type. The result is null if the text is not a value of this type."""
     trimmed = F.trim(text)
     if kind == "string":
         return F.nullif(text, F.lit(""))
-    # 1e1000000000 as a decimal would need a billion digits and fail the whole job.
+    # 1e1000000000 would need a billion digits as a decimal, and would fail the whole job.
     has_exponent = F.contains(trimmed, F.lit("e")) | F.contains(trimmed, F.lit("E"))
     is_plain = (F.octet_length(trimmed) < _LONGEST_NUMBER) & (F.octet_length(trimmed) == F.length(trimmed))
     number = F.when(is_plain & (~has_exponent | trimmed.rlike(_EXPONENT)), trimmed)
-    # Spreadsheets write 3.0 for three. 2.7 is no integer, but Spark would cast it to 2.
+    # Spreadsheets write 3.0 for the integer 3. But 2.7 is not an integer, although Spark would cast it to 2.
     exact = number.try_cast("decimal(38,18)")
     if kind.endswith(",0)"):
         return F.when(exact.isNull() | (exact == F.floor(exact)), number.try_cast(kind))
@@ -151,10 +153,10 @@ def typed(text: Column, kind: str) -> Column:
         point = F.replace(trimmed, F.lit(","), F.lit("."))
         with_seconds = F.concat(F.left(trimmed, F.lit(16)), F.lit(":00"), F.substr(trimmed, F.lit(17)))
         time = F.coalesce(*(form.try_cast(kind) for form in (trimmed, point, with_seconds)))
-        # Spark takes a time without a date for today's, and a month for its first day.
+        # Spark would cast a time without a date to today, and a month to its first day.
         return F.when(trimmed.rlike(_BEGINS_WITH_DAY), time)
     if kind == "date":
-        # Spark also casts months, years, and days with any text after them.
+        # Spark would also cast a month, a year, or a day that any text follows.
         is_day = trimmed.rlike(_DAY) | typed(text, "timestamp").isNotNull()
         return F.when(is_day, trimmed.try_cast(kind))
     if kind in ("double", "float"):
@@ -169,7 +171,7 @@ def _is_filled(text: Column) -> Column:
 
 
 def lost_by(kind: str) -> str:
-    """Return a pattern of the parts of a text that a type does not keep. Empty if it keeps all."""
+    """Return a pattern of what a cast to a type would lose of a text; empty if it loses nothing."""
     if kind.startswith("decimal"):
         places = int(kind.rstrip(")").rpartition(",")[2])
         return rf"{_LOST['bigint']}|\.[0-9]{{{places}}}0*[1-9]|[1-9.].*[eE]-"
@@ -193,22 +195,22 @@ def _is_good(feed: Feed, lost: Mapping[str, str]) -> Column:
 
 
 def _are_kept(*rules: str) -> Column:
-    """Return True if a row keeps all rules. A rule that fails (a division by zero, a cast) is not kept."""
-    # `try_add` of a date is null if any part of its arguments fails, and costs only an addition. The condition is
-    # needed because Spark computes common parts of two rules first, outside of `try_add`.
+    """Return True if a row satisfies all rules. A rule with an error (a division by zero, a cast) is not satisfied."""
+    # `try_add` of a date returns null if evaluating an argument fails, and costs only an addition. The condition `_why`
+    # is needed because Spark computes common parts of two rules first, outside of `try_add`.
     kept = F.when(F.col("_why").isNull(), _every([F.coalesce(F.expr(rule), F.lit(False)) for rule in rules]))
     day = F.lit(date(2000, 1, 1))
     return F.coalesce(F.try_add(day, kept.cast("int")) > day, F.lit(False))
 
 
 def _every(conditions: Sequence[Column]) -> Column:
-    # As a balanced tree: Spark Connect refuses an expression of a hundred levels.
+    # The conditions form a balanced tree, because Spark Connect refuses expressions with a hundred levels.
     half = len(conditions) // 2
     return _every(conditions[:half]) & _every(conditions[half:]) if half else conditions[0]
 
 
 def _typed(feed: Feed) -> dict[str, str]:
-    """Return the columns whose texts may have no value: all but those of type `string`."""
+    """Return the columns for which a cast may fail: all columns except those of type `string`."""
     return {c: kind for c, kind in feed.columns.items() if kind != "string"}
 
 

@@ -1,7 +1,7 @@
-"""Table of people's decisions to accept rejections, ops/waivers.
+"""Table of operators' decisions to accept rejections, ops/waivers.
 
-A waiver is about a version of a file and a reason. It stays valid if that version is read again, by any code, and does
-not cover the next version. Does not belong here: rejected rows and files (`quarantine_table`).
+A waiver is about a version of a file and a reason. It stays valid if any code reads that version again. It does not
+cover later versions of the file. Does not belong here: rejected rows and files (`quarantine_table`).
 """
 
 from datetime import UTC, datetime
@@ -29,24 +29,24 @@ WAIVERS = Table(
 
 
 def same_thing(entry: str, waiver: str) -> str:
-    """Return a SQL condition, true if a waiver covers a quarantine entry, given their aliases."""
+    """Return a SQL condition that is true if a waiver covers a quarantine entry. The arguments are their aliases."""
     return " AND ".join(f"{entry}.{c} = {waiver}.{c}" for c in WAIVERS.row_key)
 
 
 def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
-    """Waive quarantine entries. An entry that has a waiver gets the new reason.
+    """Waive quarantine entries. An existing waiver gets the new reason.
 
     Args:
-        entries: Entries, with at least the columns of the waivers' row key.
+        entries: Entries, with at least the columns of the row key of ops/waivers.
         because: The reason.
 
     Raises:
-        CommitConflict: other writers won each of the attempts.
+        CommitConflict: in each attempt, another writer committed first.
     """
     spark = entries.sparkSession
     catalog.ensure(spark, WAIVERS)
     rows = entries.select(*WAIVERS.row_key).distinct()
-    # A literal, so that each evaluation of the source gives the same time.
+    # The time is a literal, so that each evaluation of the source has the same time.
     rows = rows.withColumns({"because": F.lit(because), "waived_at": F.lit(datetime.now(UTC))})
     on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
     until_committed(

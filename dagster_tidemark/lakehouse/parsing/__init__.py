@@ -1,1 +1,4 @@
-"""Parsers: bytes of files to typed rows, with Arrow. Runs and Spark's workers use the same code."""
+"""Parsers that turn the bytes of files into typed rows, with Arrow. Runs and Spark's workers use the same code.
+
+Vectorised code parses most values. The slower *exact rule* of each format parses the others, one at a time.
+"""

@@ -1,7 +1,7 @@
-"""Lines of CSV by the exact rule, one at a time: values, quotes, comments, and the lines above the header.
+"""The exact rule for CSV: one line at a time, with its values, quotes and comments, and the lines above the header.
 
-Belongs here: everything that depends on the separators and other marks of a feed. Does not belong here: many lines at
-once (`csv_rows`), and records of several lines (`records`).
+Belongs here: everything that depends on the separators and other marks of a feed. Does not belong here: reading many
+lines at once (`csv_rows`), and records of several lines (`records`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dagster_tidemark.sources.text_formats import Csv
 
 
 class Dialect:
-    """The marks of a CSV file and what follows from them.
+    """The separator, quote and other marks of a CSV file, and how to read a line with these marks.
 
     Args:
-        declared: The declared form; None for commas and double quotes.
+        declared: The declared CSV format; None means commas and double quotes.
 
     Attributes:
-        plain: Pattern, for RE2, of a record without quotes, or with quotes around whole values.
-        blanks: Characters that a blank line consists of.
+        plain: RE2 pattern that matches a record without quotes, or with quotes only around whole values.
+        blanks: Characters that a blank line may have.
     """
 
     def __init__(self, declared: Csv | None = None) -> None:
@@ -36,7 +36,7 @@ class Dialect:
         s, q = re.escape(self.separator), re.escape(self.quote or "")
         plain = rf"(?:{q}(?:[^{q}]|{q}{q})*{q}|[^{q}{s}\n]*)" if q else rf"[^{s}\n]*"
         self.plain = rf"^{plain}(?:{s}{plain})*\r?\n?$"
-        # Possessive, so that a long line is searched only once.
+        # The quantifiers are possessive, so that a long line is searched only once.
         if not q:
             self._terminated = None
         elif self.escape is None:
@@ -56,7 +56,7 @@ class Dialect:
 
     @property
     def has_lines_ahead(self) -> bool:
-        """True if lines above the header have to be skipped."""
+        """True if there are lines above the header, which must be skipped."""
         return bool(self.skip_lines) or self.header_begins is not None
 
     def is_terminated(self, line: str) -> bool:
@@ -68,7 +68,7 @@ class Dialect:
         return bool(line.strip(self.blanks)) and not (self.comment and line.startswith(self.comment))
 
     def continued(self, line: str) -> str:
-        """Return a line within quotes in a form that reads alike: a line that begins with a quote."""
+        """Return a line that begins inside quotes as a line that begins with a quote, which is read in the same way."""
         return f"{self.quote}{line}"
 
     def fields_of(self, line: str) -> list[str]:
@@ -84,7 +84,7 @@ class Dialect:
         return fields
 
     def row_of(self, line: str, width: int) -> list[str] | int:
-        """Return the values of a line that has the wanted number of them; for another line, that number."""
+        """Return the values of a line if it has `width` values; otherwise return the number of its values."""
         fields = self.fields_of(line)
         if self.trailing_separator:
             if len(fields) < 2 or fields[-1]:
@@ -101,7 +101,7 @@ class Dialect:
         """Return the number of lines above the header; None if the header is not among these lines.
 
         Args:
-            skipped: Number of lines before these, all above the header.
+            skipped: Number of lines that come before `lines`. All of them are above the header.
         """
         if self.header_begins is None:
             rest = self.skip_lines - skipped
@@ -123,7 +123,7 @@ class Dialect:
         return self._unescaped(line[begin:end]), end
 
     def _unescaped(self, raw: str) -> str:
-        """Return a value without escapes. A text that means a missing value, such as `\\N`, stays."""
+        """Return a value without escapes. A text that means a missing value, such as `\\N`, stays unchanged."""
         if self.escape is None or self.escape not in raw or raw in self.nulls:
             return raw
         return re.sub(re.escape(self.escape) + "(.)", r"\1", raw, flags=re.S)
@@ -140,7 +140,7 @@ class Dialect:
                 )
                 if after == len(line) or line[after] == self.separator:
                     return value, after
-                # A separator must follow a closing quote. Without one the value is not quoted.
+                # A separator must follow a closing quote. Otherwise the value counts as unquoted.
                 rest, after = self._plain_field(line, end)
                 return f"{quote}{value}{rest}", after
             value, at = value + quote, end + 2

@@ -1,8 +1,8 @@
-"""Lines that continue the record of an earlier line, in a feed whose records are lines.
+"""Detection of lines that continue the record of an earlier line, in a feed whose records are single lines.
 
-If a value has a line break and the feed does not say `multiline`, each line of the record is malformed. The line with
-the open quote shows it. A later line may have the right number of values by chance, and would land as a good row. Does
-not belong here: values of lines (`csv_dialect`), and records of several lines (`csv_rows`).
+If a value has a line break and the feed does not declare `multiline`, each line of the record is malformed. The first
+line has an open quote. A later line may have the right number of values by chance, and would be loaded as a good row.
+Does not belong here: values of lines (`csv_dialect`), and records of several lines (`csv_rows`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.readers.text import NOT_CLOSED, TextRecord
 
 REACH = 20
-"""Largest number of records after an open quote among which its end is looked for. A single stray quote then does not
-reject the rest of a file."""
+"""Number of records after an open quote that are searched for the closing quote. The limit prevents that one stray
+quote rejects the rest of a file."""
 
 Records: TypeAlias = pa.BinaryArray | list[TextRecord]
-"""Records without blank ones: sound ones in UTF-8 with their line ends, or any records one by one."""
+"""Records without blank records. An array has only valid UTF-8, with line ends. A list may have faulty records."""
 
 
 @dataclass(frozen=True)
 class Marked:
-    """Records, with masks of some of them. A mask is None if it is true for none.
+    """Records, with a mask for each property. A mask is None if no record has the property.
 
     Args:
-        odd: Records whose quotes are not around whole values.
-        continuing: Records that continue the record of an earlier line.
+        odd: True for a record with a quote that is not around a whole value.
+        continuing: True for a record that continues the record of an earlier line.
     """
 
     records: Records
@@ -52,8 +52,8 @@ def marked(
     """Mark the records of a part of a file.
 
     Args:
-        before: Returns at least the `REACH` records before the part, or all of them.
-        after: Returns the `REACH` records after the part.
+        before: Returns the records before the part: at least the last `REACH`, or all if the file has fewer.
+        after: Returns the first `REACH` records after the part.
     """
     rest = iter(batches)
     held: Records = []
@@ -79,21 +79,21 @@ def marked(
 
 
 def odd_quotes(dialect: Dialect, records: Records) -> Mask | None:
-    """Return a mask of the records whose quotes are not around whole values; None if there are none."""
+    """Return a mask of the records with a quote that is not around a whole value; None if no record has one."""
     if isinstance(records, list):
         texts = pa.array([f"{record.text}\n" for record in records], pa.string())
     else:
         _, _, data = bytes_of(records)
         if not dialect.quote or not (data == ord(dialect.quote)).any():
             return None
-        # Matched as text, because `[^"]` is one character, not one byte.
+        # The pattern is matched against text, because `[^"]` means one character, not one byte.
         texts = records.view(pa.string())
     mask: Mask = ~pc.match_substring_regex(texts, dialect.plain).to_numpy(zero_copy_only=False)
     return mask if mask.any() else None
 
 
 def _marked(dialect: Dialect, records: Records) -> tuple[Marked, int | None]:
-    """Return records with their masks, and the first one whose mark depends on later records."""
+    """Return records with their masks, and the place of the first record that only later records can decide."""
     odd = odd_quotes(dialect, records)
     if odd is None:
         return Marked(records), None
@@ -109,7 +109,11 @@ def _marked(dialect: Dialect, records: Records) -> tuple[Marked, int | None]:
 
 
 def _end_of(dialect: Dialect, records: Records, odd: Mask, begin: int) -> int | None:
-    """Return the end of the records that continue an open one; `begin` + 1 if none do, None if it is unknown."""
+    """Return the end of the records that continue the open record at `begin`.
+
+    Returns:
+        `begin` + 1 if no record continues it; None if this depends on records that are not read yet.
+    """
     for at in range(begin + 1, begin + 1 + REACH):
         if at >= len(records):
             return None

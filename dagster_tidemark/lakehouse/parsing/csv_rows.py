@@ -1,7 +1,7 @@
-"""CSV, vectorised. Columns are found by name. A line with another number of values is faulty.
+"""Vectorised reader of CSV. Columns are found by name. A line with too few or too many values is faulty.
 
-Arrow reads plain lines: those without quotes, or with quotes around whole values. The exact rule (`csv_dialect`) reads
-every other line, one by one. So the content of a line does not depend on its neighbours. Does not belong here: the
+Arrow reads plain lines, which have no quotes, or quotes only around whole values. The exact rule (`csv_dialect`) reads
+each other line by itself. So the content of a line does not depend on the lines around it. Does not belong here: the
 meaning of a value (`kernels`).
 """
 
@@ -78,7 +78,7 @@ class _Around:
     part: Part
 
     def before(self) -> list[str]:
-        """Return at least `REACH` records before the part, or all of them, with the header."""
+        """Return the records before the part, the header included: at least the last `REACH`, or all if fewer."""
         found: list[str] = []
         for begins_file, blocks in lines_before(self.source, self.charset, self.part):
             if begins_file and self.dialect.has_lines_ahead:
@@ -89,7 +89,7 @@ class _Around:
         return found
 
     def after(self) -> list[str]:
-        """Return the first records after the part, up to `REACH`."""
+        """Return up to `REACH` records after the part."""
         return list(islice(self._texts(lines_after(self.source, self.charset, self.part)), REACH))
 
     def _texts(self, blocks: Iterable[Block]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def texts_of(declared: DeclaredContent, shape: Shape, record: str) -> list[str |
 
 @dataclass(frozen=True)
 class _Layout:
-    """Number of values in a line, and the position of each declared column. None for a column that is missing."""
+    """Number of values in a line, and the position of each declared column, or None if the file lacks the column."""
 
     width: int
     position: dict[str, int | None]
@@ -124,7 +124,7 @@ class _Layout:
         return self.width + self.dialect.trailing_separator
 
     def fault_of(self, values: int) -> str:
-        """Return the fault of a line with another number of values."""
+        """Return the fault of a line that has the wrong number of values."""
         found = f"{values} value{'s' * (values != 1)}"
         if self.dialect.trailing_separator:
             return f"{NO_ROW}: it has {found}; expected {self.width} and a separator after the last one"
@@ -153,17 +153,17 @@ def _records(dialect: Dialect, block: Block) -> Records:
 
 
 def _line_begins(block: bytes, *, keep_ends: bool = False) -> tuple[npt.NDArray[np.int32], bytes]:
-    """Return the places of line begins and of the end, and the text.
+    """Return the places where lines begin, the place of the text's end, and the text.
 
     Args:
-        keep_ends: False if each line end becomes a line feed.
+        keep_ends: True to keep line ends; False to replace each with a line feed.
     """
     block = block if keep_ends else with_line_feeds(block)
     if not block.endswith((b"\n", b"\r")):
         block += b"\n"
     data = np.frombuffer(block, np.uint8)
     is_end = data == _LINE_END
-    if keep_ends:  # a carriage return, unless a line feed follows
+    if keep_ends:  # a carriage return is a line end, unless a line feed follows
         is_end[:-1] |= (data[:-1] == _RETURN) & ~is_end[1:]
         is_end[-1] = True
     ends = np.flatnonzero(is_end).astype(np.int32) + 1
@@ -175,7 +175,7 @@ def _array(at: npt.NDArray[np.int32], text: bytes) -> pa.BinaryArray:
 
 
 def _sifted(dialect: Dialect, records: pa.BinaryArray) -> pa.BinaryArray:
-    """Return records without blank ones and comments."""
+    """Return records without blank records and comments."""
     begins, _, data = bytes_of(records)
     first = data[begins]  # each record has at least its line end
     suspects = np.flatnonzero(first <= ord(" "))
@@ -214,12 +214,12 @@ def _with_marks(records: list[TextRecord], continuing: Mask | None) -> list[Text
 
 
 def _odd(dialect: Dialect, batch: Marked) -> Mask | None:
-    """Return True for each record that Arrow may read differently; None if it reads all of them alike."""
+    """Return a mask of the records that Arrow may read differently than the exact rule; None if there are none."""
     begins, _, data = bytes_of(batch.records)
     odd = np.zeros(len(batch.records), np.bool_)
     for mask in (batch.odd, batch.continuing):
         odd |= False if mask is None else mask
-    for mark in ("\0", dialect.escape):  # some libraries end a text at a zero
+    for mark in ("\0", dialect.escape):  # some libraries end a text at a zero byte
         if mark and (data == ord(mark)).any():
             odd |= pc.match_substring(batch.records, mark.encode()).to_numpy(zero_copy_only=False)
     if (data[begins] == _MARK[0]).any():  # Arrow skips a byte order mark
@@ -228,9 +228,9 @@ def _odd(dialect: Dialect, batch: Marked) -> Mask | None:
 
 
 def _checked(dialect: Dialect, records: pa.BinaryArray, chosen: Mask) -> list[TextRecord]:
-    """Return the chosen records one by one, with their faults."""
+    """Return the chosen records as a list, each with its fault."""
     texts = [without_end(record.decode()) for record in records.filter(pa.array(chosen)).to_pylist()]
-    # Quotes that join several lines are closed.
+    # A record of several lines has no open quote, because its lines were joined until the quote was closed.
     return [TextRecord(t, None if "\n" in t or "\r" in t or dialect.is_terminated(t) else NOT_CLOSED) for t in texts]
 
 
@@ -301,7 +301,7 @@ def _one_by_one(layout: _Layout, records: Sequence[TextRecord]) -> Rows:
 
 
 def _over_lines(dialect: Dialect, blocks: Iterable[Block]) -> Iterator[Records]:
-    """Join the lines of blocks to records. A quote joins lines until it is closed. Values keep their line ends."""
+    """Join lines to records: a record continues while a quote is open. Values keep their line ends."""
     open_record = OpenRecord(dialect)
     rest = b""  # plain lines of a record that is still open
     for block in blocks:
@@ -338,14 +338,14 @@ def without_end(text: str) -> str:
 
 
 def _plain_records(dialect: Dialect, block: bytes) -> tuple[list[Records], bytes, list[TextRecord]]:
-    """Return the records before the first odd one, a rest that may continue in the next block, and the other lines.
+    """Split a block: plain records, a rest that may continue in the next block, and lines for the exact rule.
 
-    Read one by one, lines take twenty times as long.
+    Only the lines from the first odd record on go to the exact rule, which takes twenty times as long.
     """
     quote = (dialect.quote or "").encode()
     if not quote or quote not in block:
         return [_sifted(dialect, _array(*_line_begins(block)))], b"", []
-    if dialect.escape or dialect.comment:  # both change the meaning of a quote
+    if dialect.escape or dialect.comment:  # either changes the meaning of a quote
         return [], b"", _with_ends(block)
     at, text = _line_begins(block, keep_ends=True)
     quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(quote))
@@ -369,13 +369,13 @@ def _plain_records(dialect: Dialect, block: bytes) -> tuple[list[Records], bytes
 
 @dataclass
 class OpenRecord:
-    """Lines of a record whose quote is not closed yet: the exact rule for records of several lines."""
+    """Record whose quote is not closed yet, as its lines. This is the exact rule for records of several lines."""
 
     dialect: Dialect = field(default_factory=Dialect)
     lines: list[TextRecord] = field(default_factory=list)
 
     def closed_in(self, lines: Iterable[TextRecord]) -> list[TextRecord]:
-        """Add lines. Return the records that they close, without blank ones."""
+        """Add lines, and return the records that are now complete, without blank records."""
         found: list[TextRecord] = []
         for line in lines:
             text = without_end(line.text)
@@ -389,7 +389,7 @@ class OpenRecord:
         return [record for record in found if record.text.strip(self.dialect.blanks)]
 
     def never_closed(self) -> list[TextRecord]:
-        """Return the record that is open at the end of the file."""
+        """Return the record that is still open at the end of the file, as faulty."""
         return [self._joined(NEVER_CLOSED)] if self.lines else []
 
     def _joined(self, fault: str | None) -> TextRecord:

@@ -1,6 +1,6 @@
-"""JSON documents of several lines, block by block. A document continues on the next line while a bracket is open.
+"""Reader of JSON documents of several lines, block by block. A document continues while a bracket is open.
 
-Only a block and the open document are in memory. Does not belong here: the content of a document (`json_rows`).
+Only one block and the open document are in memory. Does not belong here: the content of a document (`json_rows`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from dagster_tidemark.lakehouse.readers.text import (
 )
 
 _LINE_END, _QUOTE, _BACKSLASH = (ord(c) for c in '\n"\\')
-_MOST_LINES = 20_000  # in a batch: a block can hold millions of short lines
+_MOST_LINES = 20_000  # largest number of lines in a batch: a block can have millions of short lines
 _Depths = npt.NDArray[np.int64]
 
 
 def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterator[tuple[list[TextRecord], bool]]:
-    """Return documents in batches, with True if a list encloses all lines. Each document is then a list of elements.
+    """Return documents in batches, each with True if one list encloses all lines of the file.
+
+    The documents of such a file are the elements of the list. Each element is returned within its own brackets.
 
     Args:
-        most_lines: The largest number of lines of a document; by default `LONGEST_RECORD`.
+        most_lines: The largest number of lines in a document. None means `LONGEST_RECORD`.
     """
     found = _Documents(LONGEST_RECORD if most_lines is None else most_lines)
     for block in blocks:
@@ -44,12 +46,12 @@ def documents(blocks: Iterable[Block], most_lines: int | None = None) -> Iterato
 
 
 class _Lines(NamedTuple):
-    """Consecutive lines without blank ones, at least one.
+    """One or more consecutive lines, without the blank lines.
 
     Args:
         texts: The lines.
         depths: `text.opened` of each line.
-        fault: The fault of each line as text.
+        fault: The fault that all lines have, such as invalid UTF-8; None if they are sound.
     """
 
     texts: list[str]
@@ -62,17 +64,17 @@ class _Lines(NamedTuple):
 
 
 class _Documents:
-    """Documents of a file, from its lines in order.
+    """Documents of a file, built from the file's lines in order.
 
     Attributes:
-        in_list: True if a list encloses all lines.
+        in_list: True if one list encloses all lines of the file.
     """
 
     def __init__(self, most_lines: int) -> None:
         self.in_list = False
         self._most_lines = most_lines
-        self._ahead: _Lines | None = None  # the last line, which may close the list
-        self._last: list[TextRecord] = []  # the last document, which is faulty if the list does not end
+        self._ahead: _Lines | None = None  # the last line so far, which may close the list
+        self._last: list[TextRecord] = []  # the last document so far, which is faulty if the list has no end
         self._open: list[str] = []  # lines of the open document
         self._fault: str | None = None  # the first fault in the open document
         self._size = 0
@@ -100,7 +102,7 @@ class _Documents:
         return _listed(found)
 
     def at_end(self) -> list[TextRecord]:
-        """Return the documents that end with the file, closed or not."""
+        """Return the documents that the end of the file completes. An unclosed document is faulty."""
         if self._ahead is None:
             return []
         (text,), _, fault = self._ahead
@@ -114,7 +116,7 @@ class _Documents:
 
     def _closed(self, lines: _Lines) -> list[TextRecord]:
         depths = self._depth + np.cumsum(lines.depths)
-        # A closing bracket without an opening one changes nothing.
+        # A closing bracket without an opening bracket is ignored.
         depths -= np.minimum(np.minimum.accumulate(depths), 0)
         self._depth = int(depths[-1])
         found, begin = [], 0
@@ -125,7 +127,7 @@ class _Documents:
         return found
 
     def _joined(self, texts: list[str], fault: str | None) -> TextRecord:
-        """Return the document that ends with these lines."""
+        """Return the document that begins in the kept lines, if any, and ends with these lines."""
         if not self._open and len(texts) <= self._most_lines:
             text = "\n".join(texts)
             if len(text) <= text_blocks.LONGEST_LINE:
@@ -137,7 +139,7 @@ class _Documents:
         return [self._released(NO_END)] if self._open else []
 
     def _hold(self, texts: Iterable[str], fault: str | None) -> None:
-        """Keep lines of the open document, up to a limit: its bracket may never be closed."""
+        """Keep lines of the open document. A limit applies, because the bracket may never be closed."""
         for text in texts:
             if len(self._open) == self._most_lines or self._size > text_blocks.LONGEST_LINE:
                 self._is_cut = True
@@ -153,7 +155,7 @@ class _Documents:
 
 
 def _listed(elements: Iterable[TextRecord]) -> list[TextRecord]:
-    """Return elements of a list, each as a list."""
+    """Return each element of a list within its own brackets."""
     return [TextRecord(in_a_list(text), fault) for text, fault in elements if text.strip(BLANKS).strip(",")]
 
 
@@ -180,7 +182,10 @@ def _lines(block: Block) -> Iterator[_Lines]:
 
 
 def _depths(block: bytes) -> tuple[_Depths, npt.NDArray[np.bool_]]:
-    """Return `text.opened` of each line, and a mask of the lines where a backslash outside of strings hides it."""
+    """Return `text.opened` of each line, and a mask of the lines with a backslash outside of strings.
+
+    Such a line has an unreliable result here, and is counted again by `text.opened` itself.
+    """
     data = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(data == _LINE_END)
     is_mark = data == _QUOTE
@@ -193,7 +198,7 @@ def _depths(block: bytes) -> tuple[_Depths, npt.NDArray[np.bool_]]:
     kinds = data[marks]
     rows = np.searchsorted(ends, marks)
     quotes = np.cumsum(kinds == _QUOTE)
-    ahead = np.concatenate([np.zeros(1, np.int64), quotes])[np.searchsorted(marks, ends[:-1])]  # of each line but one
+    ahead = np.concatenate([np.zeros(1, np.int64), quotes])[np.searchsorted(marks, ends[:-1])]  # from line 2 on
     is_outside = (quotes - np.concatenate([np.zeros(1, np.int64), ahead])[rows]) & 1 == 0
     steps = np.where(is_outside, STEP[kinds], 0)
     is_odd = np.zeros(len(ends), np.bool_)

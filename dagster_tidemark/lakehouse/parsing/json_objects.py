@@ -1,8 +1,8 @@
-"""JSON objects to columns of texts, vectorised.
+"""Vectorised reader that turns JSON objects into columns of texts.
 
-A pattern finds plain texts: an object by RFC 8259, with few levels. Quotes, brackets, colons and commas then show the
-place of each member. The exact rule (`json_rows`) reads every other text, and would read a plain text alike. Arrow's
-own JSON reader does not keep numbers as they are written. Does not belong here: lines, lists, faults.
+A pattern finds plain texts: one object by RFC 8259, with few levels. Quotes, brackets, colons and commas then show the
+place of each member. The exact rule (`json_rows`) reads every other text. It would read a plain text in the same way.
+Arrow's own JSON reader does not keep numbers as they are written. Does not belong here: lines, lists, faults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 _Places = npt.NDArray[np.int64]
 
 _HEX = "[0-9a-fA-F]"
-# An escape of half a character is plain only if the other half follows.
+# The escape of a UTF-16 surrogate (half a character) is plain only if the other half follows.
 _CODE = rf"[0-9a-cefA-CEF]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}})"
 _STRING = rf'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:{_CODE})))*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -49,12 +49,12 @@ def _whole(text: str) -> str:
 _FLAT = _whole(_object(_VALUE))
 # Each level makes the pattern four times as long. RE2 compiles two levels in 7 ms and cannot compile three.
 _NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
-_WORTH_IT = 1_000  # texts; for fewer texts the exact rule is faster than compiling the longer pattern
+_WORTH_IT = 1_000  # number of texts; for fewer, the exact rule is faster than compiling the longer pattern
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
 BRACKETS = b"{}[]"
 STEP = np.zeros(256, np.int8)
-"""Change of the depth by each byte outside of strings."""
+"""Change of the nesting depth for each byte value outside of strings: 1, -1 or 0."""
 STEP[list(b"{[")] = 1
 STEP[list(b"}]")] = -1
 
@@ -81,19 +81,19 @@ def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, 
         columns: Names of members.
 
     Returns:
-        A column of texts for each name, and the names of every member. A string becomes its content. Numbers and nested
-        values stay as they are written. A null or missing value is null.
+        A column of texts for each name in `columns`, and the names of all members. A string becomes its content.
+        Numbers and nested values stay as they are written. A null or missing value is null.
     """
     members = _members(text)
     codes = members.names.indices.to_numpy(zero_copy_only=False)
     named: dict[str, list[int]] = {}
     for code, name in enumerate(_decoded(members.names.dictionary.to_pylist())):
-        named.setdefault(name, []).append(code)  # escapes are several ways to write a name
+        named.setdefault(name, []).append(code)  # with escapes, one name can be written in several ways
     found = {}
     for column in columns:
         those = np.flatnonzero(_is_one_of(codes, named.get(column, [])))
         rows = members.rows[those]
-        # The last of several members with the same name counts.
+        # If an object has several members with the same name, the last one counts.
         is_last = np.ones(len(rows), np.bool_)
         is_last[:-1] = rows[1:] != rows[:-1]
         found[column] = _column(members, those[is_last], rows[is_last], len(text))
@@ -109,14 +109,14 @@ def _is_one_of(codes: npt.NDArray[Any], wanted: Iterable[int]) -> Mask:
 
 @dataclass(frozen=True)
 class _Members:
-    """Members of objects, in their order.
+    """Members of objects, in the order of the text.
 
     Args:
         names: Names as they are written, without quotes.
-        values: Values as they are written, strings without quotes. The n-th value is at 4 n + 2.
-        rows: Number of each member's object.
-        is_null: True for a null.
-        is_string: True for a string. None if no text has an escape.
+        values: Values as they are written, strings without quotes. The n-th value is at index 4 n + 2.
+        rows: For each member, the number of its object.
+        is_null: True if the value is null.
+        is_string: True if the value is a string. The mask is None if no text has an escape.
     """
 
     names: pa.DictionaryArray
@@ -137,7 +137,7 @@ def _members(text: pa.StringArray) -> _Members:
     is_quote = kinds == _QUOTE
     before = np.cumsum(is_quote, dtype=np.int32)
     quotes = marks[np.flatnonzero(is_quote)]
-    # By places: numpy takes three times as long to select by a mask.
+    # Select by places, because numpy takes three times as long to select by a mask.
     outside = np.flatnonzero(~is_quote & (before & 1 == 0))
     marks, kinds, before = marks[outside], kinds[outside], before[outside]
     depth = np.cumsum(STEP[kinds], dtype=np.int32)
@@ -162,7 +162,7 @@ def _members(text: pa.StringArray) -> _Members:
 
 
 def unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:
-    """Remove marks after a backslash that is not itself escaped. Return True if there is a backslash."""
+    """Remove each mark that an unescaped backslash precedes. Return True if the data has a backslash."""
     slashes = np.flatnonzero(data == _BACKSLASH)
     if not len(slashes):
         return False
@@ -198,7 +198,7 @@ def _pieces(places: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.St
 
 
 def _column(members: _Members, those: _Places, rows: _Places, count: int) -> pa.Array:
-    """Return a column of values, at most one for each row."""
+    """Return a column with the values of the members `those`. A row without such a member is null."""
     if not len(those):
         return pa.nulls(count, pa.string())
     places = np.zeros(count, np.int64)

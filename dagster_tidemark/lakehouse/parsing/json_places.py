@@ -1,6 +1,6 @@
-"""Places in a JSON text: arrays whose elements are rows, and members of members.
+"""Places in a JSON text: arrays whose elements are rows, and nested members.
 
-Values stay as they are written. Only one element is decoded at a time, so a long array takes little memory. Does not
+Values stay as they are written. Elements are decoded one at a time, so a long array takes little memory. Does not
 belong here: rows (`json_rows`).
 """
 
@@ -13,19 +13,19 @@ from dagster_tidemark.lakehouse.readers.values import after_blanks, decoder_of_t
 
 
 class NoArray(ValueError):
-    """A JSON object without an array in the wanted place."""
+    """Error for a JSON object that has no array at the declared place."""
 
 
 def elements_at(text: str, place: Sequence[str]) -> Iterator[str]:
     """Return the elements of an array inside each object of a text, as they are written.
 
     Args:
-        text: One or more objects, one after the other, or a list of them.
-        place: The names of the members that lead to the array. A missing array is a fault, a null has no elements.
+        text: One or more objects, one after the other, or a list of objects.
+        place: The names of the members that lead to the array. A null counts as an empty array.
 
     Raises:
-        NoArray: an object has no such array. The message names its members.
-        ValueError, IndexError: the text is no JSON, or ends too early.
+        NoArray: an object has no such array. The message names the members of the object.
+        ValueError, IndexError: the text is not JSON, or ends too early.
     """
     at = after_blanks(text, 0)
     if text[at] == "[":
@@ -83,10 +83,10 @@ def _of_array(text: str, at: int) -> Generator[str, None, int]:
 
 
 def likely_place(text: str, known: Collection[str]) -> str | None:
-    """Return the place of an array whose elements may be the rows of an object. The text may end anywhere.
+    """Return the place of an array whose elements are probably the rows. The text may be incomplete.
 
     Args:
-        known: Names of columns. An array whose first object has one is preferred.
+        known: Names of columns. An array is preferred if its first object has one of them.
     """
     found: list[tuple[bool, str]] = []
     for name, begin in _begins(text, 0):
@@ -103,7 +103,7 @@ def likely_place(text: str, known: Collection[str]) -> str | None:
 
 
 def _begins(text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Return the members of an object that may be cut, each with the place where its value begins."""
+    """Return the members of an object, each with the place where its value begins. The object may be incomplete."""
     decoder = decoder_of_texts()
     try:
         at = after_blanks(text, at)
@@ -127,7 +127,7 @@ def _candidate(text: str, begin: int, place: str, known: Collection[str]) -> lis
 
 
 def value_at(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a member, or of a member of a member (`properties.city`). None if there is none."""
+    """Return the value of a member, or of a nested member (`properties.city`). None if the row lacks the member."""
     if name in row or "." not in name:
         return row.get(name)
     value: Any = row

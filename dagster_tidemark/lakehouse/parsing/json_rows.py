@@ -1,7 +1,7 @@
-"""JSON, vectorised: lines, lists, or documents of several lines. Each row has its own keys.
+"""Vectorised reader of JSON: lines, lists, or documents of several lines. Each row has its own keys.
 
-Plain texts are parsed together (`json_objects`), and every other text by the exact rule, `objects_in`. So the rows of a
-text do not depend on its neighbours. Does not belong here: the meaning of a value (`kernels`).
+Plain texts are parsed together (`json_objects`). The exact rule, `objects_in`, parses every other text. So the rows of
+a text do not depend on the texts around it. Does not belong here: the meaning of a value (`kernels`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dagster_tidemark.lakehouse.readers.text import (
 from dagster_tidemark.lakehouse.readers.values import elements_of, nested_as_written
 from dagster_tidemark.sources.text_formats import Json
 
-_MOST_ROWS = 4_000  # texts of a batch, which then fits into the processor's cache
-_SHOWN = 1_000  # characters of a list that is the record of its faulty objects; for a longer list, the object is
+_MOST_ROWS = 4_000  # texts in a batch: this many fit into the processor's cache
+_SHOWN = 1_000  # characters; the record of a faulty object is its whole list if the list is not longer, else the object
 
 
 def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
-    """Return the rows of a part of a JSON file (`rows.RowsOf`). Documents of several lines are one part."""
+    """Return the rows of a part of a JSON file (`rows.RowsOf`). A file with documents of several lines is one part."""
     blocks = lines_in_blocks(source, shape.charset, part)
     members = Members.of(declared)
     place = declared.format.rows if isinstance(declared.format, Json) else None
@@ -54,11 +54,11 @@ def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Pa
 
 @dataclass(frozen=True)
 class Members:
-    """The members of objects that hold the declared columns.
+    """Names of the JSON members that may have the values of the declared columns.
 
     Args:
-        names: Column to the names of its member: its own name, and its other names. A name with points may be a member
-            of a member.
+        names: For each column, the names that its member may have: the name of the column, and its other names. A name
+            with points may be a nested member.
     """
 
     names: Mapping[str, Sequence[str]]
@@ -69,15 +69,15 @@ class Members:
 
     @property
     def are_flat(self) -> bool:
-        """True if no name can be a member of a member."""
+        """True if no name can be a nested member."""
         return not any("." in name for names in self.names.values() for name in names)
 
     def found_in(self, row: Mapping[str, object]) -> dict[str, list[str]]:
-        """Return the names with a value in an object, by column."""
+        """Return, for each column, the names that have a value in an object."""
         return {c: [n for n in names if value_at(row, n) is not None] for c, names in self.names.items()}
 
     def is_in(self, row: Mapping[str, object]) -> bool:
-        """Return True if an object has a member that holds a column."""
+        """Return True if an object has a member for a declared column."""
         return any(n in row or value_at(row, n) is not None for names in self.names.values() for n in names)
 
 
@@ -88,12 +88,12 @@ def two_names(column: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Texts:
-    """Records of a file, blank ones included.
+    """Records of a file, including blank records.
 
     Args:
         shown: The records.
-        faults: Fault of each record as text, None for a sound record. None if all records are sound.
-        bare: The records without the added brackets of a list. None if no brackets were added.
+        faults: For each record, the fault of its text, or None if it is sound. None if all records are sound.
+        bare: The records without the brackets that `documents` added. None if it added no brackets.
     """
 
     shown: pa.StringArray
@@ -101,7 +101,7 @@ class _Texts:
     bare: pa.StringArray | None = None
 
     def slice(self, begin: int, length: int) -> _Texts:
-        """Return some of the records."""
+        """Return `length` records from `begin` on."""
         return _Texts(
             self.shown.slice(begin, length),
             None if self.faults is None else self.faults[begin : begin + length],
@@ -177,13 +177,13 @@ def _with_several(columns: Sequence[pa.Array]) -> list[int]:
 
 
 class _Exact:
-    """Rows by the exact rule, text by text.
+    """Rows that the exact rule reads, text by text.
 
     Args:
-        members: The members that hold the declared columns.
+        members: The members of the declared columns.
 
     Attributes:
-        places: Number of each row's text.
+        places: For each row, the number of its text.
     """
 
     def __init__(self, members: Members) -> None:
@@ -195,7 +195,7 @@ class _Exact:
         self._others: dict[str, None] | None = {}
 
     def take(self, place: int, text: str, fault: str | None) -> None:
-        """Add the rows of a text. A blank text has none."""
+        """Add the rows of a text. A blank text has no rows."""
         if not text.strip(BLANKS):
             return
         found = [None] if fault else objects_in(text)
@@ -207,7 +207,7 @@ class _Exact:
             try:
                 if row is not None:
                     values = {c: as_text(value_at(row, names[c][0])) if names[c] else None for c in self._columns}
-            except RecursionError:  # writing takes more levels than reading
+            except RecursionError:  # writing JSON needs more levels of the stack than reading it
                 row = None
             if self._others is not None and row:
                 self._others.update(dict.fromkeys(row))
@@ -228,7 +228,7 @@ class _Exact:
             self.places.append(place)
 
     def rows(self) -> Rows:
-        """Return the rows."""
+        """Return the rows that were added."""
         columns = {c: pa.array(column, pa.string()) for c, column in self._columns.items()}
         records = pa.array(self._records, pa.string())
         faults = pa.array(self._faults, pa.string()) if any(self._faults) else None
@@ -237,12 +237,12 @@ class _Exact:
 
 
 def _printable(name: str) -> str:
-    """Return the name of a member in valid Unicode. An escape in it may be half of a character."""
+    """Return the name of a member in valid Unicode. An escape in the name may be an unpaired surrogate."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[str, object] | None]:
-    """Return the JSON objects of a text that is an object or a list of objects. Any other text is one None."""
+    """Return the JSON objects of a text that is an object or a list of objects. For any other text, return `[None]`."""
     try:
         # Numbers stay as they are written: a price must not become a float.
         found = json.loads(text, parse_float=number, parse_int=number, parse_constant=number)
@@ -253,14 +253,14 @@ def objects_in(text: str, number: Callable[[str], str] = str) -> Sequence[dict[s
 
 
 def as_text(value: object) -> str | None:
-    """Return a value of JSON as text."""
+    """Return a JSON value as text."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def half_characters(values: Mapping[str, str | None]) -> str | None:
-    """Return the fault of a row if a value has half of a character, from an escape. It is not valid text."""
+    """Return the fault of a row if an escape in a value is an unpaired surrogate, which is not valid text."""
     try:
         for value in values.values():
             if value and not value.isascii():
@@ -276,7 +276,7 @@ def _documents(blocks: Iterable[Block]) -> Iterator[_Texts]:
 
 
 def _arrays(blocks: Iterable[Block], place: Sequence[str]) -> Iterator[_Texts]:
-    """Return the elements of the array in each document."""
+    """Return the elements of the array in each document, in batches."""
     for records, _ in documents(blocks, most_lines=sys.maxsize):
         for text, fault in records:
             found: list[TextRecord] = []

@@ -1,8 +1,8 @@
-"""Casts of text columns to types, vectorised.
+"""Vectorised casts of text columns to types.
 
-A value in plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts. Arrow casts
-it. The exact rule in Spark, `validation.typed`, casts every other value. So a value does not depend on its neighbours.
-Does not belong here: faults of rows.
+A text in plain form (`-12`, `0.50`, `2026-03-01T10:00:00Z`) means the same to Arrow and to Spark's casts. Arrow casts
+such texts. The exact rule in Spark, `validation.typed`, casts all others. So a value does not depend on the values
+around it. Does not belong here: faults of rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ZONE = r"(?:Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
 # Years from 1000 to 2999. The exact rule handles other years.
 _DAY = r"[12]\d{3}-\d{2}-\d{2}"
 _LOCAL = rf"{_DAY}[ T]\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?"
-_FEW = 64  # values; the exact rule handles all of them if Arrow cannot cast one
+_FEW = 64  # number of values that go to the exact rule together if Arrow cannot cast one of them
 _MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the Arrow type of a declared column, by the name of the type in Spark."""
+    """Return the Arrow type for the name of a type in Spark."""
     if found := _DECIMAL.fullmatch(kind):
         return pa.decimal128(int(found[1]), int(found[2]))
     return _TYPES[kind]
@@ -46,7 +46,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "binary": pa.binary(),
-    "array<string>": pa.list_(pa.string()),  # of `_texts`; feeds declare no lists
+    "array<string>": pa.list_(pa.string()),  # only for the column `_texts`: feeds declare no lists
 }
 
 
@@ -58,8 +58,8 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
         kind: Name of the type in Spark.
 
     Returns:
-        The values, null for a text that is not in plain form, and a mask of such texts. The mask is None if all texts
-        are in plain form.
+        The values, and a mask of the texts that could not be cast because they are not in plain form. Their values are
+        null. The mask is None if all texts are in plain form.
     """
     if kind == "string":
         lengths = pc.binary_length(text)
@@ -78,13 +78,13 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
 
 
 def _plain(text: pa.Array, kind: str, target: pa.DataType) -> Mask | None:
-    """Return a mask of the texts in the plain form of a type, None if all are. The mask is undefined for nulls."""
+    """Return a mask of the texts in the plain form of a type; None if all texts are. It is undefined for nulls."""
     if pa.types.is_integer(target):
         return _plain_numbers(text, most_whole={8: 2, 16: 4, 32: 9, 64: 18}[target.bit_width], most_places=0)
     if pa.types.is_decimal(target):
         return _plain_numbers(text, most_whole=target.precision - target.scale, most_places=target.scale)
     if pa.types.is_floating(target):
-        # A double holds 15 digits without loss.
+        # A double represents 15 digits without loss.
         return _plain_numbers(text, most_whole=15, most_places=15, most=16)
     if pa.types.is_timestamp(target):
         zone = f"{_ZONE}?" if target.tz else ""
@@ -114,7 +114,10 @@ def _is_null(text: pa.Array) -> Mask | None:
 
 
 def _plain_numbers(text: pa.Array, *, most_whole: int, most_places: int, most: int | None = None) -> Mask | None:
-    """Return a mask of plain numbers: no leading zero, no plus, no exponent, digits on both sides of the point."""
+    """Return a mask of plain numbers; None if all texts are plain numbers.
+
+    A plain number has no leading zero, no plus sign, no exponent, and digits on both sides of the point.
+    """
     begins, ends, data = bytes_of(text)
     if not len(begins):
         return None
@@ -122,7 +125,7 @@ def _plain_numbers(text: pa.Array, *, most_whole: int, most_places: int, most: i
     odd = np.flatnonzero((data - _ZERO).astype(np.uint8) > 9).astype(begins.dtype)
     wrong = np.zeros(len(begins), np.bool_)
     is_negative = np.zeros(len(begins), np.bool_)
-    points = ends.copy()  # ends of whole parts
+    points = ends.copy()  # where the digits before the point end
     if len(odd):
         what = data[odd]
         at_row = np.searchsorted(ends, odd, side="right")
@@ -136,8 +139,8 @@ def _plain_numbers(text: pa.Array, *, most_whole: int, most_places: int, most: i
         twice[1:] = rows[1:] == rows[:-1]
         wrong[rows[twice]] = True
     whole = points - begins - is_negative
-    places = ends - points - 1  # -1: no point
-    # A leading zero is plain only if it is the whole part.
+    places = ends - points - 1  # -1 if a number has no point
+    # A leading zero is plain only if it is the only digit before the point.
     first = data[np.minimum(begins + is_negative, len(data) - 1)] if len(data) else np.zeros(len(begins), np.uint8)
     is_zero = (first == _ZERO) & (whole == 1)
     wrong |= (whole < 1) | ((first == _ZERO) & ~is_zero) | ((whole > most_whole) & ~is_zero)
@@ -151,7 +154,7 @@ def _plain_numbers(text: pa.Array, *, most_whole: int, most_places: int, most: i
 
 
 def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Return the begin and the end of each text, and the bytes of all texts."""
+    """Return where each text begins and ends, and the bytes of the whole column."""
     _, offsets, content = text.buffers()
     if content is None:
         return np.zeros(len(text), np.int32), np.zeros(len(text), np.int32), np.zeros(0, np.uint8)
@@ -162,14 +165,14 @@ def bytes_of(text: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.ND
 
 
 def _cast(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast texts in plain form. A text without a value, such as the 30th of February, becomes null and `wrong`."""
+    """Cast texts in plain form. An impossible value, such as the 30th of February, becomes null and `wrong` is set."""
     if pa.types.is_timestamp(target) and target.tz:
         return _times(text, target, wrong)
     return _bisected(text, target, wrong, 0)
 
 
 def _times(text: pa.Array, target: pa.DataType, wrong: Mask) -> pa.Array:
-    """Cast times with and without a zone. A time without a zone is in the zone of the session, UTC."""
+    """Cast times. A time without a zone is in UTC, which is the session's zone."""
     has_zone = pc.match_substring_regex(text, rf"{_ZONE}$")
     with_zone = has_zone.true_count
     if with_zone + has_zone.null_count == len(text):

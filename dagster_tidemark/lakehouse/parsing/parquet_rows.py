@@ -1,4 +1,4 @@
-"""Rows of Parquet files. A part has the row groups that begin in it.
+"""Reader of Parquet files. A part of a file has the row groups that begin in its bytes.
 
 Does not belong here: values of columns (`typed_rows`).
 """
@@ -25,22 +25,22 @@ _ROWS = 8192
 """Largest number of rows in a batch."""
 
 _BYTES = 32 << 20
-"""Largest number of bytes in a batch of several rows."""
+"""Largest number of bytes in a batch. A single row may be larger."""
 
-_FIXED = 8  # bytes of a number
+_FIXED = 8  # bytes of a number in memory
 _REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-"""Encodings that may store many long values in few bytes."""
+"""Encodings that may store many long values in few bytes, because values repeat."""
 
 
 def rows_of(declared: DeclaredContent, shape: Any, source: FileBytes, part: Part = WHOLE) -> Iterator[Rows]:
     """Return the rows of a part of a file (`rows.RowsOf`), in the order of the file's bytes.
 
     A row group begins with the first page of its first column, so it belongs to exactly one part. Only the declared
-    columns are fetched. The footer is read once for each part: sent with the parts, the footers of 10,000 files would
-    be in the memory of every task.
+    columns are fetched. Each part reads the footer again. If the footers were sent with the parts, every task would
+    have the footers of up to 10,000 files in memory.
 
     Raises:
-        Unusable: the file has another format, or is damaged.
+        Unusable: the file is not a Parquet file, or is damaged.
     """
     file = RandomAccess(source)
     tables = _tables(declared, file, source.size, part)
@@ -53,7 +53,7 @@ def rows_of(declared: DeclaredContent, shape: Any, source: FileBytes, part: Part
 
 
 def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
-    """Return the begin and the number of each row group, in the order of the file's bytes."""
+    """Return the first byte and the number of each row group, in the order of the file's bytes."""
     if not footer.num_columns:
         raise Unusable("unreadable", "it has no columns")
     found = []
@@ -63,7 +63,7 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
         begin, dictionary = first.data_page_offset, first.dictionary_page_offset
         if dictionary is not None and 0 < dictionary < begin:
             begin = dictionary
-        if not 0 <= begin < size:  # no part would have its rows
+        if not 0 <= begin < size:  # no part would read the rows of this group
             raise Unusable("unreadable", f"no {_CALLED} file, or a damaged one: row group {n} is outside of the file")
         found.append((begin, n))
     return sorted(found)
@@ -93,14 +93,14 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
         pa.PythonFile(file, mode="r"),
         metadata=footer,
         read_dictionary=as_dictionary,
-        # Neighbouring columns are fetched with one request.
+        # Fetch neighbouring columns with one request.
         pre_buffer=True,
-        # Nanoseconds cannot hold years before 1678 and after 2262.
+        # Nanoseconds cannot represent years before 1678 or after 2262.
         coerce_int96_timestamp_unit="us",
     ) as opened:
         held: list[pa.RecordBatch] = []
         rows = size = 0
-        # Other tasks have the other cores.
+        # No threads, because other tasks use the other cores.
         for batch in opened.iter_batches(batch_size=step, row_groups=[n], columns=columns, use_threads=False):
             for piece in _pieces(batch):
                 if held and (rows + piece.num_rows > _ROWS or size + piece.nbytes > _BYTES):
@@ -115,9 +115,9 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
 def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, list[str]]:
     """Return the number of rows of a row group to read at once, and the columns to read as dictionaries.
 
-    A few kilobytes may hold a million rows of a long text. Read as a dictionary, such a text is in memory once, and
-    `_pieces` knows the length of each row. Where that is not possible, the number of rows is small enough for the limit
-    even if each value is as long as all bytes of its column together.
+    A file of a few kilobytes may have a million rows with the same long text. A column that is read as a dictionary has
+    such a text in memory once, and `_pieces` knows the length of each row. For other columns, the number of
+    rows is so small that a batch stays within `_BYTES` even if each value is as long as the whole column.
     """
     group, schema, named = footer.row_group(n), footer.schema.to_arrow_schema(), set(columns)
     most, as_dictionary = 0, []
@@ -138,12 +138,12 @@ def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, lis
 
 
 def _is_of_bytes(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind  # the writer had a dictionary in memory
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind  # the writer's column was a dictionary
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide a batch into pieces up to the limit, without dictionaries. A longer row is a piece by itself."""
+    """Decode dictionaries, and divide a batch into pieces of at most `_BYTES`. A larger row is a piece by itself."""
     dictionaries = [n for n, column in enumerate(batch.columns) if isinstance(column, pa.DictionaryArray)]
     cuts = [0, batch.num_rows]
     if dictionaries:

@@ -1,7 +1,8 @@
 """Reading of one part of a file: batches of typed rows, then a report.
 
-The run's process and Spark's workers call the same function, so the size of a file makes no difference. Does not belong
-here: formats (`csv_rows`, `json_rows`, `parquet_rows`), verdicts on rows (`validation`) and on files (`readers.batch`).
+The run's process and Spark's workers call the same function, so small and large files give the same rows. Does not
+belong here: formats (`csv_rows`, `json_rows`, `parquet_rows`), and the decisions to reject rows (`validation`) or files
+(`readers.batch`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.lakehouse.readers.values import texts_of
 
 TEXTS, RECORD, WHY, REPORT = "_texts", "_record", "_why", "_report"
-"""Columns next to the declared ones:
+"""Columns in addition to the declared columns:
 
-- `_texts`: texts for a row that the exact rule must judge: those of the declared columns, in their order, and then
-  those that casts read, of the columns with a declared form (`value_forms`);
-- `_record`: the row as the file has it, for formats of text;
-- `_why`: fault of the row as a whole, which then has no values;
-- `_report`: a `PartReport` as JSON. Its row has only `_file` and `_block`.
+- `_texts`: the texts of a row that the exact rule must cast. First the text of each declared column as it is written,
+  then, for each column with a declared form (`value_forms`), the text that casts read;
+- `_record`: the row as it is written in the file, for text formats;
+- `_why`: the fault of the whole row. A row with a fault has no values;
+- `_report`: a `PartReport` as JSON. Its row has no other values than `_file` and `_block`.
 """
 
 
 CHUNK_ROWS = 256
-"""Number of rows in a chunk of a part."""
+"""Number of rows in a chunk. The rows of a part are numbered, and divided into chunks."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PartOfFile:
 
     Args:
         number: Number of the file in the load.
-        chunks: Numbers of the chunks whose rows are wanted, from 0; None for all rows.
+        chunks: Numbers, from 0, of the chunks to return; None to return all rows.
     """
 
     number: int
@@ -64,12 +65,12 @@ class PartReport:
     Args:
         number: Number of the file in the load.
         begin: First byte of the part.
-        rows: Number of rows, faulty ones included.
+        rows: Number of rows, including faulty rows.
         sound_rows: Number of rows without a fault.
-        others: `Rows.others` of all rows; None if a row has a declared column.
-        first_fault: Fault of the first row, if the part begins with a faulty row.
+        others: `Rows.others` of all rows together; None if any row has a declared column.
+        first_fault: Fault of the first row, if that row is faulty.
         fault: Reason and message if the file cannot be loaded.
-        refused: Error of the store. The content of the file is unknown.
+        refused: Error of the store, if it refuses the file. The content of the file is then unknown.
     """
 
     number: int
@@ -82,7 +83,7 @@ class PartReport:
     refused: str | None = None
 
     def add(self, rows: Rows) -> None:
-        """Count rows that were read."""
+        """Add rows to the report."""
         if rows.count and not self.rows and rows.faults is not None:
             self.first_fault = rows.faults[0].as_py()
         self.rows += rows.count
@@ -101,13 +102,13 @@ class PartReport:
 
 
 def columns_of_batches(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of `read_part`, name to type in Spark, for these declared columns."""
+    """Return the columns of the batches of `read_part`: name to type in Spark."""
     place = {"_file": "int", "_block": "bigint", "_row": "bigint"}
     return place | dict(columns) | {TEXTS: "array<string>", RECORD: "string", WHY: "string", REPORT: "string"}
 
 
 def schema_of_batches(columns: Mapping[str, str]) -> pa.Schema:
-    """Return the schema of `read_part` in Arrow."""
+    """Return the Arrow schema of the batches of `read_part`."""
     return pa.schema([(name, arrow_type(kind)) for name, kind in columns_of_batches(columns).items()])
 
 
@@ -117,8 +118,8 @@ def read_part(
     """Read a part of a file.
 
     Returns:
-        Batches of rows (`columns_of_batches`), each with the report so far. At the end None with the final report. If
-        that has a `fault` or `refused`, no row of the file counts.
+        Batches of rows (`columns_of_batches`), each with the report so far. The last item is None with the final
+        report. If the final report has a `fault` or `refused`, the caller must ignore all rows of the file.
     """
     schema = schema_of_batches(declared.columns)
     report = PartReport(part.number, part.part.begin)
@@ -144,7 +145,7 @@ def read_part(
         report.refused = str(error)
     except Unusable as error:
         report.fault = (error.reason, str(error))
-    except Exception as error:  # the store gave the bytes, so the content is at fault
+    except Exception as error:  # the store returned the bytes, so the content is at fault
         report.fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
     yield None, report
 
@@ -152,10 +153,10 @@ def read_part(
 def typed_columns(
     columns: Mapping[str, str], rows: Rows, forms: Mapping[str, ValueForm] | None = None, nulls: Sequence[str] = ()
 ) -> dict[str, pa.Array]:
-    """Return the declared columns in their types, `_texts`, `_record` and `_why`.
+    """Return the declared columns in their declared types, and the columns `_texts`, `_record` and `_why`.
 
     Args:
-        forms: The form of each column that has one.
+        forms: The declared forms, by column.
         nulls: Texts that mean a missing value.
     """
     forms = forms or {}
@@ -178,7 +179,7 @@ def typed_columns(
             if name in forms:
                 plain[name] = pa.nulls(rows.count, pa.string())
     if rows.records is None and any(written[c].type == pa.string() for c, k in columns.items() if k != "string"):
-        odd.append(np.ones(rows.count, np.bool_))  # only `_texts` can show such a row to a person
+        odd.append(np.ones(rows.count, np.bool_))  # rows without records can be shown only by `_texts`
     texts = pa.nulls(rows.count, pa.list_(pa.string()))
     shown = [*written.values(), *(plain[name] for name in forms)]
     found[TEXTS] = _texts_of_rows(shown, reduce(np.logical_or, odd)) if odd else texts
@@ -188,7 +189,7 @@ def typed_columns(
 
 
 def _is_lost(written: pa.Array, plain: pa.Array) -> list[Mask]:
-    """Return a mask of the texts that are not in the form of their column; nothing if all are."""
+    """Return a list with a mask of the texts that lack the form of their column; an empty list if all have it."""
     if plain.null_count == written.null_count:
         return []
     mask: Mask = pc.and_(written.is_valid(), plain.is_null()).to_numpy(zero_copy_only=False)
@@ -196,7 +197,7 @@ def _is_lost(written: pa.Array, plain: pa.Array) -> list[Mask]:
 
 
 def _texts_of_rows(columns: Sequence[pa.Array], odd: Mask) -> pa.Array:
-    """Return a list of the texts of all columns for each odd row, null for other rows."""
+    """Return, for each odd row, the list of its texts in all columns. Other rows are null."""
     chosen = pa.array(np.flatnonzero(odd))
     taken = [column.take(chosen) for column in columns]
     texts = [column if column.type == pa.string() else texts_of(column) for column in taken]

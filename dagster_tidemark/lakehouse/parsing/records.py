@@ -1,6 +1,6 @@
-"""Records of a text in memory, such as the beginning of a file or a sample.
+"""Records of a text in memory, such as a sample or the first bytes of a file.
 
-Does not belong here: records of a file that is read in blocks (`csv_rows`, `json_documents`).
+Does not belong here: records of files that are read in blocks (`csv_rows`, `json_documents`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.readers.text import BLANKS, NOT_CLOSED, TextReco
 def records_of(
     text: bytes, *, encoding: str, multiline: bool, json: bool, dialect: Dialect | None = None
 ) -> list[TextRecord]:
-    """Return the records of a text in their order, with the header of a CSV text and without blank records.
+    """Return the records of a text in order, without blank records. The first record of a CSV text is the header.
 
     Args:
         encoding: Encoding that the feed declares.
@@ -22,7 +22,7 @@ def records_of(
         dialect: The marks of a CSV text.
 
     Returns:
-        Nothing if the header of a CSV text is not found.
+        The records; an empty list if the header of a CSV text is not found.
     """
     dialect = dialect or Dialect()
     records = lines_of(text, charset_of(encoding, text))
@@ -34,7 +34,7 @@ def records_of(
     if multiline and json:
         records = [record for some, _ in documents([records]) for record in some]
     elif multiline:
-        is_last_empty = records[-1] == TextRecord("")  # after the last line end
+        is_last_empty = records[-1] == TextRecord("")  # the empty text after the last line end
         joined = OpenRecord(dialect)
         records = [*joined.closed_in(records[:-1] if is_last_empty else records), *joined.never_closed()]
     elif not json:

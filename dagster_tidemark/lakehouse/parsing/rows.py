@@ -1,7 +1,7 @@
-"""Interface of a format: rows of a file in batches, as texts or as values of the declared types.
+"""Interface that each file format implements: rows in batches, as texts or as values of the declared types.
 
-Plain data that can be sent to Spark's workers, which have pyarrow and numpy only. Does not belong here: formats
-(`csv_rows`, `json_rows`, `parquet_rows`), and types (`kernels`).
+The classes are plain data that can be sent to Spark's workers, which have only pyarrow and numpy. Does not belong here:
+formats (`csv_rows`, `json_rows`, `parquet_rows`), and types (`kernels`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class DeclaredContent:
 
     Args:
         columns: Column name to the name of its type in Spark.
-        encoding: Encoding of text files. A mark of UTF-16 in a file may refine it (`text.charset_of`).
+        encoding: Encoding of text files. The byte order mark of a UTF-16 file decides its byte order
+            (`text.charset_of`).
         multiline: True if a record may have several lines.
-        format: The declared format of text files; None if the endings of files decide.
-        names: Column to its other names in files.
-        forms: The form of each column that has one (`readers.declared_forms`).
+        format: The declared format of text files; None if the name's extension decides the format of each file.
+        names: Column to the other names that it may have in files.
+        forms: The declared forms of values, by column (`readers.declared_forms`).
     """
 
     columns: Mapping[str, str]
@@ -48,18 +49,19 @@ class DeclaredContent:
         """Return the declared columns that a file has, each with its name in the file.
 
         Args:
-            names: The names of the file's columns. At most one of them names each declared column (`readers.probe`).
+            names: The names of the file's columns. `readers.probe` has refused files where two names mean one declared
+                column.
         """
         found = {c: next((n for n in (c, *self.names.get(c, ())) if n in names), None) for c in self.columns}
         return {c: name for c, name in found.items() if name is not None}
 
 
 class FileBytes(Protocol):
-    """The bytes of one version of one file. Errors of `read` are errors of the store, never of the content."""
+    """Bytes of one version of one file. An error of `read` is an error of the store, never of the content."""
 
     @property
     def key(self) -> str:
-        """Name in the bucket."""
+        """Key of the file in the bucket."""
         ...
 
     @property
@@ -74,15 +76,16 @@ class FileBytes(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive rows of one file, in their order.
+    """Consecutive rows of one file, in order.
 
     Args:
         columns: Each declared column, as texts (`string`) or as values of the declared type (`kernels.arrow_type`).
-            A missing value is null. A faulty row has nulls only.
+            A missing value is null. A faulty row has only nulls.
         count: Number of rows.
-        records: For a format of text, each row as the file has it. A faulty row in a form that a person can read.
-        faults: Fault of each row as a whole, null for a sound row. None if all rows are sound.
-        others: For a format without a header: names of all members, if no row has a declared column. None otherwise.
+        records: For text formats, each row as it is written in the file. For other formats, each faulty row in a
+            readable form.
+        faults: For each row, the fault of the whole row, or null if it is sound. None if all rows are sound.
+        others: For formats without a header, the names of all members if no row has a declared column; otherwise None.
     """
 
     columns: Mapping[str, pa.Array]
@@ -92,7 +95,7 @@ class Rows:
     others: Sequence[str] | None = None
 
     def where(self, mask: pa.Array) -> Rows:
-        """Return the rows for which a mask is true."""
+        """Return the rows that a mask selects."""
         columns = {name: column.filter(mask) for name, column in self.columns.items()}
         records = None if self.records is None else self.records.filter(mask)
         faults = None if self.faults is None else self.faults.filter(mask)
@@ -100,12 +103,12 @@ class Rows:
 
 
 def joined_names(one: Sequence[str] | None, other: Sequence[str] | None) -> Sequence[str] | None:
-    """Return `Rows.others` of two sets of rows together."""
+    """Return the `Rows.others` for two sets of rows together."""
     return None if one is None or other is None else list(dict.fromkeys([*one, *other]))
 
 
 def in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places: npt.NDArray[np.int64]) -> Rows:
-    """Return two sets of rows together, in the order of their places."""
+    """Merge two sets of rows, in the order of their places."""
     order = pa.array(np.argsort(np.concatenate([places, other_places]), kind="stable"))
 
     def mixed(first: pa.Array, second: pa.Array) -> pa.Array:
@@ -122,7 +125,7 @@ def in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a file: the records that begin in these bytes. `end` may be greater than the size of the file."""
+    """Part of a file: the records that begin in the bytes from `begin` to `end`. `end` may exceed the file's size."""
 
     begin: int = 0
     end: int = 1 << 62
@@ -139,7 +142,7 @@ def equal_parts(size: int, about: int) -> list[Part]:
 
 
 RowsOf = Callable[[DeclaredContent, Any, FileBytes, Part], Iterator[Rows]]
-"""Function `(declared, shape, source, part)`: the rows of a part of a file, in batches of some thousand rows.
+"""Function `(declared, shape, source, part)` that returns the rows of a part of a file, in batches of some thousand.
 
-It raises `files.Unusable` if the file cannot be loaded. No row of the file is loaded then.
+It raises `files.Unusable` if the file cannot be loaded. Then no row of the file is loaded.
 """

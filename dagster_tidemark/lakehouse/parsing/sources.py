@@ -1,7 +1,7 @@
-"""Sources: the bytes of one version of one file, in memory or in a bucket.
+"""Sources of bytes: one version of one file, in memory or in a bucket.
 
-Spark's workers read a bucket through Arrow's file system, with ranged requests. Does not belong here: the content of
-files, and the store of the run's own process (`readers.files.ObjectStore`).
+Spark's workers read a bucket through Arrow's file system, with requests for byte ranges. Does not belong here: the
+content of files, and the store that the run's own process reads (`readers.files.ObjectStore`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE_S = 20.0
 
 
 class StoreFault(Exception):
-    """Error of the store: it refuses a file, or holds another version. The content of the file is unknown."""
+    """Error of the store: it refuses a file, or has a different version. The content of the file is unknown."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,12 @@ class MemoryFile:
 
 @dataclass(frozen=True)
 class BucketAddress:
-    """Address of a bucket, for Spark's workers. They take credentials from their environment.
+    """Address of a bucket, for Spark's workers. The workers take credentials from their environment.
 
     Args:
-        endpoint: `https://host:port` of a store that is not AWS.
-        key: Access key and secret in one. Only the laptop's cloud has it, and does not check it.
+        endpoint: `https://host:port` of a store outside AWS; None for AWS.
+        key: Text that is used as access key and as secret key. Only the local stand-in for the cloud needs one, and it
+            accepts any text.
     """
 
     name: str
@@ -73,7 +74,7 @@ class BucketFile:
     """Source in a bucket.
 
     Raises:
-        StoreFault: the file cannot be opened, or differs from the listed version.
+        StoreFault: the file cannot be opened, or is not the listed version.
     """
 
     def __init__(self, system: fs.FileSystem, bucket: str, key: str, size: int, etag: str) -> None:
@@ -93,7 +94,7 @@ class BucketFile:
         """Return `length` bytes from `begin`; fewer at the end of the file.
 
         Raises:
-            StoreFault: the store refuses them.
+            StoreFault: the store refuses the request, or returns too few bytes.
         """
         wanted = max(0, min(length, self.size - begin))
         if not wanted:
@@ -108,9 +109,9 @@ class BucketFile:
 
 
 class WatchedSource:
-    """Source that remembers an error of its store.
+    """Source that keeps an error of the store, to raise it later.
 
-    A library may report this error as damage of the file, or ignore it. Neither says anything about the file.
+    A library may report such an error as damage of the file, or ignore it. Both would be wrong about the file.
     """
 
     def __init__(self, source: FileBytes) -> None:
@@ -122,16 +123,16 @@ class WatchedSource:
         """Return `length` bytes from `begin`; fewer at the end of the file."""
         try:
             return self._source.read(begin, length)
-        except Exception as error:  # of any store; libraries that read through this hide it
+        except Exception as error:  # stores raise errors of any type; the library that reads may hide the error
             self._error = error
             raise
 
     @contextmanager
     def errors_raised(self) -> Iterator[None]:
-        """Raise the error of the store at the end, also if a library reports another error or none."""
+        """At the end of the block, raise the error of the store, if any, instead of the library's error."""
         try:
             yield
-        except Exception as error:  # of any library that reads a file
+        except Exception as error:  # each library has its own error types
             if self._error is not None and error is not self._error:
                 raise self._error from error
             raise
@@ -140,7 +141,7 @@ class WatchedSource:
 
 
 class RandomAccess(io.RawIOBase):
-    """File object over a source, for libraries. It reads only the requested bytes.
+    """File object for libraries, over a source. It reads only the requested bytes.
 
     Args:
         longest_read: Largest number of bytes that one read may request.

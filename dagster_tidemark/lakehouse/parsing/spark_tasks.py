@@ -1,7 +1,7 @@
-"""Reading of files by Spark's workers: parts of files as tasks, and their rows as a frame.
+"""Reading of files by Spark's workers. Each task reads some parts of files and returns batches of rows.
 
-A bad file fails no task. Its report names the fault. Does not belong here: how a part is read (`part_of_file`), and
-which files are read (`readers.batch`).
+A bad file does not fail its task: its report names the fault. Does not belong here: reading one part (`part_of_file`),
+and the choice of the files (`readers.batch`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import BucketAddress, BucketFile, StoreFault
 
 TASK_BYTES = 32 << 20
-"""Approximate number of bytes that a task reads. A cluster then has some tasks for each core."""
+"""Approximate number of bytes that a task reads: small enough to give each core of a cluster several tasks."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Reading of the files of one load by workers.
+    """Job for Spark's workers that reads the files of one load.
 
     Args:
         declared: The feed's declaration of the content.
         bucket: The bucket of the files.
-        tasks: The parts that each task reads, in order.
-        with_records: False if rows come without `_record`, which is half of the bytes that cross into Spark.
+        tasks: For each task, the parts of files that it reads, in order.
+        with_records: False to omit `_record`, which is half of the bytes that workers send to Spark.
     """
 
     declared: DeclaredContent
@@ -43,7 +43,7 @@ class Scan:
     with_records: bool = True
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the tasks whose numbers are in the first column. Runs on a worker."""
+        """Run the tasks whose numbers are in the first column of `batches`. A worker calls this."""
         system = self.bucket.connect()
         for batch in batches:
             for number in batch.column(0).to_pylist():

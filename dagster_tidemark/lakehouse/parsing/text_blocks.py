@@ -14,17 +14,17 @@ from dagster_tidemark.lakehouse.readers.text import TextRecord, inflated, lines_
 from dagster_tidemark.sources.file_endings import is_compressed
 
 BLOCK = 4 << 20
-"""Bytes of a block. A task needs a small multiple of this memory, or of its longest line."""
+"""Number of bytes in a block. A task's memory is a small multiple of this, or of its longest line."""
 
 LONGEST_LINE = 24 << 20
-"""Largest number of bytes of a line. This process and Spark hold several copies of a whole line."""
+"""Largest number of bytes in a line. This process and Spark keep several copies of a whole line in memory."""
 
 Block = bytes | list[TextRecord]
-"""Lines in UTF-8 without a byte order mark, or lines that are not in their encoding, each with that fault."""
+"""Lines in UTF-8 without a byte order mark, or a list of lines that are invalid in their encoding, with this fault."""
 
 
 def is_split(key: str, charset: str) -> bool:
-    """Return True if a text file can be read in several parts: a reader finds line ends from any place in it."""
+    """Return True if a text file can be read in parts, because line ends can be found from any byte of the file."""
     return not is_compressed(key) and not charset.startswith("utf-16")
 
 
@@ -32,7 +32,7 @@ def lines_in_blocks(source: FileBytes, charset: str, part: Part, *, keep_ends: b
     """Return the lines that begin in a part of a file, in order. Each block except the last ends with a line end.
 
     Args:
-        keep_ends: True if lines that are not in their encoding have their line ends too.
+        keep_ends: True to keep the line ends of lines that are invalid in their encoding.
 
     Raises:
         Unusable: the compression is broken, or a line is longer than `LONGEST_LINE`.
@@ -45,9 +45,9 @@ def lines_in_blocks(source: FileBytes, charset: str, part: Part, *, keep_ends: b
 
 
 def lines_before(source: FileBytes, charset: str, part: Part) -> Iterator[tuple[bool, Iterator[Block]]]:
-    """Return the lines before a part of a file that is split, more in each step, with True if all of them.
+    """Return the lines before a part of a file, more in each step, with True if they begin at the start of the file.
 
-    Nothing for a part that begins the file.
+    Return nothing for the first part of a file, or if the file cannot be read in parts.
     """
     if part.begin == 0 or not is_split(source.key, charset):
         return
@@ -62,7 +62,7 @@ def lines_before(source: FileBytes, charset: str, part: Part) -> Iterator[tuple[
 
 
 def lines_after(source: FileBytes, charset: str, part: Part) -> Iterator[Block]:
-    """Return the lines after a part of a file that is split."""
+    """Return the lines after a part of a file. Return nothing if the file cannot be read in parts."""
     if part.end < source.size and is_split(source.key, charset):
         yield from lines_in_blocks(source, charset, Part(part.end))
 
@@ -88,7 +88,7 @@ def _of_part(source: FileBytes, part: Part) -> Iterator[bytes]:
 
 
 def _begin_of_line(source: FileBytes, at: int) -> int:
-    """Return the begin of the first line at or after a place."""
+    """Return the place of the first line that begins at `at` or later."""
     if at == 0:
         return 0
     at -= 1
@@ -105,7 +105,7 @@ _LOOK = 64 << 10
 
 
 def _whole_lines(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
-    """Divide a text, given in pieces, into pieces that end at line ends."""
+    """Divide a text that comes in pieces into pieces that end at line ends."""
     held = b""
     for piece in pieces:
         held = held + piece if held else piece
@@ -121,7 +121,7 @@ def _whole_lines(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
 
 
 def _last_line_end(text: bytes, charset: str) -> int:
-    """The number of bytes up to the last line end in a text; 0 if there is none."""
+    """Return the number of bytes up to and including the last line end; 0 if the text has no line end."""
     if charset.startswith("utf-16"):
         end = "\n".encode(charset)
         at = text.rfind(end)
@@ -130,7 +130,7 @@ def _last_line_end(text: bytes, charset: str) -> int:
         return at + 2 if at >= 0 else 0
     if at := text.rfind(b"\n") + 1:
         return at
-    return text.rfind(b"\r", 0, len(text) - 1) + 1  # the last byte may be half of a line end
+    return text.rfind(b"\r", 0, len(text) - 1) + 1  # a carriage return as last byte may be half of a line end
 
 
 def _in_utf8(block: bytes, charset: str, *, keep_ends: bool = False) -> Iterator[Block]:
@@ -138,7 +138,7 @@ def _in_utf8(block: bytes, charset: str, *, keep_ends: bool = False) -> Iterator
         decoded = block.decode(charset)
     except UnicodeDecodeError:
         lines = lines_with_faults(block, charset, keep_ends=keep_ends)
-        if lines[-1] == TextRecord(""):  # after the last line end
+        if lines[-1] == TextRecord(""):  # the empty text after the last line end
             lines.pop()
         for is_wrong, group in groupby(lines, key=lambda line: line.fault is not None):
             found = list(group)

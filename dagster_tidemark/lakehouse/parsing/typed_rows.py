@@ -1,9 +1,9 @@
-"""Columns of typed formats, such as Parquet, as values of the declared types or as texts.
+"""Conversion of columns of typed formats, such as Parquet, to values of the declared types or to texts.
 
-A value stays a value if the declared type holds it without loss. It then means the same as its text to
-`validation.typed`. If one value of a column does not fit, the whole column of that batch becomes texts, so that only
-`validation` reports faults of rows. Does not belong here: reading of files (`parquet_rows`), and texts of values
-(`values`).
+A column is cast if its declared type represents all values without loss. The result is the same as if
+`validation.typed` had cast the texts of the values. If one value does not fit, the whole column of that batch becomes
+texts, so that only `validation` reports faults of rows. Does not belong here: reading files (`parquet_rows`), and
+texts of values (`values`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
 
     Args:
         declared: The declared columns.
-        table: Columns of the file, with all declared ones that the file has.
+        table: Columns of the file, including all declared columns that the file has.
 
     Returns:
         Each declared column as values of its type, or as texts. A row with invalid text is faulty and has no values.
-        An empty text is a missing value if a text is declared.
+        In a column that is declared as text, an empty text is a missing value.
 
     Raises:
-        Unusable: the type of a column has no texts.
+        Unusable: values of a column's type cannot be written as texts.
     """
     found = {c: _plain(table.column(name)) for c, name in declared.found_in(table.schema.names).items()}
     columns, wrong = {}, np.zeros(table.num_rows, np.bool_)
@@ -49,7 +49,7 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
         columns[c] = values
     records = faults = None
     if wrong.any():
-        # The record of a faulty row shows each column, also a typed one.
+        # The record of a faulty row shows all columns, including typed columns.
         faulty = pa.array(np.flatnonzero(wrong))
         texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
         records, faults = _at(wrong, _records_of(texts)), _at(wrong, [not_valid("utf-8")] * len(faulty))
@@ -59,17 +59,17 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
 
 
 def texts_of_column(column: pa.Array, kind: str) -> pa.Array:
-    """Return the texts of a column for a declared type. Some may be invalid.
+    """Return the texts of a column for a declared type. A text may be invalid UTF-8.
 
     Raises:
-        pa.ArrowNotImplementedError: values of this type have no texts.
+        pa.ArrowNotImplementedError: values of this type cannot be written as texts.
     """
     column = _plain(column)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return _texts_of_days(column, as_written=kind == "string")
     if kind == "string" or pa.types.is_nested(column.type) or pa.types.is_decimal(column.type):
         return texts_of(column)
-    # The exact rule reads any form of a number.
+    # Arrow's form of a number is good enough, because the exact rule reads any form.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
@@ -83,7 +83,7 @@ def _invalid(texts: pa.Array) -> Mask:
 
 
 def _shown(text: bytes) -> str:
-    """Return a text, valid or not, in a form that a person can read."""
+    """Return the bytes of a text in a readable form, even if they are invalid UTF-8."""
     return text.decode(errors="backslashreplace")
 
 
@@ -108,7 +108,7 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
-    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow computes little with these
+    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow has few functions for these types
         return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column
 
@@ -124,13 +124,13 @@ def _texts(name: str, column: pa.Array, kind: str) -> pa.Array:
 
 
 def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Return a column in a declared type. None if a value would change, or if the types do not correspond."""
+    """Return a column in a declared type; None if the cast would change a value, or if the types do not correspond."""
     kind = column.type
     try:
         if pa.types.is_null(kind):
             return pa.nulls(len(column), target)
         if pa.types.is_boolean(kind) or pa.types.is_floating(kind):
-            # The float 0.1 is 0.1 as a text and another number as a double. The double 1e39 is infinite as a float.
+            # The float 0.1 is 0.1 as a text, but 0.10000000149 as a double. The double 1e39 is infinite as a float.
             return column if kind == target else None
         if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
             return _from_integers(column, target)
@@ -158,8 +158,8 @@ def _from_integers(column: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _rescaled(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    # Arrow reports lost digits after the point, but not always an overflow before it: 2147483648 becomes some number
-    # of decimal(38,38).
+    # Arrow reports lost digits after the point, but not always an overflow before the point: it casts 2147483648 to a
+    # wrong decimal(38,38).
     limit = Decimal(10) ** (target.precision - target.scale)
     bounds = pc.min_max(column)
     is_within = not bounds["min"].is_valid or -limit < bounds["min"].as_py() <= bounds["max"].as_py() < limit
@@ -179,7 +179,7 @@ def _from_times(times: pa.Array, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_timestamp(target):
         return times.view(target)
     if pa.types.is_date(target):
-        # A date loses the time of day, which `Feed.exact` refuses.
+        # A cast to a date loses the time of day. `Feed.exact` must see and refuse such a value as text.
         days = times.cast(pa.date32())
         return days if days.cast(_MICROSECONDS).equals(times) else None
     return None
@@ -191,12 +191,12 @@ def _is_within(numbers: pa.Array, least: int, most: int) -> bool:
 
 
 def _floored(times: pa.Array) -> pa.Array:
-    """Return times in microseconds. Cut, not rounded: a rounded time may be in the next hour.
+    """Return times in microseconds, rounded down. Rounding up could move a time into the next hour.
 
     Raises:
         pa.ArrowInvalid: a time is out of range.
     """
-    # Integer arithmetic needs no time zone database. Workers may lack it, and files may name unknown zones.
+    # Integer arithmetic needs no time zone database. Workers may lack one, and files may name unknown zones.
     if times.type.unit != "ns":
         return times.view(pa.timestamp(times.type.unit)).cast(_MICROSECONDS)
     numbers = times.view(pa.int64())
@@ -221,7 +221,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     texts = texts_of(near) if as_written else pc.cast(near, pa.string())
     if not is_far.any():
         return texts
-    # Arrow writes wrong years for later ones.
+    # Arrow writes wrong years outside the range of FIRST_DAY to LAST_DAY.
     far = [
         far_time(day, None if per_day == 1 else rest * _A_DAY // per_day)
         for day, rest in zip(days[is_far].tolist(), in_day[is_far].tolist(), strict=True)
@@ -230,7 +230,7 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
 
 
 def _as_declared(column: pa.Array, kind: str) -> pa.Array:
-    """Return a column of texts as a declared type without plain form takes them: no empty text, trimmed bytes."""
+    """Return a column of texts as a string or binary column, if one is declared: empty texts as null, bytes trimmed."""
     if not pa.types.is_string(column.type):
         return column
     if kind == "binary":
@@ -240,7 +240,7 @@ def _as_declared(column: pa.Array, kind: str) -> pa.Array:
 
 
 def _without(faulty: Mask, column: pa.Array) -> pa.Array:
-    """Return a column without the values of faulty rows."""
+    """Return a column with null in faulty rows."""
     # Arrow's functions for texts expect valid UTF-8.
     values = column.view(pa.binary()) if pa.types.is_string(column.type) else column
     return pc.if_else(pa.array(faulty), pa.scalar(None, values.type), values).cast(column.type)

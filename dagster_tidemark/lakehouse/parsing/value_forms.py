@@ -1,8 +1,9 @@
-"""Texts in a declared form, such as `1.234,56` or `08.12.25`, as the texts that casts read: `1234.56`, `2025-12-08`.
+"""Conversion of texts in a declared form, such as `1.234,56` or `08.12.25`, to texts that casts read: `1234.56`,
+`2025-12-08`.
 
-A text in another form has no such text, and its row is rejected. It is never cast as it is: the cast might find another
-number in it. Workers run this module, with plain data. Does not belong here: casts (`kernels`, `validation`), and the
-choice of forms for columns (`readers.declared_forms`).
+A row is rejected if a text does not have the declared form. Such a text is never cast unchanged, because the cast might
+read it as a different number. Spark's workers run this module. Does not belong here: casts (`kernels`, `validation`),
+and the choice of forms for columns (`readers.declared_forms`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _Ints = npt.NDArray[np.int64]
 
 _BLANKS = "".join(map(chr, range(33)))
 _A_SECOND, _A_DAY = 1_000_000, 86_400
-_MOST_DIGITS = 18  # of a number of 64 bits
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # days of the years 1 to 9999
+_MOST_DIGITS = 18  # any number with this many digits fits into 64 bits
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # first day of year 1 and last day of year 9999, since 1970
 _DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 _DAYS_IN = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
@@ -39,12 +40,12 @@ class ValueForm(Protocol):
         ...
 
     def plain(self, texts: pa.Array) -> pa.Array:
-        """Return the texts that casts read, null for a text in another form."""
+        """Return the texts that casts read; null for a text without this form."""
         ...
 
 
 def without_nulls(texts: pa.Array, nulls: Sequence[str]) -> pa.Array:
-    """Return texts with null for each text that means a missing value."""
+    """Replace each text that means a missing value with null."""
     if not nulls:
         return texts
     is_missing = pc.is_in(texts, pa.array(nulls, pa.string()))
@@ -53,7 +54,7 @@ def without_nulls(texts: pa.Array, nulls: Sequence[str]) -> pa.Array:
 
 @dataclass(frozen=True)
 class NumberForm:
-    """Numbers with a declared decimal mark, and a mark between groups of three digits.
+    """Form of numbers with a declared decimal mark, and an optional mark between groups of three digits.
 
     Args:
         has_places: True if the declared type has decimal places.
@@ -69,7 +70,7 @@ class NumberForm:
         return f"1{self.thousands or ''}234{self.decimal}56"
 
     def plain(self, texts: pa.Array) -> pa.Array:
-        """Return the texts that casts read, null for a text in another form."""
+        """Return the texts that casts read; null for a text without this form."""
         texts = pc.utf8_trim(texts, characters=_BLANKS)
         mark = re.escape(self.decimal)
         group = "" if self.thousands is None else "[ \u00a0\u202f]" if self.thousands == " " else self.thousands
@@ -89,11 +90,11 @@ class NumberForm:
 
 @dataclass(frozen=True)
 class EpochForm:
-    """Numbers since 1970.
+    """Form of times that are written as a number of time units since 1970.
 
     Args:
-        places: Decimal places of a second in the unit: 0 for seconds, 3 for milliseconds.
-        as_day: True if the column is a date.
+        places: The unit as decimal places of a second: 0 for seconds, 3 for milliseconds.
+        as_day: True if the column is declared as a date.
     """
 
     pattern: str
@@ -106,11 +107,11 @@ class EpochForm:
         return self.pattern
 
     def plain(self, texts: pa.Array) -> pa.Array:
-        """Return the texts that casts read, null for a text in another form."""
+        """Return the texts that casts read; null for a text without this form."""
         parts = _extracted(texts, r"^(?P<sign>[+-]?)(?P<whole>[0-9]{1,24})(?:\.(?P<rest>[0-9]*))?$")
         is_valid = parts["whole"].is_valid().to_numpy(zero_copy_only=False)
         digits = pc.binary_join_element_wise(parts["whole"], pc.fill_null(parts["rest"], ""), "0" * 6, "")
-        # The digits up to microseconds, and further ones.
+        # Separate the digits up to microseconds from the digits after them.
         micros, rest = _split(digits, pc.add(pc.binary_length(parts["whole"]), 6 - self.places))
         is_valid &= _lengths(micros) <= _MOST_DIGITS
         sign = np.where(pc.equal(pc.fill_null(parts["sign"], ""), "-").to_numpy(zero_copy_only=False), -1, 1)
@@ -119,11 +120,11 @@ class EpochForm:
 
 @dataclass(frozen=True)
 class PatternForm:
-    """Dates and times by a pattern.
+    """Form of dates and times that follow a pattern.
 
     Args:
         kind: The declared type.
-        zone: The zone of times that are written without one; None for UTC.
+        zone: The time zone of texts without a zone; None means UTC.
     """
 
     pattern: str
@@ -138,7 +139,7 @@ class PatternForm:
         return self.pattern
 
     def plain(self, texts: pa.Array) -> pa.Array:
-        """Return the texts that casts read, null for a text in another form."""
+        """Return the texts that casts read; null for a text without this form."""
         found = _extracted(texts, self.regex)
         days, is_valid = _days(found)
         seconds = _ints(found.get("minute")) * 60 + _ints(found.get("second"))
@@ -153,11 +154,11 @@ class PatternForm:
         if "fraction" in found:
             padded = pc.binary_join_element_wise(found["fraction"], "000000", "")
             micros, rest = _ints(pc.utf8_slice_codeunits(padded, 0, 6)), pc.utf8_slice_codeunits(padded, 6)
-        if self.kind != "timestamp":  # the day or time as it is written, whatever its zone
+        if self.kind != "timestamp":  # the day or local time as it is written; its zone is ignored
             as_day = self.kind == "date"
             return _texts_of(local * _A_SECOND + micros, is_valid, rest, as_day=as_day, in_utc=False)
         instants, exists = (local, is_valid) if self.zone is None else _instants(local, self.zone)
-        if "zone" in found:  # a zone of its own makes a time exist
+        if "zone" in found:  # a text with its own zone does not depend on the gaps of `self.zone`
             has_zone = pc.not_equal(pc.fill_null(found["zone"], ""), "").to_numpy(zero_copy_only=False)
             instants = np.where(has_zone, local - _offsets(found["zone"]), instants)
             exists = exists | has_zone
@@ -166,7 +167,7 @@ class PatternForm:
 
 @dataclass(frozen=True)
 class AnyForm:
-    """Several forms of one column. A text that has different meanings by two of them is in none."""
+    """Several forms of one column. A text that has different meanings in two forms counts as a text without a form."""
 
     forms: Sequence[ValueForm]
 
@@ -176,7 +177,7 @@ class AnyForm:
         return " or ".join(form.written for form in self.forms)
 
     def plain(self, texts: pa.Array) -> pa.Array:
-        """Return the texts that casts read, null for a text in another form."""
+        """Return the texts that casts read; null for a text without this form."""
         every = [form.plain(texts) for form in self.forms]
         found = pc.coalesce(*every)
         for one in every:
@@ -186,13 +187,13 @@ class AnyForm:
 
 
 def _extracted(texts: pa.Array, regex: str) -> dict[str, pa.Array]:
-    """Return the named groups of an expression: null if a text does not match, empty if a group has no part in it."""
+    """Return the named groups of an expression: null if a text does not match, empty if an optional group is absent."""
     found = pc.extract_regex(pc.utf8_trim(texts, characters=_BLANKS), regex)
     return {f.name: pc.struct_field(found, f.name) for f in found.type}
 
 
 def _ints(texts: pa.Array | None) -> _Ints:
-    """Return texts of digits as numbers, 0 for a null or an empty text."""
+    """Return texts of digits as numbers; 0 for a null, an empty text, or too many digits."""
     if texts is None:
         return np.zeros(1, np.int64)
     digits = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
@@ -207,20 +208,20 @@ def _lengths(texts: pa.Array) -> _Ints:
 
 
 def _split(digits: pa.Array, kept: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the first digits of each text, `kept` of them, and the others. Most texts have the same length."""
+    """Split each text after its first `kept` digits. The loop is short, because most texts have the same length."""
     first, rest = pa.nulls(len(digits), pa.string()), pa.nulls(len(digits), pa.string())
     for length in pc.unique(kept).to_pylist():
         if length is not None:
             chosen, at = pc.equal(kept, length), max(0, length)
             first = pc.if_else(chosen, pc.utf8_slice_codeunits(digits, 0, at), first)
-            # Of a number below a microsecond all digits are further ones.
+            # A number below a microsecond has no digits in the first part, and leading zeros in the second.
             zeros = pc.binary_join_element_wise("0" * (at - length), pc.utf8_slice_codeunits(digits, at), "")
             rest = pc.if_else(chosen, zeros, rest)
     return first, rest
 
 
 def _days(found: Mapping[str, pa.Array]) -> tuple[_Ints, npt.NDArray[np.bool_]]:
-    """Return the days since 1970, and True where there is such a day."""
+    """Return the days since 1970, and a mask of the dates that exist."""
     is_valid: npt.NDArray[np.bool_] = found["day"].is_valid().to_numpy(zero_copy_only=False)
     year = _ints(found["year"]) if "year" in found else 2000 + _ints(found["short_year"])
     if "month" in found:
@@ -241,9 +242,9 @@ def _days(found: Mapping[str, pa.Array]) -> tuple[_Ints, npt.NDArray[np.bool_]]:
 
 
 def _instants(local: _Ints, zone: ZoneTable) -> tuple[_Ints, npt.NDArray[np.bool_]]:
-    """Return local times in UTC, and True where the time exists. Of two such times the first is meant."""
+    """Return local times in UTC, and a mask of times that exist. If a local time occurs twice, the first is used."""
     begins, offsets = np.array(zone.begins), np.array(zone.offsets)
-    # In its local time, the n-th offset holds from ends[n - 1] (of the offset before) on, at the latest.
+    # ends[n - 1] is the end of the previous offset in local time. From then on, at the latest, the n-th offset applies.
     ends = begins[1:] + offsets[:-1]
     at = np.searchsorted(ends, local, side="right")
     instants = local - offsets[at]
@@ -252,7 +253,7 @@ def _instants(local: _Ints, zone: ZoneTable) -> tuple[_Ints, npt.NDArray[np.bool
 
 
 def _offsets(zone: pa.Array) -> _Ints:
-    """Return the offsets of `Z`, `+02`, `+0200` and `+02:00` in seconds."""
+    """Return offsets that are written as `Z`, `+02`, `+0200` or `+02:00` in seconds."""
     marks = pc.fill_null(zone, "")
     digits = pc.replace_substring_regex(marks, "[^0-9]", "")
     hours, minutes = _ints(pc.utf8_slice_codeunits(digits, 0, 2)), _ints(pc.utf8_slice_codeunits(digits, 2, 4))
@@ -267,7 +268,7 @@ def _texts_of(
     """Return days or times as ISO 8601, null where they are invalid or outside the years 1 to 9999.
 
     Args:
-        rest: Digits after the microseconds, which a cast cuts and `Feed.exact` refuses.
+        rest: Digits after the microseconds. A cast drops them, and `Feed.exact` refuses them.
     """
     least, most = _FIRST_DAY * _A_DAY * _A_SECOND, (_LAST_DAY + 1) * _A_DAY * _A_SECOND
     is_valid = is_valid & (micros >= least) & (micros < most)

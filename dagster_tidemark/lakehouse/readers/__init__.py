@@ -1,1 +1,1 @@
-"""Readers: inspection of landed files, file formats, and the rows of a load's files."""
+"""Readers: inspection of files in the landing bucket, file formats, and the rows of a load's files."""

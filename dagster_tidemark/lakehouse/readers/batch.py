@@ -1,7 +1,7 @@
-"""The rows of a load's files, small and large, as one frame with their lineage.
+"""The rows of a load's files, small and large, as one frame with lineage columns.
 
-Small files are read in this process and large ones by Spark's workers, by the same function (`parsing.part_of_file`).
-Does not belong here: how a format's files are read, and verdicts on rows.
+The run's process reads small files, and Spark's workers read large ones, with the same function
+(`parsing.part_of_file`). Does not belong here: the formats of files, and verdicts on rows.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import ObjectUnavailable
 from dagster_tidemark.sources.text_formats import Json
 
-_FEW = 5_000  # rows; one task handles them as fast as several tasks
+_FEW = 5_000  # number of rows that one task handles as fast as several tasks do
 
 Chunks = Mapping[tuple[int, int], Collection[int]]
-"""Chunks of rows (`CHUNK_ROWS`): by number of the file and beginning of the part, their numbers in the part."""
+"""Numbers of chunks (`CHUNK_ROWS`) of each part of a file. The key is the file's number and the part's first byte."""
 
 OF_FILES = (*LINEAGE, "_partition")
-"""Columns that have one value for all rows of a file."""
+"""Columns with the same value in all rows of a file."""
 
 
 def columns_of_rows(feed: Feed) -> dict[str, str]:
-    """Return the columns of `FileBatch.rows`, name to type: those of `columns_of_batches`, and `OF_FILES`."""
+    """Return the columns of `FileBatch.rows`, name to type: the columns of `columns_of_batches` and `OF_FILES`."""
     return columns_of_batches(feed.columns) | LINEAGE | {"_partition": "string"}
 
 
 @dataclass(frozen=True)
 class FileBatch:
-    """The files of a load: readable ones with their rows, and faults of the others.
+    """The files of a load: the rows of readable files, and the faults of the others.
 
     Args:
-        small: Rows of the small files, in the columns of `columns_of_batches`.
-        partition_values: SQL of each partition column, from `_partition`.
-        numbered: True if `_row` counts the rows of a whole file from 0. Otherwise it counts those of a part.
+        small: Rows of the small files, with the columns of `columns_of_batches`.
+        partition_values: For each partition column, the SQL that computes it from `_partition`.
+        numbered: True if `_row` numbers the rows of a whole file from 0. Otherwise it numbers the rows of a part.
     """
 
     spark: SparkSession
@@ -78,8 +78,8 @@ class FileBatch:
 
     @cached_property
     def in_order(self) -> list[SourceFile]:
-        """All inspected files. The index of a file is its number."""
-        # Files of one partition are neighbours, so a task that writes has few partitions.
+        """All readable files. The index of a file is its number."""
+        # Files of one partition follow one another, so that each task writes to few partitions.
         return sorted(self.inspected.readable, key=lambda file: (file.partition or "", file.key))
 
     @property
@@ -94,12 +94,12 @@ class FileBatch:
 
     @property
     def is_small(self) -> bool:
-        """True if the rows can be evaluated again at no cost."""
+        """True if it costs little to evaluate the rows several times."""
         return not self.large and not self.has_many_small_rows
 
     @property
     def has_many_small_rows(self) -> bool:
-        """True if the rows of small files are spread over tasks."""
+        """True if small files have enough rows for several tasks."""
         return bool(self.small.num_rows > _FEW)
 
     @property
@@ -109,12 +109,12 @@ class FileBatch:
         return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
     def rows(self, *, chunks: Chunks | None = None, with_records: bool = True, in_one_task: bool = False) -> DataFrame:
-        """Return the rows (`columns_of_rows`), and the reports of workers. Each evaluation reads large files again.
+        """Return the rows (`columns_of_rows`) and the workers' reports. Each evaluation reads large files again.
 
         Args:
-            chunks: The rows of large files that are wanted; None for all rows.
-            with_records: False if the rows of large files need no `_record`.
-            in_one_task: True if one task gets the rows of all small files.
+            chunks: The chunks of large files to return; None to return all rows.
+            with_records: False to omit `_record` in the rows of large files.
+            in_one_task: True to give the rows of all small files to one task.
         """
         frames = []
         parts = self.parts(chunks)
@@ -124,7 +124,7 @@ class FileBatch:
             for name in lineage.schema.names:
                 table = table.append_column(name, lineage[name])
             frame = with_partition(self.spark.createDataFrame(table), self.partition_values)
-            # Otherwise Spark evaluates these rows one by one, on the driver.
+            # Without `coalesce` or `repartition`, Spark evaluates these rows one by one, on the driver.
             if in_one_task:
                 frame = frame.coalesce(1)
             elif self.has_many_small_rows:
@@ -142,10 +142,10 @@ class FileBatch:
         """Return the parts of the large files.
 
         Args:
-            chunks: The rows that are wanted; None for all rows.
+            chunks: The chunks to read; None to read all rows.
         """
         large = self.large
-        shared: dict[Shape, Shape] = {}  # equal shapes are one object, which is sent to workers once
+        shared: dict[Shape, Shape] = {}  # files with equal shapes share one object, so that it is sent to workers once
         found = [
             _part_of(number, file, shared.setdefault(large[file], large[file]), part)
             for number, file in enumerate(self.in_order)
@@ -172,16 +172,16 @@ class FileBatch:
         return format_named(shape.format).parts(shape, file.key, file.size, TASK_BYTES)
 
     def with_lineage(self, rows: DataFrame, partition_values: Mapping[str, str] | None = None) -> DataFrame:
-        """Return rows with the columns `OF_FILES`, by the number of their file.
+        """Join rows with the columns `OF_FILES`, by the number of the file (`_file`).
 
         Args:
-            partition_values: SQL of further columns, from `_partition`.
+            partition_values: For each column to add, the SQL that computes it from `_partition`.
         """
         lineage = with_partition(self.spark.createDataFrame(self.lineage(numbered=True)), partition_values or {})
         return rows.join(F.broadcast(lineage), on="_file", how="inner")
 
     def lineage(self, *, numbered: bool = False) -> pa.Table:
-        """Return `OF_FILES` of each file, in the order of their numbers."""
+        """Return the columns `OF_FILES` with one row for each file, in the order of the files' numbers."""
         files = self.in_order
         columns = {
             "source_file": pa.array([file.key for file in files], pa.string()),
@@ -194,10 +194,10 @@ class FileBatch:
         return pa.table(number | columns)
 
     def ending_workers(self, failure: PySparkException) -> dict[SourceFile, str]:
-        """Return the files that end the worker that reads them, with the error. Empty if the failure differs.
+        """Return the files that crash a worker when it reads them, with the error; empty if the failure differs.
 
         Raises:
-            PySparkException: the failure; Spark does not answer any more.
+            PySparkException: the given failure, because Spark does not answer any more.
         """
         ended: dict[SourceFile, str] = {}
         large = self.large if _WORKER_ENDED in str(failure) else {}
@@ -209,19 +209,19 @@ class FileBatch:
                     F.col(REPORT).isNotNull()
                 ).count()
             except PySparkException as error:
-                if _WORKER_ENDED not in str(error):  # Spark itself is away: each file would be tried for minutes
+                if _WORKER_ENDED not in str(error):  # Spark itself does not answer: each file would take minutes
                     raise failure from error
                 ended[file] = _error_of(error)
         return ended if len(ended) < len(large) else {}
 
     def without_faulty(self, reports: Iterable[PartReport]) -> FileBatch:
-        """Return the batch with a fault for each file that cannot be loaded, and without the rows of such files.
+        """Return the batch without the rows of files that cannot be loaded, and with a fault for each such file.
 
         Args:
             reports: The reports on all parts of the files that were read.
 
         Raises:
-            NotScanned: the store refused some files to workers. Their content is unknown.
+            NotScanned: the store refused to give workers some files. The content of these files is unknown.
         """
         of_files: dict[int, list[PartReport]] = defaultdict(list)
         for report in reports:
@@ -255,7 +255,7 @@ class FileBatch:
                 yield number, found
 
     def without_rows(self, consequence: str) -> FileBatch:
-        """Return the batch with a fault for each file, because no row of any file can be loaded."""
+        """Return the batch with a fault for each file, because the load must reject all files."""
         faulty = {fault.file: fault for fault in self.faults}
         files = [*self.inspected.readable, *(f for f in faulty if f not in self.inspected.readable)]
         found = [faulty.get(file, FileFault(file, "empty", "no row of it can be taken")) for file in files]
@@ -266,7 +266,7 @@ _WORKER_ENDED = "Python worker"
 
 
 def _error_of(failure: Exception) -> str:
-    """Return the line of a failure that names the error: for Python, the line after the traceback."""
+    """Return the line of a failure that names the error. For a Python error, this is the line after the traceback."""
     first, *_ = lines = str(failure).strip().splitlines() or [type(failure).__name__]
     after = dropwhile(lambda line: not line.startswith("Traceback"), lines)
     return next((line for line in islice(after, 1, None) if line and not line[0].isspace()), first)
@@ -281,8 +281,8 @@ def declared_by(feed: Feed) -> DeclaredContent:
 def unrecognized(feed: Feed, parts: Sequence[PartReport], shape: Shape) -> Unusable | None:
     """Return the fault of a file without a header if none of its rows has a declared column.
 
-    A file is recognized by one row with a declared column. Its faulty rows are then rejected one by one, even if all
-    rows are faulty. A file that is not recognized is rejected as a whole.
+    One row with a declared column is enough to recognize a file. In a recognized file, each faulty row is rejected by
+    itself, even if all rows are faulty. A file that is not recognized is rejected as a whole.
 
     Args:
         parts: The reports on all parts of the file.
@@ -316,7 +316,7 @@ def with_partition(frame: DataFrame, partition_values: Mapping[str, str]) -> Dat
 
 
 def no_rows(spark: SparkSession, feed: Feed, partition_values: Mapping[str, str]) -> DataFrame:
-    """Return the frame of `FileBatch.rows` without rows."""
+    """Return an empty frame with the columns of `FileBatch.rows`."""
     rows = spark.createDataFrame([], as_ddl(columns_of_rows(feed)))
     return with_partition(rows, partition_values)
 
@@ -331,7 +331,7 @@ def reading_of(
     partition_values: Mapping[str, str],
     numbered: bool = False,
 ) -> FileBatch:
-    """Read the small files of inspected ones, and return them in a batch with the large ones."""
+    """Read the small files, and return a batch with their rows and with the large files."""
     faults = inspected.faults
     batch = FileBatch(spark, store, feed, code_version, inspected, pa.table({}), faults, partition_values, numbered)
     small = [

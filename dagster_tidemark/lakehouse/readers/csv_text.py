@@ -1,4 +1,4 @@
-"""CSV: the shape of a file by its header, and samples. `parsing.csv_rows` reads the rows."""
+"""The CSV format: finds the shape of a file from the header, and reads samples. `parsing.csv_rows` reads the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CsvShape(Shape):
     """Physical form of a CSV file.
 
     Args:
-        ahead: Number of bytes before the end of the header, at most. They are in one part of the file.
+        ahead: Upper bound of the number of bytes up to the end of the header. The first part of the file has them all.
     """
 
     ahead: int = 0
@@ -49,10 +49,10 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
 
 
 def _refuse_other_separator(dialect: Dialect, header: str) -> None:
-    """Refuse a header in which another separator is likely.
+    """Refuse a header that probably has a different separator.
 
     Raises:
-        Unusable: the header has another usual separator. The message gives the remedy.
+        Unusable: the header contains a different common separator. The message gives the remedy.
     """
     counts = {mark: header.count(mark) for mark in SEPARATORS if mark != dialect.separator}
     likely = max(counts, key=lambda mark: counts[mark])
@@ -65,11 +65,11 @@ def _refuse_other_separator(dialect: Dialect, header: str) -> None:
 
 
 SEPARATORS = ";\t|,"
-"""Usual separators."""
+"""Common separators."""
 
 
 def _parts(shape: CsvShape, key: str, size: int, about: int) -> list[Part]:
-    """Return the parts of a CSV file. The lines above the header are in the first one."""
+    """Return the parts of a CSV file. The first part has the header and all lines above it."""
     parts = parts_of_text(shape, key, size, about)
     later = [part for part in parts[1:] if part.begin >= shape.ahead]
     return [Part(0, later[0].begin if later else WHOLE.end), *later]

@@ -1,7 +1,7 @@
-"""The forms of a feed's columns, by its declared format.
+"""Forms of values for the columns of a feed, from the feed's declared format.
 
-The run's process makes them and sends them to workers, which may have no time zone database. Does not belong here:
-reading of values (`parsing.value_forms`).
+The run's process creates the forms and sends them to workers, because workers may lack a time zone database. Does not
+belong here: reading values (`parsing.value_forms`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ISO = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.S]][X]]"
 
 
 def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str, ValueForm]:
-    """Return the form of each column that has one. Other columns are cast as they are.
+    """Return the declared forms, by column. Columns without a declared form are cast as they are written.
 
     Args:
         columns: Column name to the name of its type in Spark.
@@ -39,9 +39,9 @@ def time_form(pattern: str | Sequence[str] | None, kind: str, zone: ZoneTable | 
     """Return the form of dates and times.
 
     Args:
-        pattern: A pattern, or the form of an epoch (`time_patterns`), or several; None for ISO 8601.
+        pattern: One or more patterns or names of epoch forms (see `time_patterns`); None means ISO 8601.
         kind: The declared type.
-        zone: The zone of times that are written without one; None for UTC.
+        zone: The time zone of texts without a zone; None means UTC.
     """
     if pattern is not None and not isinstance(pattern, str):
         return AnyForm([time_form(each, kind, zone) for each in pattern])

@@ -1,7 +1,7 @@
-"""Interface of file formats.
+"""Interface that all file formats implement.
 
-`probe`, `in_memory` and `batch` use it and know no format by name. Does not belong here: the formats themselves
-(`csv_text`, `json_text`, `parquet`) and their list (`format_registry`).
+`probe`, `in_memory` and `batch` use only this interface, so they work with any format. Does not belong here: the
+formats (`csv_text`, `json_text`, `parquet`) and the list of formats (`format_registry`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dagster_tidemark.sources.feed import Feed
 
 @dataclass(frozen=True)
 class Shape:
-    """Physical form of a file, as far as it was inspected. A format may have its own subclass.
+    """Physical form of a file, as far as the file was inspected. A format may have its own subclass.
 
     Args:
         format: Name of the format.
-        columns: Name and type (by Arrow's name for it) of each column. Those of CSV are in the order of the file.
-        charset: Encoding of a text.
-        is_complete: True if the file has no other columns.
+        columns: Name and Arrow type of each column. The columns of a CSV file are in the order of the file.
+        charset: Encoding of a text file.
+        is_complete: True if `columns` has all columns of the file.
         is_over_lines: True if a record may have several lines.
     """
 
@@ -36,13 +36,13 @@ class Shape:
 
     @staticmethod
     def of_arrow(format: str, schema: pa.Schema) -> Shape:
-        """Return the shape of a file whose columns have types."""
-        # Columns are found by name. Sorted, files that differ only in the order of columns have one shape.
+        """Return the shape of a file that has an Arrow schema."""
+        # The columns are sorted, so that files have equal shapes if they differ only in the order of columns.
         return Shape(format, tuple(sorted((column.name, str(column.type)) for column in schema)))
 
 
 class UntypedText(str):
-    """Value of a format without types, as written. It may be meant as a number or a truth value."""
+    """Value of a format without types, as written in the file. The text may be a number or a boolean."""
 
 
 S = TypeVar("S", bound=Shape)
@@ -55,30 +55,31 @@ def _whole(shape: Shape, key: str, size: int, about: int) -> Sequence[Part]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FileFormat(Generic[S]):
-    """A file format: its name, its endings, and how its files are inspected and read.
+    """File format: name, endings of file names, and functions that inspect and read files.
 
-    Small files are read in the run's process and large ones by Spark's workers, both by `rows_of`. Operations raise
-    `Unusable` for a file that cannot be loaded. An error of the store is never taken for a fault of the file, even if a
+    The run's process reads small files, and Spark's workers read large ones, both with `rows_of`. The functions raise
+    `Unusable` for a file that cannot be loaded. An error of the store never counts as a fault of the file, even if a
     library reports it as one.
 
     Args:
         name: Name in `Shape.format` and in messages.
         endings: Endings of file names, each with its dot.
-        shape: `(feed, source)`: the shape of a file. It reads as few bytes as possible, such as a header or footer.
-        rows_of: `(declared, shape, source, part)`: the rows of a part of a file, see `parsing.rows`. It is sent to
-            Spark's workers with all its code. Workers have pyarrow and numpy.
-        parts: `(shape, key, size, about)`: the parts of about `about` bytes that tasks may read. By default the file is
-            read as a whole.
-        texts_of: `(declared, shape, record)`: the texts of the declared columns in the record of a sound row. Only for
-            a format whose rows have records.
+        shape: Function `(feed, source)` that returns the shape of a file. It reads as few bytes as possible, such as a
+            header or footer.
+        rows_of: Function `(declared, shape, source, part)` that returns the rows of a part of a file, see
+            `parsing.rows`. The function is sent to Spark's workers with all its code. Workers have pyarrow and numpy.
+        parts: Function `(shape, key, size, about)` that divides a file into parts of about `about` bytes for tasks. By
+            default one task reads the whole file.
+        texts_of: Function `(declared, shape, record)` that returns the texts of the declared columns in the record of a
+            sound row. Only for formats whose rows have records.
         is_text: True if the files are lines of text.
-        has_header: True if a file names its columns once. A row then has no other columns.
-        sample: `(body, limit)`: up to `limit` sound rows as Python values for `tidemark new feed --sample`. Values of
-            a format without types are `UntypedText`. It may also take `encoding` and `multiline`. None for a format
-            without samples.
+        has_header: True if a file names its columns once, for all rows. False if each row names its own columns.
+        sample: Function `(body, limit)` that returns up to `limit` sound rows as Python values, for
+            `tidemark new feed --sample`. In formats without types, values are `UntypedText`. The function may also take
+            `encoding` and `multiline`. None for formats without samples.
 
     Raises:
-        ValueError: an argument without a default is missing. The message names it and the format.
+        ValueError: an argument without a default is missing. The message names the argument and the format.
     """
 
     name: str = _LACKING

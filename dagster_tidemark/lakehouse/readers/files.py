@@ -1,7 +1,7 @@
-"""A load's view of the landing bucket: versions of files, and reasons why a file cannot be loaded.
+"""Files of the landing bucket as a load sees them: versions of files, and reasons why a file cannot be loaded.
 
-Shared names of inspecting files (`probe`), reading them (`in_memory`, `batch`) and judging their rows (`validation`).
-Does not belong here: any reading.
+The modules that inspect files (`probe`), read them (`in_memory`, `batch`) and judge rows (`validation`) share these
+classes. Does not belong here: any reading.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import ObjectVersion
 
 LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
-"""Errors of Arrow that do not depend on the content of a file. Arrow's lack of memory is a MemoryError too."""
+"""Errors of Arrow that do not depend on the content of a file. Arrow's out-of-memory error is a MemoryError."""
 
 SPELLED_OUT = 20
-"""Largest number of names in a message. Further names are counted."""
+"""Largest number of names in a message. The message has only the number of further names."""
 
 
 class ObjectStore(Protocol):
-    """The store of the files."""
+    """Store that has the files of the landing bucket."""
 
     name: str
 
@@ -35,17 +35,17 @@ class ObjectStore(Protocol):
 
         Raises:
             ObjectChanged: the object was deleted, or differs from the listed version.
-            ObjectUnavailable: the store has the object and refuses it.
-            BucketUnavailable: the bucket does not answer, or refuses everything.
+            ObjectUnavailable: the store has the object, but refuses to return it.
+            BucketUnavailable: the bucket does not answer, or refuses all requests.
         """
         ...
 
     def part(self, of: ObjectVersion, begin: int, length: int) -> bytes:
-        """Return some bytes of an object. Raises the errors of `read`."""
+        """Return `length` bytes of an object from `begin`. Raises the same errors as `read`."""
         ...
 
     def check(self, of: ObjectVersion) -> None:
-        """Check that an object is as it was listed. Raises the errors of `read`."""
+        """Check that an object is still the listed version. Raises the same errors as `read`."""
         ...
 
 
@@ -53,7 +53,8 @@ class ObjectStore(Protocol):
 class SourceFile:
     """One version of one file, from a listing. `size` is in bytes.
 
-    A file outside the layout of its feed has `misplaced` and `message` with the reason. It is not read.
+    For a file outside the layout of its feed, `misplaced` is a code for the reason, and `message` explains it. Such a
+    file is not read.
     """
 
     key: str
@@ -76,7 +77,7 @@ class StoredFile:
 
     @property
     def key(self) -> str:
-        """Name in the bucket."""
+        """Key of the file in the bucket."""
         return self.file.key
 
     @property
@@ -100,7 +101,7 @@ class FileFault:
 
 
 class Unusable(Terminal):
-    """Error of a file that cannot be loaded. A retry helps after the file was replaced."""
+    """Error of a file that cannot be loaded. A retry helps only if the file was replaced."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -108,10 +109,10 @@ class Unusable(Terminal):
 
 
 def foreign(feed: Feed, found: Collection[str], rows: str | None = None) -> Unusable:
-    """Return the fault of a file without any declared column. Its rows would be rows of nulls.
+    """Return the fault of a file without any declared column. Its rows would have only nulls.
 
     Args:
-        rows: The place of an array in a JSON object that may hold the rows.
+        rows: The place of an array in the file's JSON objects whose elements may be the rows; None if unknown.
     """
     remedy = "Declare its columns, in a feed of their own if they mean something else"
     if rows is not None:
@@ -129,24 +130,27 @@ def _some(names: Collection[str]) -> str:
 
 @contextmanager
 def arrow_faults(format: str) -> Iterator[None]:
-    """Raise Arrow's errors about a file as `Unusable`.
+    """Convert Arrow's errors about a file to `Unusable`.
 
     Args:
-        format: The format's name in the message.
+        format: The name of the expected format, for the message.
 
     Raises:
-        Unusable: the file has another format, or is damaged.
+        Unusable: the file does not have the expected format, or is damaged.
     """
     try:
         yield
     except LIMITS_OF_ARROW:
         raise
-    except (pa.ArrowException, OSError, UnicodeError) as error:  # the name of a column may be no valid text
+    except (pa.ArrowException, OSError, UnicodeError) as error:  # the name of a column may be invalid UTF-8
         raise Unusable("unreadable", f"no {format} file, or a damaged one: {error}") from error
 
 
 class NotScanned(Transient):
-    """Files that Spark's workers cannot get, or that end them, each with the error. A retry may help."""
+    """Error about files that Spark's workers cannot read, or that crash a worker. A retry may help.
+
+    `files` has the error of each file.
+    """
 
     def __init__(self, files: Mapping[SourceFile, str]) -> None:
         super().__init__("; ".join(f"{file.key}: {reason}" for file, reason in files.items()))

@@ -20,12 +20,12 @@ _REGISTERED: dict[str, AnyFormat] = {known.name: known for known in (CSV, JSON, 
 
 
 def register_format(added: AnyFormat) -> None:
-    """Add a file format. Feeds that declare no endings then also take files with its endings.
+    """Register a file format. Feeds without declared endings then also accept files with the format's endings.
 
-    Call it in a module that is imported wherever feeds are declared, such as one in `feeds/`.
+    Call this in a module that is imported wherever feeds are declared, such as a module in `feeds/`.
 
     Raises:
-        ValueError: its name or one of its endings is taken. The message names both formats.
+        ValueError: another format has the same name, or one of the endings. The message names both formats.
     """
     if added.name in _REGISTERED:
         raise ValueError(f"format {added.name}: there is a format of this name already")
@@ -34,10 +34,10 @@ def register_format(added: AnyFormat) -> None:
 
 
 def format_named(name: str) -> AnyFormat:
-    """Return the format of a name.
+    """Return the format with a name.
 
     Raises:
-        ValueError: no such format is registered. The message lists the registered ones.
+        ValueError: no format with this name is registered. The message lists the registered formats.
     """
     if name not in _REGISTERED:
         raise ValueError(f"format {name}: it is not registered; there are {', '.join(_REGISTERED)}")
@@ -45,6 +45,6 @@ def format_named(name: str) -> AnyFormat:
 
 
 def format_of(key: str, feed: Feed | None = None) -> AnyFormat:
-    """Return the format of a file: the declared one of its feed, or by the ending of its key."""
+    """Return the format that the feed of a file declares, or else the format for the ending of the file's key."""
     declared = feed.format_name if feed else None
     return _REGISTERED[file_endings.format_of(key)] if declared is None else format_named(declared)

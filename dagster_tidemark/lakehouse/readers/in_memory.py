@@ -1,6 +1,6 @@
 """Reading of small files in the run's process, within a budget of rows and bytes.
 
-Does not belong here: how a file is read (`parsing.part_of_file`), and large files (`parsing.spark_tasks`).
+Does not belong here: reading one file (`parsing.part_of_file`), and large files (`parsing.spark_tasks`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Found:
     """Content of small files.
 
     Args:
-        rows: Rows in the columns of `part_of_file.columns_of_batches`.
-        reports: The report on each file that was read.
-        too_large: Numbers of files that are too large in memory. Workers must read them.
+        rows: Rows with the columns of `part_of_file.columns_of_batches`.
+        reports: One report for each file that was read.
+        too_large: Numbers of files that need too much memory. Workers must read these files.
     """
 
     rows: pa.Table
@@ -36,7 +36,7 @@ class Found:
 
 @dataclass
 class _Budget:
-    """Rows and bytes that may still be held. A few kilobytes of gzip or Parquet may be a gigabyte of rows."""
+    """Rows and bytes that still fit into memory. A few kilobytes of gzip or Parquet may become a gigabyte of rows."""
 
     rows: int = ROWS_TOGETHER
     size: int = TOGETHER
@@ -75,5 +75,5 @@ def _is_long_text(key: str, body: bytes) -> bool:
         return False
     try:
         return len(text_of(key, body, limit=LONGEST_TEXT + 1)) > LONGEST_TEXT
-    except Unusable:  # `read_part` reports it
+    except Unusable:  # `read_part` reports this fault
         return False

@@ -1,4 +1,7 @@
-"""JSON: the shape of a file by its first objects, and samples. `parsing.json_rows` reads the rows."""
+"""The JSON format: finds the shape of a file from its first objects, and reads samples.
+
+`parsing.json_rows` reads the rows.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class JsonShape(Shape):
     """Physical form of a JSON file.
 
     Args:
-        rows: The place of an array that may hold the rows of its first object, if the object has no declared column.
+        rows: The place of an array whose elements may be the rows, if the first object has no declared column.
     """
 
     rows: str | None = None
@@ -59,16 +62,16 @@ def _place(format: object) -> list[str] | None:
 
 
 def _rows_of(text: str) -> list[dict[str, object]]:
-    """Return the objects of a record. A record that is no JSON has none."""
+    """Return the objects of a record; an empty list if the record is not JSON."""
     try:
-        found = json.loads(text, parse_int=str)  # a number of 5,000 digits would be an error
+        found = json.loads(text, parse_int=str)  # as an integer, a number of 5,000 digits would raise an error
     except (ValueError, RecursionError):
         return []
     return [row for row in (found if isinstance(found, list) else [found]) if isinstance(row, dict)]
 
 
 def _first_rows(records: Sequence[TextRecord], place: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Return the objects in the arrays of records. The last record may be cut."""
+    """Return the objects in the arrays of records. The last record may be incomplete."""
     for text, _ in records:
         try:
             for element in elements_at(text, place):
@@ -84,7 +87,7 @@ def _texts_of(declared: DeclaredContent, shape: Shape, record: str) -> list[str 
     texts: list[str | None] = []
     for names in Members.of(declared).found_in(row).values():
         value = value_at(row, names[0]) if names else None
-        # The last of several members with the same name counts, nested or not.
+        # If an object has several members with the same name, the last one counts, nested or not.
         texts.append(written_at(nested, names[0]) if isinstance(value, dict | list) else as_text(value))
     return texts
 

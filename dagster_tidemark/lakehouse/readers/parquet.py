@@ -1,4 +1,7 @@
-"""Parquet: the shape of a file by its footer, and samples. `parsing.parquet_rows` reads the rows."""
+"""The Parquet format: finds the shape of a file from the footer, and reads samples.
+
+`parsing.parquet_rows` reads the rows.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def _shape(feed: Feed, source: FileBytes) -> Shape:
 
 
 def _parts(shape: Shape, key: str, size: int, about: int) -> list[Part]:
-    # A task without a row group has only read the footer.
+    # Parts do not have to match row groups: a task without a row group only reads the footer.
     return equal_parts(size, about)
 
 

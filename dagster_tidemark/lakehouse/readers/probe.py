@@ -1,7 +1,7 @@
-"""Inspection of files before they are read: their header or footer, and all bytes of small files.
+"""Inspection of files before their rows are read.
 
-Small files are fetched as a whole, once, and their rows are made from these bytes. Only the header or footer of large
-files is fetched here. Does not belong here: formats (`file_format`), rows (`in_memory`, `batch`), and the choice of
+Small files are fetched as a whole, and their rows are later read from these bytes. For large files, only the header or
+footer is fetched here. Does not belong here: formats (`file_format`), rows (`in_memory`, `batch`), and the choice of
 small files (`small_files`).
 """
 
@@ -33,13 +33,13 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class Inspected:
-    """Inspected files: shapes of readable ones, faults of the others.
+    """Inspected files: shapes of readable files, and faults of the others.
 
     Args:
-        shapes: Shape of each file that can be read, as far as its header or footer shows.
-        bodies: Bytes of the small files among them. Workers read the others.
+        shapes: Shape of each readable file, as far as the header or footer shows it.
+        bodies: Bytes of the small readable files. Workers read the other files.
         faults: Faults of files that cannot be loaded.
-        unavailable: Files that the store has and refuses, with its error. Their content is unknown.
+        unavailable: Files that the store has but refuses to return, with the store's error. Their content is unknown.
     """
 
     shapes: Mapping[SourceFile, Shape]
@@ -58,12 +58,12 @@ class Inspected:
         return {file: shape for file, shape in self.shapes.items() if file not in self.bodies}
 
     def with_large(self, files: Iterable[SourceFile]) -> Inspected:
-        """Return the same with these files left to workers."""
+        """Return a copy that leaves these files to workers."""
         large = set(files)
         return replace(self, bodies={file: body for file, body in self.bodies.items() if file not in large})
 
     def new_columns(self, feed: Feed) -> dict[str, list[str]]:
-        """Return the columns that the feed does not declare, with the keys of their files."""
+        """Return the undeclared columns, each with the keys of the files that have it."""
         found: dict[str, list[str]] = {}
         for file in sorted(self.shapes, key=lambda file: file.key):
             for name, _ in self.shapes[file].columns:
@@ -72,7 +72,10 @@ class Inspected:
         return found
 
     def missing_columns(self, feed: Feed) -> dict[str, list[str]]:
-        """Return the declared columns that files lack, with these files. A JSON file counts only if read to its end."""
+        """Return the declared columns that files lack, each with the keys of these files.
+
+        A JSON file counts only if it was inspected to its end.
+        """
         found: dict[str, list[str]] = {}
         for file in sorted(self.shapes, key=lambda file: file.key):
             shape = self.shapes[file]
@@ -84,7 +87,7 @@ class Inspected:
 
 
 def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Inspected:
-    """Inspect these files.
+    """Inspect files: fetch small files, and the header or footer of large files.
 
     Raises:
         ObjectChanged, BucketUnavailable: see `ObjectStore.read`.
@@ -126,7 +129,7 @@ def _shape_of(feed: Feed, source: FileBytes) -> Shape:
     """Return the shape of a file.
 
     Raises:
-        Unusable: its header or footer shows that the file cannot be loaded.
+        Unusable: the header or footer shows that the file cannot be loaded.
     """
     watched = WatchedSource(source)
     with watched.errors_raised():
@@ -152,10 +155,10 @@ def _shape_of(feed: Feed, source: FileBytes) -> Shape:
 
 
 def _with_declared_names(feed: Feed, shape: Shape) -> Shape:
-    """Return a shape in which each column has its declared name, for formats with a header.
+    """Return a shape with the declared names of columns in place of the names in the file.
 
     Raises:
-        Unusable: a file has two names of one column.
+        Unusable: a header has two names of one declared column.
     """
     known = feed.known_names
     named: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Lines of text files: the exact rule, line by line.
+"""The exact rule for lines of text files, line by line.
 
 Belongs here: compression, encodings, line ends, brackets, and messages of faulty lines. Does not belong here: values
 of CSV (`parsing.csv_dialect`), many lines at once (`parsing`), and records of several lines (`parsing.records`).
@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.sources.file_endings import GZIP, is_compressed
 
 LONGEST_RECORD = 10_000
-"""Lines of one record. A longer one has a quote or bracket that is never closed, and only these lines are kept."""
+"""Largest number of lines in a record. In a longer record a quote or bracket is never closed; the rest is dropped."""
 
 NO_ROW = "the line is no row of this file"
 NOT_CLOSED = "unterminated quote: it is not closed in its line; a feed with line breaks in quotes says multiline=True"
@@ -33,19 +33,19 @@ _IN_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
 class TextRecord(NamedTuple):
-    """A line, or several lines that quotes or brackets join, with its fault as text."""
+    """Line, or several lines that quotes or brackets join, with the fault of the text if it has one."""
 
     text: str
     fault: str | None = None
 
 
 def encoding_name(charset: str) -> str:
-    """Return the name of an encoding in messages."""
+    """Return the name of an encoding for messages."""
     return "UTF-8" if charset == "utf-8" else charset
 
 
 def not_valid(charset: str) -> str:
-    """Return the fault of a line that is not in the encoding of its feed."""
+    """Return the fault of a line that is invalid in the encoding of its feed."""
     name = encoding_name(charset)
     return f"not valid {name}: such bytes are shown as \\xNN; a feed in another encoding says encoding=..."
 
@@ -54,8 +54,8 @@ def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool =
     """Return the text of a file, decompressed if its name ends in `.gz`.
 
     Args:
-        limit: Largest number of bytes to return. None for the whole text.
-        whole: True if `content` is the whole file. Otherwise compressed bytes may end anywhere.
+        limit: Largest number of bytes to return. None to return the whole text.
+        whole: True if `content` is the whole file. If False, compressed bytes may end early.
 
     Raises:
         Unusable: the compression is broken or ends too early.
@@ -75,7 +75,7 @@ def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool =
 
 
 def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Decompress a gzip file, given in parts, into pieces of some megabytes.
+    """Decompress a gzip file, which comes in parts, into pieces of some megabytes.
 
     Raises:
         Unusable: the compression is broken or ends too early.
@@ -84,7 +84,7 @@ def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
     try:
         for rest in parts:
             while rest := rest.lstrip(b"\0") if stream.eof else rest:  # padding, which gzip itself skips
-                if stream.eof:  # the next member
+                if stream.eof:  # the next member of the gzip file begins
                     stream = zlib.decompressobj(wbits=31)
                 has_begun = True
                 yield stream.decompress(rest, _PIECE)
@@ -96,14 +96,14 @@ def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def charset_of(encoding: str, text: bytes) -> str:
-    """Return the encoding of a text. The mark of UTF-16 decides the byte order; without a mark it is little-endian."""
+    """Return the encoding of a text. UTF-16 without a byte order mark is little-endian."""
     if encoding != "utf-16":
         return encoding
     return "utf-16-be" if text.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
 
 
 def lines_of(text: bytes, charset: str) -> list[TextRecord]:
-    """Return the lines of a text. The last one is empty if the text ends with a line end."""
+    """Return the lines of a text. If the text ends with a line end, the last line is empty."""
     text = without_mark(text, charset)
     try:
         return [TextRecord(line) for line in _split(text.decode(charset))]
@@ -121,10 +121,10 @@ def _split(text: str) -> list[str]:
 
 
 def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> list[TextRecord]:
-    """Return the lines of a text without a mark, if some lines are not in its encoding.
+    """Return the lines of a text with invalid lines. The text has no byte order mark.
 
     Args:
-        keep_ends: True if each line keeps its line end. Then nothing follows the last one.
+        keep_ends: True to keep line ends. Then no empty line follows the last line end.
     """
     fault = not_valid(charset)
     if charset.startswith("utf-16"):
@@ -146,13 +146,13 @@ def _parts(lines: re.Pattern[AnyStr], text: AnyStr, *, keep_ends: bool) -> list[
     found = []
     for line in lines.finditer(text):
         found.append(line[0] if keep_ends else line[1])
-        if not line[2]:  # the last one
+        if not line[2]:  # the last line
             break
     return found[:-1] if keep_ends and len(found) > 1 and not found[-1] else found
 
 
 def _shown(line: bytes, charset: str) -> str:
-    """Return invalid text in a form that a person can read."""
+    """Return invalid text in a readable form."""
     if charset.startswith("utf-16"):
         return line.decode("latin-1").replace("\0", "")
     return line.decode(charset, errors="backslashreplace")
@@ -164,14 +164,14 @@ def is_list(text: str) -> bool:
 
 
 def in_a_list(text: str) -> str:
-    """Return elements of a list, without the brackets around all of them, as a list."""
+    """Put brackets around the elements of a list."""
     return f"[{text.strip(BLANKS).removeprefix(',').removesuffix(',')}]"
 
 
 def is_over_lines(key: str, text: bytes, charset: str) -> bool:
-    """Return True if a JSON file is written over several lines: its first line is an opening bracket and nothing else.
+    """Return True if a JSON file has documents of several lines: its first line is only an opening bracket.
 
-    A line of a `.jsonl` file is always a row.
+    In a `.jsonl` file, each line is always a row.
     """
     if key.lower().removesuffix(GZIP).endswith(".jsonl"):
         return False

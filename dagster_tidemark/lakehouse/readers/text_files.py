@@ -1,6 +1,6 @@
-"""Beginning and parts of text files, for all formats of lines.
+"""First records and parts of text files, for all text formats.
 
-Does not belong here: lines (`text`), and what a format finds in them (`csv_text`, `json_text`).
+Does not belong here: single lines (`text`), and the formats (`csv_text`, `json_text`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.text_formats import Json
 
 _HEAD = 64 << 10
-"""Bytes of text that are inspected, up to the next line end. Equal for small and large files."""
+"""Number of bytes of text that are inspected, up to the next line end. It is the same for small and large files."""
 
 _LONG_HEAD = 4 << 20
-"""Bytes that are inspected if no record ends in the first ones."""
+"""Number of bytes that are inspected if no record ends within `_HEAD`."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Head:
     """The beginning of a text file.
 
     Args:
-        records: Its records, at least one.
+        records: Records in the head, at least one.
         charset: Encoding of the file.
         is_cut: True if the last record may continue after the head.
         is_whole: True if the head is the whole file.
         size: Number of bytes of text.
-        multiline: True if a record may have several lines: the feed declares it, or the text shows it.
-        ahead: Number of bytes before the end of a CSV header, at most, in the encoding of the file.
+        multiline: True if a record may have several lines, because the feed declares this or the text shows it.
+        ahead: Upper bound of the number of bytes up to the end of a CSV header, in the encoding of the file.
     """
 
     records: list[TextRecord]
@@ -56,7 +56,7 @@ def head_of(feed: Feed, source: FileBytes, *, json: bool, dialect: Dialect | Non
     """Read the beginning of a text file.
 
     Args:
-        dialect: The marks of a CSV file. Its records begin with the header.
+        dialect: The marks of a CSV file. The records of a CSV file begin with the header.
 
     Raises:
         Unusable: the file is empty or binary, its compression is broken, or the header is not found.
@@ -95,7 +95,7 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialec
     charset = charset_of(feed.encoding, text)
     line_end = "\n".encode(charset)
     end = text.find(line_end, _HEAD)
-    while end >= 0 and end % len(line_end):  # of UTF-16, where a character begins
+    while end >= 0 and end % len(line_end):  # in UTF-16, skip a match inside a character
         end = text.find(line_end, end + 1)
     is_cut = end < 0 and not is_all
     head = text if end < 0 else text[:end]
@@ -113,19 +113,19 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialec
 
 
 def _bytes_ahead(dialect: Dialect, head: bytes, charset: str) -> int:
-    """Return the number of bytes before the end of the header, at most."""
+    """Return an upper bound of the number of bytes up to the end of the header."""
     lines = lines_of(head, charset)
     begin = dialect.begin_of_table(lines) or 0
     header = next((n for n, line in enumerate(lines[begin:], begin) if dialect.is_record(line.text)), begin)
     if not header:
         return 0
-    # A line end is at most two characters. Faulty text is longer here than in the file.
+    # An upper bound: a line end has at most two characters, and invalid text is longer here than in the file.
     mark, longest = 4, 2 * len("\n".encode(charset))
     return mark + sum(len(line.text.encode(charset, errors="replace")) + longest for line in lines[: header + 1])
 
 
 def parts_of_text(shape: Shape, key: str, size: int, about: int) -> list[Part]:
-    """Return the parts of a text file. A file can be split if each record is a line."""
+    """Return the parts of a text file. A file is split only if each record is a single line."""
     if not is_split(key, shape.charset) or shape.is_over_lines:
         return [WHOLE]
     return equal_parts(size, about)

@@ -1,7 +1,7 @@
-"""Texts of values that have a type in the file, such as numbers, times and lists.
+"""Conversion of typed values in files, such as numbers, times and lists, to texts.
 
-A text column keeps the value of the file. The texts are those of Spark's casts, for every format. Does not belong here:
-declared types (`kernels`, `validation`).
+The texts are the same as if Spark had cast the values to strings, for every format. Does not belong here: declared
+types (`kernels`, `validation`).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import pyarrow.compute as pc
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
-# Days of the years 1 to 9999, whose dates have ten characters. The exact rule handles other years.
+# First day of year 1 and last day of year 9999, since 1970. The exact rule handles other years.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 _A_DAY = 86_400  # seconds
-_FOUR_CENTURIES = 146_097  # days; the calendar repeats after them
+_FOUR_CENTURIES = 146_097  # days after which the calendar repeats
 PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-"""Parts of a second, by Arrow's unit."""
+"""Number of units in a second, by Arrow's name of the unit."""
 _PLACES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "microseconds"}
-_WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # Java writes these numbers without an exponent
+_WHOLE_FROM, _WHOLE_BELOW = 1e-3, 1e7  # Java writes numbers in this range without an exponent
 
 
 def decoder_of_texts() -> JSONDecoder:
     """Return a new decoder that keeps numbers as they are written.
 
-    A global one would be sent to workers with the code, and cannot be pickled.
+    A global decoder would be sent to workers with the code, but decoders cannot be pickled.
     """
     return JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
 
 def nested_as_written(text: str) -> list[dict[str, str]]:
-    """Return the nested members, as they are written, of each JSON object in a text, alone or in a list."""
+    """Return the nested members, as they are written, of the JSON object or of each object in the JSON list `text`."""
     at = after_blanks(text, 0)
     if text[at] == "{":
         return [dict(_members(text, at))]
@@ -65,7 +65,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, str]]:
 
 
 def elements_from(text: str, at: int) -> Iterator[int]:
-    """Return the begin of each element of the JSON list that begins at a place."""
+    """Return the place of each element of the JSON list that begins at `at`."""
     decoder = decoder_of_texts()
     while text[at] != "]" and text[at := after_blanks(text, at + 1)] != "]":
         yield at
@@ -73,14 +73,14 @@ def elements_from(text: str, at: int) -> Iterator[int]:
 
 
 def after_blanks(text: str, at: int) -> int:
-    """Return the first place at or after a place where no blank is."""
+    """Return the place of the first non-blank character at `at` or later."""
     while text[at] in _BLANKS:
         at += 1
     return at
 
 
 def texts_of(column: pa.Array) -> pa.Array:
-    """Return the texts of a column. They are those of Spark's casts."""
+    """Return the texts of a column, as Spark's casts write them."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return _decimals(column)
@@ -90,7 +90,7 @@ def texts_of(column: pa.Array) -> pa.Array:
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
     if pa.types.is_nested(kind):
         return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
-    # `typed_rows` finds invalid texts.
+    # Invalid texts are kept here, because `typed_rows` reports them.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
 
@@ -106,7 +106,7 @@ def _decimals(column: pa.Array) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Return floats as Java writes them. Arrow finds the same digits, so only few need a loop."""
+    """Return floats as Java writes them. Arrow computes the same digits, so only a few values need the Python loop."""
     if pa.types.is_float16(column.type):
         return pa.array([None if v is None else _number(v, column.type) for v in column.to_pylist()], pa.string())
     texts, size = pc.cast(column, pa.string()), pc.abs(column)
@@ -147,7 +147,7 @@ def _json_of(value: pa.Scalar) -> bytes | None:
 
 
 def _json_of_parts(value: pa.Scalar) -> str:
-    """Return a value as Spark writes it in JSON, part by part."""
+    """Return a value as Spark writes it in JSON, if Python cannot represent all parts of the value."""
     kind = value.type
     if not value.is_valid:
         return "null"
@@ -202,7 +202,7 @@ def far_time(days: int, micros: int | None, *, all_places: bool = False) -> str:
     Args:
         days: Days since 1970.
         micros: Microseconds in the day; None for a date.
-        all_places: True if a fraction has six places, as in JSON.
+        all_places: True to write a fraction with six digits, as in JSON.
     """
     cycles, rest = divmod(days - FIRST_DAY, _FOUR_CENTURIES)
     day = date.fromordinal(rest + 1)

@@ -69,11 +69,11 @@ class QueueInlet:
         messages = {message.message_id: message for message in in_hand.messages}
         try:
             while len(messages) < MOST and (found := queue.receive(0 if messages else round(wait_seconds))):
-                # A held message is delivered again if its hold failed. Only its newest receipt counts.
+                # A message in hand is delivered again if it did not stay hidden. Only its newest receipt is valid.
                 in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
                 in_hand.held.add(found)
                 messages |= {each.message_id: each for each in found}
-        except BaseException:  # also if the run is interrupted: the hold is a thread
+        except BaseException:  # also if the run is interrupted, because the hold is a thread and must be stopped
             if self._back is None:
                 in_hand.hold.close()
             self._queue = None
@@ -86,12 +86,12 @@ class QueueInlet:
         return ReceivedBatch(records, handle=replace(in_hand, messages=tuple(messages.values())))
 
     def put_back(self, batch: ReceivedBatch) -> None:
-        """Deliver a batch again with the next one. Its messages stay hidden, and their receives are not counted."""
+        """Deliver a batch again together with the next one. Until then its messages stay hidden in the queue."""
         assert isinstance(batch.handle, _InHand)
         self._back = batch.handle
 
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
-        """Delete the received messages. Refused messages come back until the queue gives them up."""
+        """Delete the received messages. Refused messages are delivered again until the queue gives them up."""
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
         self._hold = None
@@ -101,13 +101,13 @@ class QueueInlet:
             self._queue.delete(done)
 
     def close(self) -> None:
-        """Stop holding the messages in hand. The queue delivers them again by itself."""
+        """Stop hiding the messages in hand, so that the queue delivers them again."""
         if self._hold is not None:
             self._hold.close()
             self._hold = self._back = None
 
     def _in_hand(self, queue: MessageSource) -> _InHand:
-        """Return the messages that were put back, with their hold, or a new hold without messages."""
+        """Return the messages that were put back, kept hidden. Without such messages, return a new empty hold."""
         back = self._back
         if back is not None and back.held.fault is None:
             return back

@@ -82,7 +82,7 @@ class AlertTable:
         return dict(found)
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of all alerts in the table, including those of other rules."""
+        """Return the ids of all alerts in the table, whatever their rule."""
         return frozenset(self.table.rows(columns=("alert_id",))["alert_id"].to_pylist())
 
     def require_fit(self, episodes: Sequence[Episode]) -> None:

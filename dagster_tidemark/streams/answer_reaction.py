@@ -31,8 +31,7 @@ from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 _LONGEST_KEY = 1_000  # characters; one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
-"""Number of requests that are tried one by one after a batch has failed. If a service makes all of them fail, the
-others are not tried."""
+"""If a batch has failed, its requests are tried singly. If this many fail because of a service, the rest must wait."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class Answers:
         return made
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
-        """Answer rejected messages with a readable request id by the reason. Return the ids of these messages."""
+        """Send the reason as the answer to rejected messages with a readable request id. Return their message ids."""
         keys = {fault.record.message_id: readable(fault.record.body, self.declared.key) for fault in faults}
         told = {each: key for each, key in keys.items() if key and len(key) <= _LONGEST_KEY}
         reasons = {told[each.record.message_id]: each.message for each in faults if each.record.message_id in told}
@@ -133,7 +132,7 @@ class Answers:
         return None
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """Return the number of answers since the last call, and how many of them are errors."""
+        """Return the number of answers since the last call, and the number of errors among them."""
         if not self._answered:
             return {}
         said: dict[str, int | float | str] = {"answered": self._answered, "with an error": self._errors}

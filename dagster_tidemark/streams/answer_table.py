@@ -50,7 +50,7 @@ class AnswerTable:
         self._at = at
         self._recent: dict[str, Row] = {}
         self._index: KeyIndex | None = None
-        self._seen: int | None = None  # the snapshot up to which `_recent` and `_index` include all rows
+        self._seen: int | None = None  # the snapshot whose rows `_recent` and `_index` include
 
     def refresh(self) -> None:
         """Read the answers of other writers."""

@@ -46,7 +46,7 @@ class InHand:
 
     Args:
         connect: Opens the queue, at the first use and again after a fault.
-        hold_seconds: The interval, in seconds, at which the messages are hidden again from other receivers.
+        hold_seconds: The interval, in seconds, between extensions that keep the messages hidden from other receivers.
     """
 
     def __init__(self, connect: Callable[[], MessageSource], *, hold_seconds: float = HOLD_SECONDS / 3) -> None:
@@ -80,7 +80,7 @@ class InHand:
         return len(found)
 
     def due(self) -> list[MessageInHand]:
-        """Return the messages that are due, in the order in which they were sent."""
+        """Return the messages that are due, sorted by their sending times."""
         now = time.monotonic()
         return sorted((h for h in self._held.values() if h.again_at <= now), key=lambda held: held.message.sent_at)
 

@@ -134,7 +134,7 @@ class Reports:
             self.refused, self._refused_at = None, time.monotonic()
 
     def _everything(self, kept: StreamTable) -> dict[Any, datetime]:
-        """Return the earliest sending time of all writers' rows since the last report, by partition."""
+        """Return the earliest sending time among all rows since the last report, by partition and from all writers."""
         column = next(iter(self.stream.table.partition_columns), None)
         columns = ("sent_at",) if column is None else (column, "sent_at")
         rows = kept.table.appended_since(self.reported, columns)
@@ -146,7 +146,7 @@ class Reports:
         return oldest_by(rows, column)
 
     def _keep_mark(self, kept: StreamTable) -> None:
-        """Record the report in a separate commit, so that the next shift does not repeat it. No batch waits for this."""
+        """Record the report in a separate commit, so that the next shift does not repeat it. No batch waits."""
         if marks := self.marks(kept):
             with suppress(CommitConflict):  # the next commit includes the mark
                 kept.table.commit(TableCommit(marks=marks))

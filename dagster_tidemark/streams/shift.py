@@ -32,7 +32,7 @@ from dagster_tidemark.streams.stream_table import StreamTable
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
-_WAIT_SECONDS = 2.0  # longest wait for messages; the shift does nothing else meanwhile
+_WAIT_SECONDS = 2.0  # longest wait for messages, which blocks the shift
 _WAIT_EACH_SECONDS = 0.1  # the same with several inlets
 _LINGER_SECONDS = 0.4  # pause between commits: files get more rows under load, and a single message never waits
 _LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to the hour, and many files slow the start of a run
@@ -115,7 +115,7 @@ class Shift:
             self._catch_up()
             while (why := self.ends()) is None:
                 self.step()
-            # If one of these calls fails, the next run does this work.
+            # If either call fails, the next run repeats its work.
             self._enter_later(now=True)
             self._reporting.attempt(lambda: self.reports.flush(self._kept, self._reaction), now=True)
             return why
@@ -348,7 +348,7 @@ class Shift:
             self._lines[0].rule_fault = str(error)
 
     def _look_after(self) -> None:
-        """Do the reaction's periodic work, and expire old snapshots of the table. Each is done even if the other fails."""
+        """Do the reaction's periodic work, and expire old snapshots of the table. If one fails, the other is done."""
         self._commits_since_look_after = 0
         if isinstance(self._reaction, LooksAfter):
             self._following.attempt(self._reaction.look_after)

@@ -139,7 +139,7 @@ class Post:
         self._beat_at = self.clock()
 
     def _note_work(self) -> None:
-        """Tag the run once it has worked: after that, a failure does not suggest that the next run fails too."""
+        """Tag the run after it has worked. A failure of a tagged run does not suggest that the next run fails too."""
         if not self._worked and (self.committed() or self.clock() - self._began > _WORKED_SECONDS):
             self.instance.add_run_tags(self.run_id, {WORKED: "true"})
             self._worked = True

@@ -1,4 +1,4 @@
-"""Retries within a running shift: which errors are retried, how long the pauses are, and what is logged.
+"""Retries within a running shift: the errors to retry, the length of the pauses, and the log lines.
 
 Does not belong here: the work that is retried (`shift`, `delivery_run`).
 """

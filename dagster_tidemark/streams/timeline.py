@@ -20,7 +20,7 @@ _MANY_KEYS = 50
 minute."""
 _BEYOND = timedelta(seconds=1)
 _FARTHER = 6
-"""Factor by which each further read reaches back farther."""
+"""Growth factor of the time span, for each further read."""
 _KEPT_FOR = timedelta(hours=2)
 _KEPT_AT_LEAST = timedelta(seconds=2)
 _MOST = 30_000

@@ -73,8 +73,8 @@ class _Share:
     Args:
         checks: Checks that the sensor evaluates, because they have their own condition.
         along: Checks without a condition, which run along with their assets.
-        idle: Checks whose condition never requests anything. They are not evaluated, and do not count as load.
-            They belong to the sensor because Dagster would add a default sensor for checks without one.
+        idle: Checks whose condition never requests anything. They are not evaluated, and do not count towards the
+            limit. They belong to the sensor because Dagster would add a default sensor for checks without one.
     """
 
     assets: list[dg.AssetKey] = field(default_factory=list)

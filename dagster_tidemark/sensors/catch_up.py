@@ -45,8 +45,10 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
 
 
 def due_now(context: dg.SensorEvaluationContext, settings: Settings | None = None) -> list[dg.RunRequest]:
-    """Return requests for due partitions. A sensor that has found changes uses them at once: the next tick of the
-    planner's sensors may be 5 s away."""
+    """Return requests for due partitions.
+
+    A sensor that has found changes requests them at once, because the planner's next tick may be 5 s away.
+    """
     return _ask(context, settings, ranges=False)[0]
 
 

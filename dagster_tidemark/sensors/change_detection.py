@@ -45,7 +45,7 @@ class DetectedChanges:
     Args:
         changed: An observation for each partition that differs from its last observation.
         alarms: The reason why some vanished partitions of a feed are held and not in `changed`, by feed.
-        held: The number of held partitions.
+        held: The number of held partitions: their removal waits, see `sources.removals`.
         failed: Partitions and misplaced folders that could not be listed, with the reason.
     """
 
@@ -260,7 +260,7 @@ def changes(
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
 ) -> DetectedChanges:
-    """Return the differences between the listings and the last observations, without held removals."""
+    """Return the differences between the listings and the last observations, except removals that are held."""
     found = DetectedChanges()
     differing = {
         p: listing
@@ -368,5 +368,5 @@ def _is_accepted(outcome: Tags) -> bool:
 
 
 def _stamp(moment: datetime) -> str:
-    # Unix seconds: a tag may hold neither the colons nor the plus of ISO 8601.
+    # Unix seconds, because a tag may contain neither the colons nor the plus of ISO 8601.
     return f"{moment.timestamp():.3f}"

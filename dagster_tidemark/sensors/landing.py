@@ -182,7 +182,7 @@ def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken
     hold.defer([message for message, looks in received.messages if looks & found.failed.keys()])
     try:
         hold.queue.delete(followed)
-    except DeleteRefused as refused:  # the hold ended too early; the observations are durable
+    except DeleteRefused as refused:  # the messages did not stay hidden for long enough; the observations are stored
         kept = str(refused)
     reached("after_delete")
     return Taken(received, found, kept)

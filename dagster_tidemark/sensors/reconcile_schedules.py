@@ -40,7 +40,7 @@ def reconcile(
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
 ) -> DetectedChanges:
-    """List feeds, or some days of each feed, and report changes without a notification. Write nothing if nothing changed.
+    """List feeds, or some days of each feed, and report changes without a notification. Without changes, write nothing.
 
     If one feed cannot be listed, the other feeds are still listed.
 

@@ -26,8 +26,7 @@ def changed_streams(
 
 
 def _state(row: StreamRow) -> list[Any]:
-    """Return the values that a result depends on. The text of a hindrance is left out, because it
-    contains times that change at each tick."""
+    """Return the values that a result depends on, without the text of a hindrance: its times change at each tick."""
     return [row.is_behind, bool(row.hindrance), (row.committed_at or 0.0) // _FIGURES_EVERY]
 
 

@@ -80,7 +80,7 @@ class Feed:
             (`latin-1`, `cp1252`). Must be declared, because bytes do not reveal it. Stored as the canonical name.
         multiline: True if a record may span lines: line breaks in quotes (CSV), documents over several lines (JSON).
             A `.json` file whose first line is a lone opening bracket is always read this way.
-        exact: True if a value counts as a wrong type when its declared type would lose a part of it: extra decimal
+        exact: True if a value has the wrong type when the declared type would lose a part of it: extra decimal
             places, a leading zero of a number, the time of a `date`. If False, such a value is rounded or shortened,
             and two keys may become equal: 01 becomes 1.
         new_columns: Handling of columns that are in the files but not in `columns`. Names are compared exactly.

@@ -40,7 +40,7 @@ class QueueInlet:
     Args:
         name: `sqs:<queue>`.
         connect: Function that opens the queue. Called at the first use, and again after a fault.
-        hold_seconds: The interval between extensions of the hold on received messages.
+        hold_seconds: The interval, in seconds, between extensions that keep received messages hidden.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class QueueInlet:
         self._back: _InHand | None = None
 
     def property_name(self) -> str | None:
-        """Return None: the queue itself keeps the position."""
+        """Return None: the queue itself records which messages were read."""
         return None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
@@ -73,7 +73,7 @@ class QueueInlet:
                 in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
                 in_hand.held.add(found)
                 messages |= {each.message_id: each for each in found}
-        except BaseException:  # also if the run is interrupted, because the hold is a thread and must be stopped
+        except BaseException:  # also on an interrupt, because the hold runs a thread that must stop
             if self._back is None:
                 in_hand.hold.close()
             self._queue = None

@@ -57,7 +57,7 @@ class KafkaTopic:
         self._looked = self._committed_empty = -math.inf
 
     def property_name(self) -> str:
-        """Return the snapshot property that holds the topic's id and the next offset of each partition."""
+        """Return the name of the snapshot property with the topic's id and the next offset of each partition."""
         return property_of(self._topic)
 
     def topic_id(self) -> str:
@@ -215,7 +215,7 @@ class KafkaTopic:
 
 
 def property_of(topic: str) -> str:
-    """Return the name of the snapshot property that holds the position of a topic."""
+    """Return the name of the snapshot property with the position of a topic."""
     return f"tidemark.kafka.{topic}"
 
 

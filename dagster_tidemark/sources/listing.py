@@ -64,7 +64,9 @@ class ObjectChanged(Transient):
 
 
 class ObjectUnavailable(Transient):
-    """An object exists but cannot be read: it is archived, or another account or a disabled key protects it.
+    """An object exists but cannot be read. A retry may help later.
+
+    Reasons are an archived object, an object of another account, and a disabled encryption key.
 
     Args:
         key: The object's key.

@@ -38,8 +38,7 @@ class Message:
 
 
 class DeleteRefused(Transient):
-    """The queue did not delete some messages. They are delivered again, which is harmless: they
-    report no new change."""
+    """The queue did not delete some messages. They are delivered again, which is harmless."""
 
 
 class QueueUnavailable(Transient):
@@ -57,8 +56,7 @@ class MessageSource(Protocol):
         ...
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide messages for `seconds` from now. A message that cannot be hidden may be delivered twice, which is
-        harmless."""
+        """Hide messages for `seconds` from now. If hiding fails, a message may harmlessly be delivered twice."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:
@@ -121,8 +119,7 @@ class Hold:
             self._held.append((time.monotonic() + self._every, messages))
 
     def defer(self, messages: Sequence[Message]) -> None:
-        """Delay the redelivery of messages that cannot be processed now, because each receive counts towards
-        their limit."""
+        """Delay the redelivery of messages that cannot be processed now: each receive counts towards a limit."""
         with self._lock:
             self._deferred |= set(messages)
         for seconds in sorted({_later(message) for message in messages}):

@@ -79,7 +79,7 @@ class Inlet(Protocol):
     """`sqs:<queue>` or `kafka:<topic>`."""
 
     def property_name(self) -> str | None:
-        """Return the snapshot property that holds the position; None if the source itself keeps it."""
+        """Return the name of the snapshot property with the position; None if the source itself stores the position."""
         ...
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:

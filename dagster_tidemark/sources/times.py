@@ -46,10 +46,10 @@ TYPES = {
     Grain.WEEK: "date",
     Grain.MONTH: "date",
 }
-"""The type of the column that holds the start of a window."""
+"""The type of the column with the start of a window."""
 
 FORMATS = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
-"""The format of a window's start in a key, by the type of the column that holds it."""
+"""The format of a window's start in a partition key, by the type of the column with this start."""
 
 NEEDED = {grain: frozenset(re.findall("%.", folders)) for grain, folders in FOLDERS.items()}
 """The directives that identify a window."""

@@ -22,8 +22,7 @@ Answer = Mapping[str, Any] | str
 """Values of the table's columns, or the reason why a request cannot be answered, as a sentence."""
 
 Answerer = Callable[[Sequence[Fields]], Sequence[Answer]]
-"""Function that returns one answer per request, in the order of the requests. It may refresh its data if called
-without requests."""
+"""Function that returns one answer per request, in order. A call without requests lets it refresh its data."""
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,7 @@ def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -
 
 
 def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> None:
-    """Create the missing queues and topics of one stream. Only log failures, because the stream's inlets report
-    them and try again."""
+    """Create the missing queues and topics of one stream. Log a failure: the inlets report it and try again."""
     try:
         create_missing([stream], settings)
     except (BotoCoreError, ClientError, TidemarkError, ModuleNotFoundError) as error:

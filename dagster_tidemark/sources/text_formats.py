@@ -128,7 +128,7 @@ class Csv(TextFormat):
         timezone: The zone of times that are written without one.
 
     Raises:
-        ValueError: an option is invalid or contradicts another one. The message names both.
+        ValueError: an option is invalid or contradicts another one. The message names the options.
     """
 
     separator: str = ","

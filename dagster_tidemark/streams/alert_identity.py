@@ -52,7 +52,7 @@ class Alert:
 
     @property
     def place(self) -> tuple[bool, int, datetime, str]:
-        """Sort key: the alert that was raised first has the smallest."""
+        """Sort key: the alert that was raised first has the smallest key."""
         return (self.raised_in is None, self.raised_in or 0, self.started_at, self.alert_id)
 
 

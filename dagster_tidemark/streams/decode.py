@@ -165,7 +165,7 @@ class Decoder:
         return DecodedRow(fields, record)
 
     def _repeated(self, text: str) -> list[str]:
-        """Return the columns that occur twice in a JSON object. Parsers would keep the last value without a warning."""
+        """Return the columns that a JSON object has more than once. Parsers would silently keep the last value."""
         members: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
         if len(members) == len(dict(members)):
             return []

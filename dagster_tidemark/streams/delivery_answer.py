@@ -19,7 +19,7 @@ from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, FileFi
 from dagster_tidemark.streams.delivery_table import LoadedDelivery
 
 LONGEST = 200_000
-"""Largest answer in bytes: SQS accepts 256 KB. A longer answer omits files, and reports their number."""
+"""Largest answer in bytes: SQS accepts 256 KB. A longer one omits files, correct ones first, and gives their number."""
 
 _NO_MANIFEST = "no_manifest"
 _SHOWN = 3  # files that a sentence names

@@ -1,4 +1,4 @@
-"""Deliveries of partners: a message lists files in a folder of the landing bucket, which are loaded all or none.
+"""Deliveries of partners: a message lists files in a folder of the landing bucket. All or none of them are loaded.
 
 Belongs here: the declaration. Does not belong here: the handling of a message (`delivery_run`).
 """

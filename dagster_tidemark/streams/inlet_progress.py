@@ -49,7 +49,7 @@ class Line:
         return self.rule_fault or self.fault
 
     def failed(self, error: Exception, longest: float) -> float | None:
-        """Record the error of a failed receive. Return the seconds to the next try, or None if it was logged before.
+        """Record the error of a failed receive. Return the seconds to the next try; None if it was logged recently.
 
         Args:
             longest: The longest pause, in seconds.

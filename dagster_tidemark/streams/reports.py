@@ -146,7 +146,7 @@ class Reports:
         return oldest_by(rows, column)
 
     def _keep_mark(self, kept: StreamTable) -> None:
-        """Record the report in a separate commit, so that the next shift does not repeat it. No batch waits."""
+        """Record the report in a separate commit, so that the next shift does not repeat it. This delays no batch."""
         if marks := self.marks(kept):
             with suppress(CommitConflict):  # the next commit includes the mark
                 kept.table.commit(TableCommit(marks=marks))

@@ -38,12 +38,12 @@ _LINGER_SECONDS = 0.4  # pause between commits: files get more rows under load, 
 _LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to the hour, and many files slow the start of a run
 _LOAD = 500  # records of a batch, from which the longer pause applies
 _LARGE = 5_000  # records of a batch, from which the source may have a backlog
-_ENTER_EVERY = 5.0  # seconds between writes of entries; if the process is killed before, the queue delivers again
+_ENTER_EVERY = 5.0  # seconds between writes of entries; after a kill, the queue delivers the messages again
 _MOST_DEFERRED = 100  # batches with deferred entries; with more, the next batch waits until they are written
 _ENTERED_KNOWN = 100_000
-_FAULTS_NAMED = 100  # in the log, for each batch
+_FAULTS_NAMED = 100  # messages that the log names, for each batch
 _KEEP_SNAPSHOTS = 60
-_LOOK_AFTER_EVERY = 50  # commits, if the shift is never idle
+_LOOK_AFTER_EVERY = 50  # commits between maintenance, if the shift is never idle
 
 
 @dataclass
@@ -348,7 +348,7 @@ class Shift:
             self._lines[0].rule_fault = str(error)
 
     def _look_after(self) -> None:
-        """Do the reaction's periodic work, and expire old snapshots of the table. If one fails, the other is done."""
+        """Do the reaction's periodic work, and expire old snapshots. A failure of one does not stop the other."""
         self._commits_since_look_after = 0
         if isinstance(self._reaction, LooksAfter):
             self._following.attempt(self._reaction.look_after)

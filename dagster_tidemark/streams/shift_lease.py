@@ -1,7 +1,8 @@
-"""The post of a shift: one of the numbered workers of a stream. A shift keeps its post by saving beats regularly.
+"""The post of a shift: one of the numbered workers of a stream.
 
-Belongs here: the reasons to end a shift, and the beat that proves that the shift works. Does not belong here: the work
-(`streams.shift`), and the replacement of a shift (`sensors.streams`).
+A shift keeps its post by saving a beat in the instance's storage every few seconds. Belongs here: the reasons to end a
+shift, and the beat. Does not belong here: the work (`streams.shift`), and the replacement of a shift
+(`sensors.streams`).
 
 A hanging shift is not killed: another run takes its post, and the shift ends when it resumes. Until then two shifts at
 one post do no harm, because a commit fails if the table has changed since its writer read it.
@@ -99,7 +100,7 @@ class Post:
             self._look()
 
     def _look(self) -> None:
-        """Check for a reason to end, and save a beat. If the storage does not answer, the shift continues."""
+        """Check for a reason to end, and save a beat if due. If the storage does not answer, the shift continues."""
         with self._lock:
             self._looked_at = self.clock()
             try:

@@ -29,21 +29,21 @@ _OF_CHECKS = "automation_checks"
 
 
 def automation_sensor(settings: Settings | None = None) -> dg.SensorDefinition:
-    """Return the sensor that requests runs of due partitions, one run a partition, for a location with few assets."""
+    """Return the sensor that requests runs of due partitions, one run per partition, for a location with few assets."""
     return _Automation(FIRST, dg.AssetSelection.all(), settings=settings)
 
 
 def automation_sensors(
     definitions: Iterable[Any], *, scope: LocationScope = WHOLE_LOCATION, others: Iterable[Any] = ()
 ) -> list[dg.SensorDefinition]:
-    """Return sensors that request runs of due partitions, one run a partition. Warn of assets it cannot plan.
+    """Return sensors that request runs of due partitions, one run per partition. Warn of assets that cannot be planned.
 
     Args:
         definitions: The assets and checks to automate, as returned by `with_automation`.
         others: All other assets of the code location.
     """
     definitions = list(definitions)
-    # Each run loads the location without needing the graph, which takes a large part of the loading time.
+    # A run that loads the location does not need the graph, which takes a large part of the loading time.
     graph = Graph({}) if code_loading.is_loaded_for_a_run() else planned(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
@@ -73,8 +73,8 @@ class _Share:
     Args:
         checks: Checks that the sensor evaluates, because they have their own condition.
         along: Checks without a condition, which run along with their assets.
-        idle: Checks whose condition never requests anything. They are not evaluated, and do not count. They belong to
-            the sensor because Dagster adds a default sensor for checks without one.
+        idle: Checks whose condition never requests anything. They are not evaluated, and do not count towards the
+            limit. They belong to the sensor because Dagster would add a default sensor for checks without one.
     """
 
     assets: list[dg.AssetKey] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
     """An automation sensor that puts unrelated assets into separate runs.
 
     Args:
-        idle: Checks that belong to the sensor and are not evaluated.
+        idle: Checks that belong to the sensor but are not evaluated.
         settings: The settings of the code location; see `LocationScope`.
     """
 
@@ -116,7 +116,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        # The engine is chosen here because a condition sees neither location nor settings.
+        # The engine is chosen here, because a condition has access neither to the location nor to the settings.
         engine = engine_of(context, graph, self._settings)
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]

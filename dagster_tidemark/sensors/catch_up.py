@@ -24,13 +24,13 @@ _TOLD = 10
 
 
 def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinition:
-    """Return the sensor that requests runs over ranges of due partitions: in a first load, or after an outage."""
+    """Return the sensor that requests runs over ranges of due partitions, as in a first load or after an outage."""
 
     @dg.sensor(
         name=scope.named(RANGES),
         description="Requests one run per range of due partitions, for all its assets. Its ticks list the reasons.",
-        # Not `target`: that would need one partitions definition for all.
-        asset_selection=scope.assets | scope.checks,  # also of external assets
+        # Not `target`, which would require the same partitions definition for all assets.
+        asset_selection=scope.assets | scope.checks,  # includes checks of external assets
         minimum_interval_seconds=1,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
@@ -45,7 +45,10 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
 
 
 def due_now(context: dg.SensorEvaluationContext, settings: Settings | None = None) -> list[dg.RunRequest]:
-    """Return runs of due partitions, for a sensor that has seen changes: the planner's next tick may be 5 s away."""
+    """Return requests for due partitions.
+
+    A sensor that has found changes requests them at once, because the planner's next tick may be 5 s away.
+    """
     return _ask(context, settings, ranges=False)[0]
 
 
@@ -57,7 +60,7 @@ def _ask(
     requests, plan = engine.request(context.instance, event_time.now(), ranges=ranges)
     log_new(context, engine, plan, context.instance)
     if not ranges:
-        requests = [request for request in requests if not request.conditional]  # their own conditions ask for these
+        requests = [request for request in requests if not request.conditional]  # others have their own conditions
     asked: list[dg.RunRequest] = []
     for request in requests:
         for run in run_requests([request], assets, engine, context, plan.now):
@@ -67,7 +70,7 @@ def _ask(
 
 
 def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan: Plan) -> list[dg.RunRequest]:
-    """Return runs of blocking checks without a result that due partitions wait for."""
+    """Return runs of blocking checks that have no result yet, although due partitions wait for it."""
     engine = engine_of(context, _assets(context), settings)
     found = []
     for request in engine.request_checks(plan):
@@ -79,7 +82,7 @@ def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan
 
 
 def _waits(plan: Plan) -> list[str]:
-    """Return the pending partitions that are not requested, with reasons: the newest first, up to 10."""
+    """Return up to 10 pending partitions that are not requested, with reasons, newest first."""
     held = sorted(plan.waiting.items(), key=lambda wait: str(wait[0][1]), reverse=True)
     told = [f"{key} {partition or ''}: {reason}" for (key, partition), reason in held[:_TOLD]]
     return [*told, f"and {len(held) - _TOLD} more"] if len(held) > _TOLD else told

@@ -2,7 +2,7 @@
 
 The landing sensor, a reconcile, the button "Observe" and the start of the platform list objects, compute the same
 version, and report the partitions whose version differs from the last observed one. Belongs here: that comparison, also
-for vanished files. Does not belong here: the callers, and the choice of partitions to look at.
+for vanished files. Does not belong here: the callers, and the choice of partitions to list.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -40,12 +40,12 @@ _MOST_SECONDS_OF_FAULTS = 15.0  # a folder that does not answer may take 40 s, a
 
 @dataclass
 class DetectedChanges:
-    """Changes found by a look.
+    """Result of comparing listings with the last observations.
 
     Args:
         changed: An observation for each partition that differs from its last observation.
-        alarms: Feed to the reason why some vanished partitions are held, and so not in `changed`.
-        held: The number of held partitions.
+        alarms: The reason why some vanished partitions of a feed are held and not in `changed`, by feed.
+        held: The number of held partitions: their removal waits, see `sources.removals`.
         failed: Partitions and misplaced folders that could not be listed, with the reason.
     """
 
@@ -72,12 +72,12 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
         if (listing := patience.look(feed, partition)) is not None:
             looked.setdefault(feed, {})[partition] = listing
             reached("after_listing")
-    with reporting():  # of two looks in one process, the second compares with the report of the first
+    with reporting():  # if two threads compare at once, the second must use the report of the first
         for feed, listings in looked.items():
             told = {p: at for (f, p), at in notified.items() if f == feed}
             seen = ledger.latest(feed, listings)
             for partition in [p for p, listing in listings.items() if _is_older(listing, seen.get(p, {}))]:
-                # A later look was reported first, or the server's clock is behind.
+                # A later listing was reported first, or the server's clock is slow.
                 del listings[partition]
                 if (again := patience.look(feed, partition)) is not None:
                     listings[partition] = _not_before(again, seen[partition])
@@ -88,7 +88,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
 
 
 def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> DetectedChanges:
-    """List the misplaced folders that messages named, and report their objects in the check `misplaced`."""
+    """List the misplaced folders that notifications named, and report their objects in the check `misplaced`."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
         beside: dict[str, Misplaced] = {}
@@ -106,7 +106,7 @@ def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collec
 class _Patience:
     """Lister of partitions that gives up if the bucket is unreachable, or if too many requests fail.
 
-    `failed` holds the places that could not be listed, with the reason.
+    `failed` contains the places that could not be listed, with the reason.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -208,7 +208,7 @@ def look_at_days(
         return look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
     found = DetectedChanges()
     local = dict.fromkeys(each for day in days for each in feed.layout.times.local_days(day))
-    # Several days may lie in one week or month.
+    # Several days may belong to one week or month.
     parts = {tuple(feed.prefixes_of_day(day)): feed.partitions_of(day) for day in local}
     for prefixes, partitions in parts.items():
         walk = Walk(bucket, feed, start=ledger.start, prefixes=prefixes)
@@ -260,7 +260,7 @@ def changes(
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,
 ) -> DetectedChanges:
-    """Return the differences between the listings and the last observations, without held removals."""
+    """Return the differences between the listings and the last observations, except removals that are held."""
     found = DetectedChanges()
     differing = {
         p: listing
@@ -306,7 +306,7 @@ def _outcome(fate: removals.RemovedFiles, listing: Listing, before: Tags, *, acc
         return {OUTCOME: removals.ACCEPTED} if accept_removals else {}
     if listing.objects:
         return {}
-    # No data before and now, only misplaced files: the outcome of an earlier removal still holds.
+    # The partition has only misplaced files, as before: the outcome of an earlier removal still applies.
     if before:
         return {OUTCOME: before[OUTCOME]} if OUTCOME in before else {}
     return {OUTCOME: removals.NOTHING}
@@ -322,7 +322,7 @@ def _is_older(listing: Listing, before: Tags) -> bool:
 
 
 def _not_before(listing: Listing, before: Tags) -> Listing:
-    """Return a listing whose time is not before the observation, whatever the server's clock."""
+    """Return the listing, with a time that is not before the last observation even if the server's clock is slow."""
     return replace(listing, listed_at=max(listing.listed_at, when_listed(before) or listing.listed_at))
 
 
@@ -368,5 +368,5 @@ def _is_accepted(outcome: Tags) -> bool:
 
 
 def _stamp(moment: datetime) -> str:
-    # Unix seconds: a tag may hold neither the colons nor the plus of ISO 8601.
+    # Unix seconds, because a tag may contain neither the colons nor the plus of ISO 8601.
     return f"{moment.timestamp():.3f}"

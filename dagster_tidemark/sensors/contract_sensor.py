@@ -1,12 +1,13 @@
 """The check `contract`: reports in the UI if an asset keeps its freshness promise.
 
 The check needs no run. The sensor `contracts` writes a result when the state changes and after each materialization,
-because the UI shows only a result of the latest materialization. An operator may also execute the check. Does not
+because the UI shows only a result of the latest materialization. Users can also execute the check. Does not
 belong here: the verdict on a contract (`planner.contract_status`), and the check `stream`, whose results the sensor
 writes as well (`sensors.stream_states`).
 
-An asset that is set aside is "not judged", and its check fails as with a breach: its promise may be broken, and no
-sensor looks. The same holds for "unknown": a sensor or a shift has not looked lately, or a service cannot be reached.
+The check also fails in two other states, because the promise may be broken. In the state "not judged", the asset is set
+aside, so that no sensor evaluates it. In the state "unknown", a sensor or a shift has not reported for a while, or a
+service cannot be reached.
 """
 
 import json
@@ -47,7 +48,7 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
 }
 __all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
-_ASKED_AGAIN = 2.0  # seconds until a failed service is probed again: a short pause is not a fault
+_ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, because a short pause is not a fault
 
 
 class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
@@ -56,7 +57,7 @@ class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
     The check has a condition because Dagster would otherwise execute it within every run of its asset.
     """
 
-    asks_for_nothing = True  # no automation sensor need evaluate it
+    asks_for_nothing = True  # no automation sensor needs to evaluate it
     requires_cursor = False
 
     @property
@@ -89,7 +90,7 @@ def contract_sensor(
     """Return the sensor that reports the state of the contracts, and finds incidents.
 
     Args:
-        watched: Feeds and streams, whose sources are outside the event log; needs the settings of the scope.
+        watched: Feeds and streams, whose sources are outside the event log. Requires the settings in `scope`.
         routes: The channels that get messages about incidents.
         expected: Expected arrivals of sources.
     """
@@ -107,7 +108,7 @@ def contract_sensor(
         repository = context.repository_def
         if repository is None:
             raise dg.DagsterInvariantViolationError("the sensor `contracts` needs the code location it belongs to")
-        built = _last_built(context.instance, repository.asset_graph)  # first: later ones count next time
+        built = _last_built(context.instance, repository.asset_graph)  # first: later ones count at the next tick
         instance, settings = context.instance, scope.settings
         graph = engine.engine_for(instance, repository.asset_graph, settings).graph
         plan, every = judged(instance, repository.asset_graph, settings)
@@ -147,7 +148,7 @@ def contract_sensor(
 
 
 def _only_ours(row: StandingRow, scope: LocationScope) -> StandingRow:
-    """Return the row, hidden if its asset is outside the scope."""
+    """Return the row. Mark it as hidden if its asset is outside the scope."""
     return row if scope.has([dg.AssetKey.from_user_string(row.asset)]) else replace(row, shown=False)
 
 
@@ -209,7 +210,7 @@ def _result(standing: ContractStatus, now: float) -> dict[str, Any]:
         "reason": standing.reason,
         "judged at": dg.MetadataValue.timestamp(now),
     }
-    unknown = standing.verdict is FreshnessStatus.UNKNOWN  # its reason begins with that word
+    unknown = standing.verdict is FreshnessStatus.UNKNOWN  # the reason begins with this word
     if standing.partition is not None:
         metadata["partition"] = standing.partition
     if standing.set_aside:
@@ -217,7 +218,7 @@ def _result(standing: ContractStatus, now: float) -> dict[str, Any]:
     if standing.deadline is not None:
         metadata["promised for"] = dg.MetadataValue.timestamp(standing.deadline)
     return {
-        # At risk, nothing is late yet.
+        # If the contract is at risk, nothing is late yet.
         "passed": standing.verdict in (FreshnessStatus.MET, FreshnessStatus.AT_RISK),
         "severity": dg.AssetCheckSeverity.ERROR,
         "description": standing.reason if unknown else f"{standing.verdict}: {standing.reason}",

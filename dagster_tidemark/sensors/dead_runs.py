@@ -46,14 +46,14 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
     """End each unfinished run whose process is gone, and return these runs.
 
     Args:
-        scope: Runs of other assets are left alone.
+        scope: The part of the location whose runs are ended. Runs of other assets are left alone.
     """
     runs = [run for run in instance.get_runs(RunsFilter(statuses=_UNDER_WAY)) if _is_ours(run, scope)]
     dead = _dead(instance, runs)
     ended = []
     for suspect in dead:
-        # A process reports its result before it exits. The run is read after its process was missed, so it has the
-        # result.
+        # A process reports its result before it exits. The run is read again after its process was found missing, so
+        # that it includes a reported result.
         run = instance.get_run_by_id(suspect.run_id)
         if run is None or run.is_finished:
             continue

@@ -1,7 +1,7 @@
 """The sensor `incidents`: sends the messages about incidents, and reports if a channel is dead.
 
-The sensor `contracts` finds the incidents and writes their messages; this one only sends, because a slow channel must
-not delay the check of a contract. Does not belong here: sending itself (`incidents.sender`).
+The sensor `contracts` finds the incidents and writes their messages. This sensor only sends them, because a slow
+channel must not delay the check of a contract. Does not belong here: sending itself (`incidents.sender`).
 """
 
 import json
@@ -22,11 +22,11 @@ from dagster_tidemark.settings import Settings
 NAME = "incidents"
 INCIDENTS_ASSET = dg.AssetKey(["ops", "incidents"])
 DELIVERY = "delivery"
-_SECONDS = 20.0  # a tick may take a minute
+_SECONDS = 20.0  # for sending in one tick; a tick may take a minute
 
 
 def incidents_asset() -> dg.AssetsDefinition:
-    """Return the incidents as an asset: the UI plots their number."""
+    """Return an asset for the incidents, so that the UI plots their number."""
     spec = dg.AssetSpec(
         INCIDENTS_ASSET,
         group_name="ops",
@@ -36,7 +36,7 @@ def incidents_asset() -> dg.AssetsDefinition:
 
 
 def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
-    """Return the check that fails while a channel is dead, or messages wait."""
+    """Return the check that fails while a channel is dead. It also shows the number of waiting messages."""
 
     @dg.asset_check(
         asset=INCIDENTS_ASSET,

@@ -32,12 +32,12 @@ from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Mes
 from dagster_tidemark.sources.s3_events import LandingZone, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
-# Dagster checks every five seconds if a tick has ended. A shorter wait delays the next message by a second at most, and
-# lets Ctrl-C end the process within seconds: signals are not handled during the wait.
+# Dagster checks every five seconds if a tick has ended. A wait below five seconds delays the next message by at most a
+# second. It also lets Ctrl-C end the process within seconds, because signals are not handled during the wait.
 _WAIT_SECONDS = 4
 _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
-_MOST_PARTITIONS = 400  # a listing each, and Dagster gives up on a tick after 60 s
+_MOST_PARTITIONS = 400  # each needs a listing, and Dagster gives up on a tick after 60 s
 _AT_ONCE = 4
 _PAUSE_SECONDS = 10.0  # between two runs that only record misplaced files
 _FULL = 10
@@ -46,7 +46,7 @@ _TOLD = 20
 logger = logging.getLogger(__name__)
 
 _Look = tuple[Feed, str | None]
-"""A place to look at: a partition, or a folder outside the partitions."""
+"""A place to list: a partition, or a folder outside the partitions."""
 
 
 @dataclass
@@ -88,11 +88,11 @@ class Received:
 
 @dataclass(frozen=True)
 class Taken:
-    """Result of a tick."""
+    """Result of one tick of the landing sensor."""
 
     received: Received
     found: DetectedChanges
-    kept: str | None = None  # why the queue did not delete every processed message
+    kept: str | None = None  # the reason why some processed messages were not deleted
 
     def __str__(self) -> str:
         taken, found = self.received, self.found
@@ -134,7 +134,7 @@ def landing_sensor(
         try:
             bucket.probe()
         except BucketUnavailable as fault:
-            # Each receive of a message counts to its limit, so none is received while it cannot be processed.
+            # Each receive counts towards a message's limit, so no message is received while none can be processed.
             context.log.warning(str(fault))
             note_look(context.instance, location, LANDING, Looked(hindrance=str(fault)))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
@@ -166,7 +166,10 @@ def landing_sensor(
 
 
 def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken:
-    """Run one tick: receive, look, observe, then delete. Messages that were not observed are delivered again."""
+    """Run one tick: receive messages, list and observe their partitions, then delete them.
+
+    A message is delivered again if any of its partitions could not be listed.
+    """
     received = drain(hold, zone)
     if not received.count:
         return Taken(received, DetectedChanges())
@@ -179,7 +182,7 @@ def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken
     hold.defer([message for message, looks in received.messages if looks & found.failed.keys()])
     try:
         hold.queue.delete(followed)
-    except DeleteRefused as refused:  # the hold ended too early; the observations are durable
+    except DeleteRefused as refused:  # the messages did not stay hidden for long enough; the observations are stored
         kept = str(refused)
     reached("after_delete")
     return Taken(received, found, kept)
@@ -188,8 +191,8 @@ def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken
 def drain(hold: Hold, zone: LandingZone) -> Received:
     """Wait for a message and receive the waiting ones, within limits of time and number.
 
-    If the queue fails after some messages were received, these are processed and the queue is left alone until the next
-    tick, because each receive of a message counts to its limit.
+    If the queue fails after some messages were received, these messages are processed. The tick then receives nothing
+    else, because each receive counts towards the limit of a message.
     """
     received = Received()
     deadline = time.monotonic() + _DRAIN_SECONDS
@@ -206,7 +209,7 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
 
 
 def _receive_backlog(hold: Hold) -> list[Message]:
-    # Long polls, because a short poll asks only some of SQS's servers.
+    # Long polls, because a short poll queries only some of SQS's servers.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [message for some in pool.map(lambda _: _receive_more(hold, 1), range(_AT_ONCE)) for message in some]
 
@@ -226,12 +229,12 @@ def loads_for_misplaced(
     due: Sequence[dg.RunRequest] = (),
     settings: Settings | None = None,
 ) -> list[dg.RunRequest]:
-    """Return a run for each feed whose misplaced files changed, because each load records them in the quarantine.
+    """Return a run for each feed whose misplaced files changed, because a load records them in the quarantine.
 
-    The cursor holds the requested versions. It moves after the run was created.
+    The cursor contains the versions for which runs were requested. It is saved after the runs were created.
 
     Args:
-        due: The other requests of this tick, which are not repeated.
+        due: The other requests of this tick. A run that they already contain is not requested again.
     """
     graph = context.repository_def.asset_graph if context.repository_def else None
     asked: dict[str, tuple[str, float]] = json.loads(context.cursor or "{}")
@@ -247,7 +250,7 @@ def loads_for_misplaced(
         holding = [p for p, tags in seen.items() if p and holds_files(tags)]
         there = [p for p in sorted(holding, reverse=True) if partitions and partitions.has_partition_key(p)]
         if not there or not keys:
-            continue  # the feed's first load records them
+            continue  # the feed's first load will record the files
         if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
             requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))
         asked[feed.name] = (version, time.time())
@@ -259,7 +262,7 @@ def loads_for_misplaced(
 def _loads(
     context: dg.SensorEvaluationContext, graph: AnyGraph, source: dg.AssetKey, settings: Settings | None
 ) -> list[dg.AssetKey]:
-    """Return the assets that are loaded automatically from a source, with the source's partitions."""
+    """Return the assets with the source's partitions that are loaded from the source automatically."""
     engine, by, found = engine_of(context, graph, settings), graph.get(source).partitions_def, set[dg.AssetKey]()
     for key in graph.get(source).child_keys:
         is_load = dg.AssetCheckKey(key, QUARANTINE) in graph.get(key).check_keys
@@ -267,14 +270,14 @@ def _loads(
             together = graph.get(key).execution_set_asset_keys
             is_one_run = {graph.get(each).partitions_def for each in together} == {by}
             found |= together if is_one_run and not engine.no_run_of(key) else set()
-    # Assets that can be requested alone may be impossible in one run.
+    # Assets that can each run alone may not be able to run together.
     return sorted(found) if not engine.no_run_of_all(found, graph.get_check_keys_for_assets(found)) else []
 
 
 def _count_dead_letters(context: dg.SensorEvaluationContext, queue: SqsQueue, ledger: ObservationLedger) -> None:
     try:
         given_up = queue.dead_letters()
-    except QueueUnavailable as fault:  # e.g. a queue of another account; this tick's requests are kept
+    except QueueUnavailable as fault:  # such as a queue of another account; the requests of this tick are kept
         context.log.warning(f"the messages in the dead-letter queue cannot be counted: {fault}")
         return
     if given_up is not None:

@@ -19,9 +19,9 @@ def observe_partitions(
 ) -> dg.DataVersionsByPartition:
     """Observe a feed on demand: the body of an observable source asset.
 
-    Dagster writes an event without tags for every returned entry. So the changed partitions are reported here, and
-    nothing is returned. The reports are not events of this run: deleting the run would delete them, and with them the
-    record of files that have vanished since.
+    Dagster writes an event without tags for every returned entry. Therefore this function itself reports the changed
+    partitions, and returns none. The reports are not events of this run: deleting the run would delete them, and with
+    them the record of files that vanished later.
     """
     found = look_at_feed(ObservationLedger(context.instance, landing.start), landing.open(), feed)
     context.log.info(f"{len(found.changed)} partitions changed")
@@ -34,7 +34,7 @@ def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.Ob
     """Observe an unpartitioned feed on demand: the body of an observable source asset.
 
     The result is always an event, because Dagster allows nothing else; with an unchanged version it has no effect. A
-    change is also reported outside this run, so that it stays when the run is deleted.
+    change is also reported outside this run, so that the report remains if the run is deleted.
     """
     ledger = ObservationLedger(instance)
     seen = ledger.latest(feed)

@@ -26,7 +26,7 @@ _IMPATIENT = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"tot
 
 
 def unreachable(settings: Settings) -> dict[str, str]:
-    """Return the fault of each service by its name; an empty text if it answers."""
+    """Return the fault of each service, by the service's name. The fault is empty if the service answers."""
     asked = {"Spark": _spark, "catalog": _catalog, "S3": _s3}
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = {name: pool.submit(ask, settings) for name, ask in asked.items()}
@@ -35,7 +35,7 @@ def unreachable(settings: Settings) -> dict[str, str]:
 
 def _spark(settings: Settings) -> str:
     """Probe with an HTTP/2 handshake, because the kernel accepts connections also for a stopped server."""
-    if settings.spark_remote is None:  # a session inside each run
+    if settings.spark_remote is None:  # each run has its own local session
         return ""
     at = urlsplit(settings.spark_remote.replace("sc://", "http://", 1).replace(";", "?"))
     address = f"{at.hostname}:{at.port or 15002}"
@@ -57,7 +57,7 @@ def _catalog(settings: Settings) -> str:
 
 
 def _rest(settings: Settings) -> str:
-    """Request the configuration, as each client does first. A refusal counts as an answer: the login is wrong."""
+    """Request the configuration, as each client does first. A refused login counts as an answer."""
     url = f"{settings.catalog_uri.rstrip('/')}/v1/config"
     try:
         with urlopen(url, timeout=SECONDS):
@@ -104,7 +104,7 @@ def _database(settings: Settings) -> str:
 
 
 def _locks(connection: sqlalchemy.Connection) -> list[str]:
-    """Return statements that take the lock of a commit. The end of the connection gives it back."""
+    """Return statements that take the same lock as a commit. Closing the connection releases the lock."""
     if connection.dialect.name == "sqlite":
         return ["BEGIN IMMEDIATE"]
     if connection.dialect.name == "postgresql" and sqlalchemy.inspect(connection).has_table("iceberg_tables"):
@@ -123,5 +123,5 @@ def _s3(settings: Settings) -> str:
 
 @cache
 def _client(settings: Settings) -> Any:
-    # Its own session: the default one is not safe for making clients in several threads.
+    # A separate session, because several threads cannot safely create clients from the default session.
     return boto3.Session().client("s3", config=_IMPATIENT, **settings.aws_options())

@@ -1,4 +1,4 @@
-"""Scheduled listings of the landing zone, which make up for lost notifications.
+"""Scheduled listings of the landing zone, which find changes whose notifications were lost.
 
 Belongs here: the parts of the zone that the schedules and `tidemark reconcile` list, and the times. Does not belong
 here: the comparison with the last observations (`sensors.change_detection`).
@@ -40,9 +40,9 @@ def reconcile(
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
 ) -> DetectedChanges:
-    """List feeds, or some days of each feed, and report changes without a notification. Write nothing if unchanged.
+    """List feeds, or some days of each feed, and report changes without a notification. Without changes, write nothing.
 
-    A feed that cannot be listed does not hold up the others.
+    If one feed cannot be listed, the other feeds are still listed.
 
     Args:
         accept_removals: Report vanished partitions even if the bucket looks like the wrong one.
@@ -70,7 +70,7 @@ def reconcile(
 
 
 class CannotReconcile(Transient):
-    """The bucket or the instance cannot be reached. The message names it. A retry helps when it is back."""
+    """The bucket or the instance cannot be reached. The message names it. A retry helps after it recovers."""
 
 
 def reconcile_instance(
@@ -82,7 +82,7 @@ def reconcile_instance(
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
 ) -> DetectedChanges:
-    """Reconcile the settings' landing bucket with an instance, from outside its daemon.
+    """Reconcile the landing bucket of the settings with an instance, from outside Dagster's daemon.
 
     Raises:
         CannotReconcile: the bucket cannot be listed.
@@ -137,7 +137,7 @@ def reconcile_schedules(
         description=f"Lists the last {RECENT_DAYS} days of every feed, to find changes whose notification was lost.",
         cron_schedule=_RECENT_EVERY,
         execution_timezone="UTC",
-        job=job,  # never requested: the tick itself lists, which needs no run
+        job=job,  # never requested, because the tick itself lists the days
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
     def reconcile_recent(context: dg.ScheduleEvaluationContext, tidemark_landing: LandingResource) -> dg.SkipReason:
@@ -153,7 +153,7 @@ def reconcile_schedules(
         description="Lists every feed completely, once a night, and reports changes.",
         cron_schedule=_ALL_EVERY,
         execution_timezone="UTC",
-        job=job,  # in a run: a long history takes longer than a tick may
+        job=job,  # in a run, because listing a long history takes longer than a tick may
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
     return [reconcile_recent, reconcile_all]

@@ -14,8 +14,8 @@ class LocationScope:
 
     Args:
         prefix: Prefix of the names of sensors, schedules and jobs.
-        keys: The assets of this part; None: all of the location.
-        settings: The settings of the deployment; None in a location without `build_definitions`, as tests make them.
+        keys: The assets of this part. None means all assets of the location.
+        settings: The settings of the deployment. None in a location without `build_definitions`, as in tests.
     """
 
     prefix: str = ""
@@ -24,7 +24,7 @@ class LocationScope:
 
     @property
     def location(self) -> str:
-        """Name of the code location that looks are recorded for."""
+        """Name of the code location under which the sensors record their ticks."""
         return self.settings.code_location if self.settings else NO_PACKAGE
 
     def named(self, name: str) -> str:

@@ -1,7 +1,7 @@
 """The checks on each source (mass removal and misplaced files) and on the notifications.
 
-The landing sensor and the reconciles write a result when it changes. A person may also execute the checks. Does not
-belong here: the rules (`sources.removals`, `sources.misplaced`).
+The landing sensor and the reconcile schedules write a result when it changes. Users can also execute the checks. Does
+not belong here: the rules (`sources.removals`, `sources.misplaced`).
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from dagster_tidemark.sources.partition_listing import look_beside_all
 
 
 def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDefinition]:
-    """Return two checks for each feed's source.
+    """Return the checks on mass removal and on misplaced files, for each feed's source.
 
     Args:
         start: The first day of the feeds' partitions.
@@ -35,7 +35,7 @@ def landing_checks(feeds: Iterable[Feed], start: date) -> list[dg.AssetChecksDef
 
 
 def notifications() -> dg.AssetsDefinition:
-    """Return the queue of the landing bucket's notifications, as an asset for checks."""
+    """Return an asset for the queue of the landing bucket's notifications, as the target of checks."""
     spec = dg.AssetSpec(
         NOTIFICATIONS,
         group_name="ops",

@@ -1,6 +1,6 @@
 """Stopping of shifts with their code server: on SIGTERM or SIGINT, the server asks its child shifts to end.
 
-Dagster's server ends only after the runs that it started, and a shift works for an hour. Does not belong here: the
+Dagster's code server waits for the runs that it started, and a shift works for up to an hour. Does not belong here: the
 other reasons to end a shift (`streams.shift_lease`).
 """
 
@@ -22,9 +22,9 @@ _ASKED = {signal.SIGTERM, signal.SIGINT}
 
 
 class CodeServer:
-    """The process that holds the definitions. Created while they load: only the main thread can register for signals.
+    """The process with the definitions. Create it while they load, because only the main thread can receive signals.
 
-    It reads signals from a file descriptor, because Dagster replaces the handlers whenever it runs code of a location.
+    It reads signals from a file descriptor, because Dagster replaces the handlers whenever it runs a location's code.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class CodeServer:
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        if before != -1:  # other code of this process listens
+        if before != -1:  # other code of this process already uses it
             signal.set_wakeup_fd(before)
             return
         self._writer = writer  # kept open until the process ends

@@ -18,7 +18,7 @@ _FIGURES_EVERY = 600.0  # seconds; a stream at work writes six results an hour
 def changed_streams(
     instance: dg.DagsterInstance, watched: Watched, found: Doubts, now: float, told: Mapping[str, Any]
 ) -> tuple[list[dg.AssetCheckEvaluation], dict[str, list[Any]]]:
-    """Return results for the streams whose state differs from the last reported one, and every stream's state."""
+    """Return results for the streams whose state has changed since the last report, and the states of all streams."""
     rows = stream_rows(instance, watched, found, now)
     states = {f"stream {row.stream}": _state(row) for row in rows}
     changed = [row for row in rows if told.get(f"stream {row.stream}") != states[f"stream {row.stream}"]]
@@ -26,7 +26,7 @@ def changed_streams(
 
 
 def _state(row: StreamRow) -> list[Any]:
-    """Return the values that a result depends on. The text of a hindrance holds times, which change at each look."""
+    """Return the values that a result depends on, without the text of a hindrance: its times change at each tick."""
     return [row.is_behind, bool(row.hindrance), (row.committed_at or 0.0) // _FIGURES_EVERY]
 
 

@@ -1,7 +1,8 @@
-"""The sensor `streams`: keeps a run (a shift) at work at each post of each stream.
+"""The sensor `streams`: keeps a run (a shift) working at each post of each stream.
 
-It starts another shift within a tick if one has ended or hangs, or if its process is gone. Does not belong here: the
-work of a shift (`streams.shift`), and its reasons to end (`streams.shift_lease`).
+A post is one of a stream's numbered workers. If its shift has ended or hangs, or if the shift's process is gone, the
+sensor starts another shift at the next tick. Does not belong here: the work of a shift (`streams.shift`),
+and its reasons to end (`streams.shift_lease`).
 """
 
 import time
@@ -26,7 +27,7 @@ from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
 _LOOKED_AT = 6
-_LONGEST_WAIT = 20.0  # including the start of a run, a stream recovers from any fault within half a minute
+_LONGEST_WAIT = 20.0  # seconds; with the start of a run, a stream recovers from any fault within half a minute
 _RECENT = 900.0
 _SILENT_SECONDS = 40.0
 _STARTING_SECONDS = 60.0  # from the start of a run to its first beat
@@ -37,8 +38,8 @@ class Ended:
     """How the newest runs of one worker ended.
 
     Args:
-        failures: Number of runs in a row, up to the newest, that failed before they had worked. Each ended within 15
-            minutes of the next.
+        failures: Number of newest runs in a row that failed before they did any work, each within 15 minutes of the
+            next.
         at: End of the newest run, in Unix seconds.
     """
 
@@ -46,7 +47,7 @@ class Ended:
     at: float = 0.0
 
     def rests_until(self) -> float:
-        """Return the time the next run may start: at once after one failure, later and later after more."""
+        """Return the earliest start of the next run: at once after one failure, with growing pauses after more."""
         return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
 
 
@@ -86,12 +87,12 @@ def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
 
 @dataclass
 class Beats:
-    """The times at which this process saw the beats of shifts change. Clocks of other hosts do not matter."""
+    """Times when this process last found a changed beat. They do not depend on the clocks of other hosts."""
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def silent_seconds(self, key: str, beat: str, now: float) -> float:
-        """Return the seconds since a post's beat changed (`now` is a monotonic time)."""
+        """Return the seconds since a beat was last found changed (`now` is a monotonic time)."""
         before, at = self._seen.get(key, ("", now))
         if before != beat:
             at = now
@@ -106,7 +107,7 @@ def _wanted(
     now: float,
     beats: Beats | None = None,
 ) -> tuple[list[dg.RunRequest], dict[str, str]]:
-    """Return the runs to start, and by stream a sentence on why a run is not started."""
+    """Return the runs to start, and the reasons why other runs are not started, by stream."""
     at_work = set(_at_work(instance, settings, beats or Beats(), now))
     asked, said = list[dg.RunRequest](), dict[str, str]()
     posts = list[tuple[Stream | Deliveries, int]]()
@@ -135,7 +136,7 @@ def _wanted(
 
 
 def _room(instance: DagsterInstance) -> int | None:
-    """Return the number of shifts that leave one slot of the run queue to tables; None if there is no limit."""
+    """Return the most shifts that leave one slot of the run queue for tables; None if the queue has no limit."""
     limit = run_storage.queue_limit(instance)
     return None if limit is None or run_storage.shifts_take_no_slot(instance) else max(0, limit - 1)
 
@@ -169,7 +170,7 @@ def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: f
 
 
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return True if a started run's process is gone. The sensor `dead_runs` or run monitoring reports that run."""
+    """Return True if a started run's process is gone. The sensor `dead_runs` or run monitoring ends that run."""
     if (fate := fate_of(run)) is not ProcessState.UNKNOWN:
         return fate is ProcessState.GONE
     try:

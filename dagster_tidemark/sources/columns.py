@@ -1,6 +1,6 @@
 """Declared columns: the names and types that a feed or a table may have.
 
-A declaration is checked as the code location loads. Types are written as Spark prints them, because a table's columns
+A declaration is checked when the code location loads. Types are written as Spark prints them, because a table's columns
 are compared with its declaration in this form. Does not belong here: conversion of texts to values
 (`lakehouse.loading.validation`), and anything that needs Spark.
 """
@@ -63,7 +63,7 @@ def require_names(owner: str, setting: str, names: object) -> None:
     """Check a setting that lists columns or endings.
 
     Raises:
-        ValueError: it is a single text, whose letters would be read as names, or holds values other than texts.
+        ValueError: the setting is one string, whose letters would be read as names, or a value is not a string.
     """
     if isinstance(names, str):
         raise ValueError(f"{owner}: expected {setting} as a tuple, found {names!r}; write ({names!r},)")
@@ -72,7 +72,7 @@ def require_names(owner: str, setting: str, names: object) -> None:
 
 
 def _name_fault(name: object) -> str:
-    """Return why a column cannot have a name; empty if it can."""
+    """Return the reason why a column cannot have this name; empty if it can."""
     if not isinstance(name, str):
         return f"expected a string as the name of a column, found {name!r}; put it in quotes"
     if not name.strip():
@@ -89,7 +89,7 @@ def _name_fault(name: object) -> str:
 
 
 def type_fault(kind: object, *, nested: bool) -> str:
-    """Return why a type cannot be declared, with the remedy; empty if it can.
+    """Return the reason why a type cannot be declared, with the remedy; empty if it can.
 
     Args:
         nested: True if arrays, maps and structs are allowed.

@@ -1,7 +1,7 @@
-"""Feeds: prefixes of the landing bucket, cut into partitions.
+"""Feeds: prefixes of the landing bucket, divided into partitions.
 
 Belongs here: the declaration of a feed, and the mapping between object keys and partitions. Does not belong here: the
-names of folders (`layout`), the declared feeds, and anything that talks to a server.
+names of folders (`layout`), the declared feeds, and requests to a server.
 """
 
 import codecs
@@ -26,14 +26,14 @@ RESERVED = ("source_file", "source_version", "source_row", "arrived_at", "loaded
 
 
 class OnRemoval(StrEnum):
-    """Effect of a file's disappearance on its rows."""
+    """Effect on the rows of a file when the file disappears."""
 
     FOLLOW = "follow"
     KEEP = "keep"
 
 
 class NewColumns(StrEnum):
-    """Handling of columns that a feed's files have and its declaration lacks."""
+    """Handling of columns that are in a feed's files but not in its declaration."""
 
     IGNORE = "ignore"
     ADD = "add"
@@ -61,46 +61,47 @@ class Feed:
     Args:
         name: The feed's name; its source asset is `raw/<name>`.
         prefix: The prefix of its objects, ending in "/"; for an unpartitioned feed the key of its one object.
-        grain: The length of its time partitions; `none` if the feed is cut by `keys` alone or not at all.
+        grain: The length of its time partitions; `none` if the feed has no partitions, or only those of `keys`.
         columns: Column name to SQL type, as promised by the feed.
         suffixes: Endings of data files, compared without case; by default (None) the endings of `format`, or of every
             registered format.
-        format: The format of all its files, whatever their endings: `Csv(...)` or `Json(...)` with options, or the name
+        format: The format of all files, whatever their endings: `Csv(...)` or `Json(...)` with options, or the name
             of a registered format. By default (None) the ending of a file names its format.
-        names: Column to its other names in files, such as `{"started_at": ["starttime", "Start Time"]}`. A file with
+        names: Other names of a column in files, such as `{"started_at": ["starttime", "Start Time"]}`. A file with
             two names of one column is refused, a JSON object with values under two names is rejected.
         required: Columns that every row needs. A row with a null in one is rejected.
         rules: Reason code to a SQL condition that every good row meets.
         quarantine_share: The check on the core asset fails above this share of rejected rows, and warns below it.
         removals: `follow` if rows are removed with their file, `keep` if they stay.
-        follow_for: The time after a window's end during which removals are followed. A later one counts as retention.
+        follow_for: The time after a window's end during which removals are followed. Later ones count as retention.
         allow_empty: True if a new version of a feed's one object may remove all rows. If False, a version without rows
             is reported, and the rows of the previous version stay.
-        encoding: Encoding of its CSV and JSON files, by its Python name: UTF-8, UTF-16 or one byte a character
-            (`latin-1`, `cp1252`). It is declared because bytes do not reveal it. Stored by its canonical name.
+        encoding: Encoding of the CSV and JSON files, by its Python name: UTF-8, UTF-16 or one byte per character
+            (`latin-1`, `cp1252`). Must be declared, because bytes do not reveal it. Stored as the canonical name.
         multiline: True if a record may span lines: line breaks in quotes (CSV), documents over several lines (JSON).
             A `.json` file whose first line is a lone opening bracket is always read this way.
-        exact: True if a text has a wrong type when its type would keep only a part: extra decimal places, a leading
-            zero of a number, the time of a `date`. If False, such a value is rounded or cut, and two keys may become
-            one: 01 is 1.
-        new_columns: Handling of columns that are in its files and not in `columns`. Names are compared exactly.
+        exact: True if a value has the wrong type when the declared type would lose a part of it: extra decimal
+            places, a leading zero of a number, the time of a `date`. If False, such a value is rounded or shortened,
+            and two keys may become equal: 01 becomes 1.
+        new_columns: Handling of columns that are in the files but not in `columns`. Names are compared exactly.
             `ignore`: they are not read; the check `quarantine` names them. `fail`: a file with such a column is
-            rejected as a whole. `add`: the table gets them as nullable text and fills them from then on; earlier files
-            are read again for them when the asset's `code_version` changes. Added names consist of letters, digits and
-            `_` and differ from all others by more than case, up to 200 columns in a table; the check names the others.
-            The asset's transform has to pass such columns through. JSON has no header: a key that first appears after
-            the first 64 KB of a file may be missed, unless the table has it already.
+            rejected as a whole. `add`: they are added to the table as nullable text, and filled from then on; earlier
+            files are read again when the asset's `code_version` changes. A name is added if it has only letters, digits
+            and `_`, differs from all others by more than case, and the table has fewer than 200 columns; the check
+            names the columns that were not added. The asset's transform has to pass new columns through. JSON has no
+            header: a key that first appears after the first 64 KB of a file may be missed, unless the table has it
+            already.
         folders: The folders below the prefix, such as `year=%Y/month=%m/day=%d` or `region={region}/dt=%Y-%m-%d`; by
             default the folders of the grain (`dt=%Y-%m-%d/hour=%H`, `dt=%Y-%m-%d`, `month=%Y-%m`, ...), followed by
             `name={name}` for each of `keys`.
-        keys: Other dimensions: a name such as `region` to its keys, in a definition
+        keys: The keys of other dimensions, by a name such as `region`; for a partitions definition,
             `REGIONS.get_partition_keys()`. A file of an unknown key is misplaced until the feed declares the key.
         timezone: The zone of the folders' times and of the partition keys. When clocks go back and a time occurs twice,
             a folder means the first one, unless it has the offset of the second: `hour=02+0100`.
-        time_name: The name of the time dimension in a definition of several dimensions; by default the grain, `day`.
+        time_name: The name of the time dimension next to other dimensions; by default the grain, such as `day`.
 
     Raises:
-        ValueError: a setting is invalid; the message names the feed and the value.
+        ValueError: a setting is invalid. The message names the feed and the value.
     """
 
     name: str
@@ -177,7 +178,7 @@ class Feed:
 
     @property
     def known_names(self) -> Mapping[str, str]:
-        """Each name of a column in files, with the declared column."""
+        """The declared column for each name that a column may have in files."""
         others = {other: column for column, names in self.names.items() for other in names}
         return {column: column for column in self.columns} | others
 
@@ -188,16 +189,16 @@ class Feed:
 
     @property
     def text_format(self) -> Csv | Json | None:
-        """The declared options of its text files."""
+        """The declared options of the feed's text files."""
         return self.format if isinstance(self.format, Csv | Json) else None
 
     @property
     def format_name(self) -> str | None:
-        """The name of the declared format of its files; None if their endings decide."""
+        """The name of the declared format; None if the endings of files determine it."""
         return self.format.name if isinstance(self.format, TextFormat) else self.format
 
     def _require_kinds(self) -> None:
-        """Check the type of each setting: a wrong one would be found by the first load, or never."""
+        """Check the type of each setting. Otherwise a wrong type would fail only the first load, or have no effect."""
         one_of: dict[str, type[StrEnum]] = {"grain": Grain, "removals": OnRemoval, "new_columns": NewColumns}
         for setting, known in one_of.items():
             value = getattr(self, setting)
@@ -260,7 +261,7 @@ class Feed:
 
     @property
     def adds_columns(self) -> bool:
-        """True if its table gets columns that only its files have."""
+        """True if undeclared columns of files are added to the table."""
         return self.new_columns is NewColumns.ADD
 
     @property
@@ -281,7 +282,7 @@ class Feed:
         return self.prefix + self._layout.shared_by_day(partition) if partition is not None else self.prefix
 
     def prefixes_of_day(self, day: date) -> list[str]:
-        """Return the prefixes of a day's objects; for a feed by week or month, of the day's week or month."""
+        """Return the prefixes of a day's objects; for a weekly or monthly feed, those of the whole week or month."""
         return [self.prefix + folders for folders in self._layout.of_day(day)]
 
     def partitions_of(self, day: date) -> list[Partition]:
@@ -289,13 +290,13 @@ class Feed:
         return self._layout.partitions_of(day)
 
     def is_named_like_data(self, key: str) -> bool:
-        """Return True if a key is named like data; markers of writers (`_SUCCESS`, `.tmp`) and folder keys are not."""
+        """Return True if a key is named like data, unlike a folder key or a marker of a writer (`_SUCCESS`, `.tmp`)."""
         name = key.rpartition("/")[2]
         endings = tuple(ending.lower() for ending in self.endings)
         return bool(name) and name[0] not in "._" and name.lower().endswith(endings)
 
     def is_meant_as_data(self, key: str) -> bool:
-        """Return True if a key was meant as data, with any ending: it is neither a marker nor an unfinished upload."""
+        """Return True if a key was meant as data, whatever its ending: it is no marker and no unfinished upload."""
         name = key.rpartition("/")[2]
         return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
 
@@ -352,7 +353,7 @@ def _readable_encoding(feed: str, encoding: str) -> str:
         name = {"utf-8-sig": "utf-8"}.get(name, name)
         if name in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
             return name
-        # ASCII unchanged, no escape sequences, and at most one character for every other byte.
+        # Accept encodings with unchanged ASCII, without escape sequences, and with one character for each other byte.
         plain = "".join(map(chr, range(128))) + "\x1b$B!!"
         if not name.endswith("escape") and plain.encode("ascii").decode(name) == plain and _is_byte_by_byte(name):
             return name
@@ -381,7 +382,7 @@ def refuse_overlaps(feeds: Sequence[Feed]) -> None:
     """Check that no object can belong to two feeds.
 
     Raises:
-        ValueError: two prefixes overlap; the message names both feeds.
+        ValueError: two prefixes overlap. The message names both feeds.
     """
     ordered = sorted(feeds, key=lambda feed: feed.prefix)
     for outer, inner in pairwise(ordered):  # a prefix that extends another sorts right after it

@@ -1,6 +1,6 @@
 """Formats of files by the endings of their names.
 
-Belongs here: names and endings, which is all that a feed and a listing need to know of a format. Does not belong here:
+Belongs here: names and endings, which is all that feeds and listings need to know about a format. Does not belong here:
 the content of files. A format is one module, registered with `lakehouse.readers.format_registry`, which claims its
 endings here.
 """
@@ -18,7 +18,7 @@ class Format(StrEnum):
 
 
 GZIP = ".gz"
-"""The ending of a compressed text."""
+"""The ending of a compressed text file."""
 
 _NAMES: dict[str, str] = {
     ".csv": Format.CSV,
@@ -33,7 +33,7 @@ _NAMES: dict[str, str] = {
 
 
 def every_ending() -> tuple[str, ...]:
-    """Return every ending that is known so far."""
+    """Return all endings that are registered so far."""
     return tuple(_NAMES)
 
 
@@ -61,26 +61,26 @@ def claim(name: str, endings: Sequence[str]) -> None:
 
 
 def every_format() -> tuple[str, ...]:
-    """Return the names of all formats that are known so far."""
+    """Return the names of the formats that are registered so far."""
     return tuple(dict.fromkeys(_NAMES.values()))
 
 
 def is_registered(name: str) -> bool:
-    """Return True if a format of this name is known."""
+    """Return True if a format of this name is registered."""
     return name in _NAMES.values()
 
 
 def is_compressed(key: str) -> bool:
-    """Return True if a key's name says that the file is compressed."""
+    """Return True if a key has the ending of a compressed file."""
     return key.lower().endswith(GZIP)
 
 
 def ending_of(key: str) -> str | None:
-    """Return the longest known ending of a key's name, compared without case; None if it has none."""
+    """Return the longest registered ending of a key, compared without case; None if the key has none."""
     return max((ending for ending in _NAMES if key.lower().endswith(ending)), key=len, default=None)
 
 
 def format_of(key: str) -> str:
-    """Return the format of a key by its name; CSV, as plain text, for an unknown ending."""
+    """Return the format that the ending of a key names; CSV for an unknown ending."""
     ending = ending_of(key)
     return Format.CSV if ending is None else _NAMES[ending]

@@ -40,7 +40,7 @@ class QueueInlet:
     Args:
         name: `sqs:<queue>`.
         connect: Function that opens the queue. Called at the first use, and again after a fault.
-        hold_seconds: The interval between extensions of the hold on received messages.
+        hold_seconds: The interval, in seconds, between extensions that keep received messages hidden.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class QueueInlet:
         self._back: _InHand | None = None
 
     def property_name(self) -> str | None:
-        """Return None: the queue itself keeps the position."""
+        """Return None: the queue itself records which messages were read."""
         return None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
@@ -69,11 +69,11 @@ class QueueInlet:
         messages = {message.message_id: message for message in in_hand.messages}
         try:
             while len(messages) < MOST and (found := queue.receive(0 if messages else round(wait_seconds))):
-                # A held message is delivered again if its hold failed. Only its newest receipt counts.
+                # A message in hand is delivered again if it did not stay hidden. Only its newest receipt is valid.
                 in_hand.held.release([messages[each.message_id] for each in found if each.message_id in messages])
                 in_hand.held.add(found)
                 messages |= {each.message_id: each for each in found}
-        except BaseException:  # also if the run is interrupted: the hold is a thread
+        except BaseException:  # also on an interrupt, because the hold runs a thread that must stop
             if self._back is None:
                 in_hand.hold.close()
             self._queue = None
@@ -86,12 +86,12 @@ class QueueInlet:
         return ReceivedBatch(records, handle=replace(in_hand, messages=tuple(messages.values())))
 
     def put_back(self, batch: ReceivedBatch) -> None:
-        """Deliver a batch again with the next one. Its messages stay hidden, and their receives are not counted."""
+        """Deliver a batch again together with the next one. Until then its messages stay hidden in the queue."""
         assert isinstance(batch.handle, _InHand)
         self._back = batch.handle
 
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
-        """Delete the received messages. Refused messages come back until the queue gives them up."""
+        """Delete the received messages. Refused messages are delivered again until the queue gives them up."""
         in_hand = batch.handle
         assert isinstance(in_hand, _InHand) and self._queue is not None
         self._hold = None
@@ -101,13 +101,13 @@ class QueueInlet:
             self._queue.delete(done)
 
     def close(self) -> None:
-        """Stop holding the messages in hand. The queue delivers them again by itself."""
+        """Stop hiding the messages in hand, so that the queue delivers them again."""
         if self._hold is not None:
             self._hold.close()
             self._hold = self._back = None
 
     def _in_hand(self, queue: MessageSource) -> _InHand:
-        """Return the messages that were put back, with their hold, or a new hold without messages."""
+        """Return the messages that were put back, kept hidden. Without such messages, return a new empty hold."""
         back = self._back
         if back is not None and back.held.fault is None:
             return back

@@ -16,14 +16,14 @@ from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMe
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
 
-_LOOK_EVERY = 2.0  # seconds: for new partitions, a recreated topic, a missing broker
-_SETTLE_SECONDS = 0.3  # at most, for transaction markers and more records that follow the first ones
+_LOOK_EVERY = 2.0  # seconds between checks for new partitions, a recreated topic or a missing broker
+_SETTLE_SECONDS = 0.3  # longest wait for more records and transaction markers after the first record
 _EMPTY_EVERY = 60.0  # seconds between commits of positions without records
 _CHUNK = 500
 
 
 class KafkaTopic:
-    """An `Inlet` of one topic. It joins no consumer group: the position is stored in the table alone.
+    """An `Inlet` of one topic. It joins no consumer group: only the table stores the position.
 
     Several inlets of one topic are independent; each receives all records.
 
@@ -31,7 +31,7 @@ class KafkaTopic:
         options: Options of librdkafka: `bootstrap.servers`, and the cluster's security settings.
         topic: The topic's name.
         most_records: Maximum number of records of a batch.
-        most_bytes: Total size of a batch's bodies. After it is reached, the batch ends.
+        most_bytes: Total size of bodies. A batch ends when it reaches this size.
 
     Raises:
         KafkaMissing: the client library is not installed.
@@ -52,16 +52,16 @@ class KafkaTopic:
         self._leaderless: frozenset[int] = frozenset()
         self._behind: Mapping[int, str] = {}  # why partitions with a leader are not read
         self._handed: dict[int, int] = {}  # the next offsets in `_resume`
-        self._next: dict[int, int] = {}  # the present next offsets
+        self._next: dict[int, int] = {}  # the current next offsets
         self._ends: dict[int, int] = {}  # the end of a log when it was last read to its end
         self._looked = self._committed_empty = -math.inf
 
     def property_name(self) -> str:
-        """Return the snapshot property that holds the topic's id and the next offset of each partition."""
+        """Return the name of the snapshot property with the topic's id and the next offset of each partition."""
         return property_of(self._topic)
 
     def topic_id(self) -> str:
-        """Return the present id of the topic at its broker.
+        """Return the current id of the topic at its broker.
 
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused: as in `receive`.
@@ -71,19 +71,20 @@ class KafkaTopic:
     def position(self) -> str | None:
         """Return the position after the last record that `receive` gave; None before the first.
 
-        It may be later than the last position in a batch: transaction markers move it too.
+        The position may be later than that of the last batch, because transaction markers advance it too.
         """
         return str(Position(self._topic_id, self._next)) if self._reading else None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str:
-        """Return the property's value after the highest offset of each partition, if no snapshot has the property."""
+        """Return a value for the property from the highest offsets in rows, for tables where no snapshot has it."""
         return position_after_rows(topic_id, highest)
 
     def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the records after the position, waiting up to `wait_seconds` for the first.
 
-        Only records that are committed on the broker are returned, in the order of each partition. A range without
-        such records gives an empty batch, at most one a minute, so that the range is not read again forever.
+        Only records that are committed on the broker are returned, in the order of each partition. For a range
+        without such records an empty batch is returned, at most once a minute: committing it avoids reading the range
+        again.
 
         Args:
             resume: The newest surviving value of the property. None: the topic is read from its beginning. If rows
@@ -91,10 +92,10 @@ class KafkaTopic:
             wait_seconds: 0 returns only records that were fetched in the background since the last call.
 
         Raises:
-            KafkaUnavailable: no broker answers; the same call works later.
-            TopicUnknown: there is no such topic; the same call works after it was created.
-            KafkaRefused: the broker does not let us read it.
-            PositionUnreadable: `resume` is no position.
+            KafkaUnavailable: no broker answers. The same call works later.
+            TopicUnknown: the topic does not exist. The same call works after it was created.
+            KafkaRefused: the broker denies access to the topic.
+            PositionUnreadable: `resume` is not a position.
         """
         deadline = time.monotonic() + wait_seconds
         try:
@@ -127,7 +128,7 @@ class KafkaTopic:
             now = time.monotonic()
             topic_id, lost = self._topic_id, ()
             if records or out_of_range or now >= self._looked + _LOOK_EVERY:
-                # Also before records are returned: they may be from a topic that was recreated in the meantime.
+                # Check also before returning records: the topic may have been recreated in the meantime.
                 lost = self._look_again(out_of_range=out_of_range)
             if self._topic_id != topic_id:
                 records = []
@@ -142,7 +143,7 @@ class KafkaTopic:
         self._looked = time.monotonic()
         begun = begin(self._topic, topic.id, self._client.logs(topic.partitions), position)
         is_same = position is not None and position.topic_id == topic.id
-        # A partition that cannot be read now keeps its place.
+        # A partition that cannot be read now keeps its next offset.
         self._next = {**(position.next_offsets if position is not None and is_same else {}), **begun.offsets}
         self._topic_id, self._ends = topic.id, {}
         self._partitions, self._leaderless, self._behind = topic.partitions, topic.leaderless, begun.behind
@@ -166,7 +167,7 @@ class KafkaTopic:
         return lost
 
     def _have_caught_up(self, partitions: Collection[int]) -> bool:
-        """Return True if a partition that ended before its position now reaches it."""
+        """Return True if a log that ended before its position now reaches the position."""
         behind = [partition for partition in self._behind if partition in partitions]
         return any(log.end >= self._next[p] for p, log in self._client.logs(behind).items()) if behind else False
 
@@ -195,7 +196,7 @@ class KafkaTopic:
         return records, False
 
     def _is_settled(self) -> bool:
-        """Return True if every partition was read to its end. Transaction markers have offsets and are not records."""
+        """Return True if every partition was read to its end. Transaction markers have offsets, but are not records."""
         for partition in self._partitions:
             offset = self._next[partition]
             if offset != self._ends.get(partition) and offset < self._client.log_end(partition):
@@ -214,7 +215,7 @@ class KafkaTopic:
 
 
 def property_of(topic: str) -> str:
-    """Return the name of the snapshot property that holds the position of a topic."""
+    """Return the name of the snapshot property with the position of a topic."""
     return f"tidemark.kafka.{topic}"
 
 

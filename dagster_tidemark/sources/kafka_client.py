@@ -35,8 +35,8 @@ _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[
 _SAFE = str.maketrans("+/", "-_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FETCH_SECONDS = 0.1
-"""Time that a broker holds a request for records that do not exist yet. It is also the delay after which the end of a
-log that ends with a transaction marker is known. Ten requests a second are a negligible load."""
+"""Time that a broker waits for new records before it answers a request. The end of a log that ends with a transaction
+marker is known after this time. Ten requests a second are a negligible load."""
 
 _CLIENT = {
     "client.id": "tidemark",
@@ -56,7 +56,7 @@ _CONSUMER = _CLIENT | {
     "fetch.wait.max.ms": int(1000 * FETCH_SECONDS),
     "fetch.error.backoff.ms": 100,
     "queued.min.messages": 10_000,
-    "queued.max.messages.kbytes": 16_384,  # read-ahead; memory holds at most twice this size
+    "queued.max.messages.kbytes": 16_384,  # size of the read-ahead; uses at most twice this memory
 }
 
 
@@ -85,8 +85,8 @@ class Polled:
 
     Args:
         records: Committed records of any partition.
-        ends: By partition the present end of its log. Each offset before it was delivered or never will be.
-        out_of_range: True if an offset to read from is not in its log. That partition is not read further.
+        ends: The current end of each partition's log. All earlier offsets were delivered, or have no record.
+        out_of_range: True if an offset to read from is not in its log. The partition is then not read further.
     """
 
     records: tuple[ReceivedMessage, ...]
@@ -117,7 +117,7 @@ class KafkaClient:
         self._admin: AdminClient = self._made(AdminClient, _CLIENT)
 
     def look(self) -> Topic:
-        """Return the present description of the topic.
+        """Return the current description of the topic.
 
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused: the description is not available.
@@ -184,7 +184,7 @@ class KafkaClient:
         return Polled(tuple(records), ends, out_of_range)
 
     def first_times(self, topic_id: str, offsets: Mapping[int, int]) -> dict[int, float]:
-        """Return the time of the first record from each offset on (Unix seconds), by partition.
+        """Return the time of the first record at or after each offset (Unix seconds), by partition.
 
         A partition is left out if its record does not arrive within two seconds, or belongs to an open transaction.
 
@@ -211,7 +211,10 @@ class KafkaClient:
         return found
 
     def log_end(self, partition: int) -> int:
-        """Return the end of a partition's log as of its last records, open transactions included; -1001 before them."""
+        """Return the end of a partition's log as of its last received records, with open transactions.
+
+        The result is -1001 if no records were received.
+        """
         assert self._consumer is not None, "call read_from first"
         answer = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return answer[1] if answer else -1001
@@ -222,7 +225,7 @@ class KafkaClient:
 
     def _record(self, message: Message) -> ReceivedMessage:
         partition, offset = _place(message)
-        # A producer may claim any time. A future time would stay the newest forever, and is therefore cut to now.
+        # A producer may claim any time. A future time would stay the newest for long, and is therefore set to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
         return ReceivedMessage(
             body=message.value() or b"",
@@ -278,7 +281,7 @@ class KafkaClient:
         self._admin.poll(0)
         told: KafkaError = error.args[0]
         if self._said is not None and told.code() in NO_CONCERN:
-            told = self._said  # why no broker answers
+            told = self._said  # the reason why no broker answers
         return named(told, self._servers, self._topic)
 
 

@@ -19,8 +19,8 @@ class TopicUnknown(Transient):
 
 
 class KafkaRefused(Terminal):
-    """The broker does not let us in or does not let us read the topic, or an option cannot be used."""
+    """The broker refuses the login or the access to the topic, or an option cannot be used."""
 
 
 class PositionUnreadable(Terminal):
-    """A text is not a position of a topic. Fix the property, or the program that wrote it."""
+    """A property of the table is not a position of a topic. Correct the property, or the program that wrote it."""

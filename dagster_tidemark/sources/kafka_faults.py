@@ -20,14 +20,14 @@ NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED,
 """Codes of failed logins. The library retries, and is refused again."""
 NO_CONCERN = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,  # the library requires a group, which no consumer joins
-    # The library retries. The regular look at the topic finds out if no broker answers.
+    # The library retries. The regular check of the topic fails if no broker answers.
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
 }
 MOMENTARY = {
-    # A partition was just created or moved, and its new leader does not know yet.
+    # A partition was just created or moved, and its new leader is not ready yet.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,

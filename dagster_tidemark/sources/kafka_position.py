@@ -1,4 +1,4 @@
-"""Positions in a topic as text, and the offsets to continue from in the present topic. Pure.
+"""Positions in a topic as text, and the offsets to continue from in the current topic. All functions are pure.
 
 Belongs here: positions, gaps, recreated topics. Does not belong here: requests to a broker (`sources.kafka_client`).
 """
@@ -17,8 +17,8 @@ class Position:
     Args:
         topic_id: The topic's id. A topic that is deleted and created again under its name has a new id.
         next_offsets: The next offset by partition. Lower offsets were read, or never existed.
-        of_rows: True if the position was derived from rows. A missing partition then may have been read; otherwise it
-            did not exist yet.
+        of_rows: True if the position was derived from rows. A partition that it lacks may then have been read. If
+            False, such a partition did not exist yet.
     """
 
     topic_id: str
@@ -48,7 +48,7 @@ def position_after_rows(topic_id: str, highest: Mapping[int, int]) -> str:
     """Return the position after the highest offset of each partition, for tables whose snapshot property is lost.
 
     Args:
-        topic_id: The newest topic id in the rows. Offsets of other topic ids are meaningless for it.
+        topic_id: The newest topic id in the rows. Offsets of other topic ids do not apply to it.
         highest: The highest offset in rows with that topic id, by partition.
     """
     return str(Position(topic_id, {partition: offset + 1 for partition, offset in highest.items()}, of_rows=True))
@@ -69,7 +69,7 @@ class Begin:
     Args:
         offsets: The first offset by partition, without partitions that cannot be read now.
         lost: Sentences about messages that are permanently lost.
-        behind: By unreadable partition a sentence with the reason: its log ends before the position.
+        behind: A sentence for each partition that cannot be read, because its log ends before the position.
     """
 
     offsets: Mapping[int, int]
@@ -80,8 +80,8 @@ class Begin:
 def begin(topic: str, topic_id: str, logs: Mapping[int, OffsetBounds], position: Position | None) -> Begin:
     """Return the first offset to read of each partition, and the losses.
 
-    A log that starts after the position is a loss. Holes in the middle of a log (compaction, transaction markers) are
-    not, and are not visible here.
+    If a log starts after the position, messages are lost. Holes in the middle of a log (compaction, transaction
+    markers) are not losses, and are not visible here.
     """
     if position is not None and position.topic_id != topic_id:
         offsets = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(position.next_offsets.items()))

@@ -32,12 +32,12 @@ class Range:
 
     @property
     def reached(self) -> dict[str, str]:
-        """The snapshot property to commit together with its rows, the same property that `KafkaTopic` writes."""
+        """The snapshot property to commit together with the range's rows. `KafkaTopic` writes the same property."""
         return {property_of(self.topic): str(Position(self.topic_id, {**self.elsewhere, **self.ends}))}
 
     @property
     def size(self) -> int:
-        """Number of offsets. The number of records is equal or lower."""
+        """Number of offsets: an upper bound of the number of records."""
         return sum(self.ends[partition] - start for partition, start in self.starts.items())
 
     def first(self, offsets: int) -> "Range":
@@ -71,7 +71,7 @@ def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> 
         topic=topic,
         topic_id=seen.id,
         starts=begun.offsets,
-        # An open transaction can only hold back records after the position.
+        # An open transaction cannot move the end of the range before its start.
         ends={partition: max(stable[partition], start) for partition, start in begun.offsets.items()},
         lost=begun.lost,
         elsewhere={partition: offset for partition, offset in known.items() if partition not in begun.offsets},

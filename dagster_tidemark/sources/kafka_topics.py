@@ -1,4 +1,4 @@
-"""Creation of topics on a laptop's own broker. On any other cluster its operators create them."""
+"""Creation of topics on a laptop's own broker. On other clusters, operators create topics."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ def create_topic(options: Mapping[str, str], topic: str) -> None:
     """Create a topic unless it exists.
 
     Raises:
-        KafkaUnavailable: the broker did not create it.
+        KafkaUnavailable: the broker did not create the topic.
     """
     admin = AdminClient({**options, "log_level": 2})
     made = admin.create_topics([NewTopic(topic, _PARTITIONS, 1)], request_timeout=_SECONDS_TO_CREATE)[topic]

@@ -15,7 +15,7 @@ from dagster_tidemark.sources.received_messages import UncommittedMessages
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
 
-_TIMES_EVERY = 20.0  # seconds: each look at the times fetches records
+_TIMES_EVERY = 20.0  # seconds between reads of the times, because each read fetches records
 
 
 class TopicBacklog:
@@ -30,16 +30,16 @@ class TopicBacklog:
         self._options, self._topic = options, topic
         self._client: KafkaClient | None = None
         self._times: dict[int, float] = {}
-        """By partition the time of its first unread record, as of the last fetch."""
+        """The time of the first unread record of each partition, as of the last fetch."""
         self._asked = float("-inf")
 
     def after(self, position: str | None) -> UncommittedMessages:
         """Return the records after a position: end offset minus position, summed over the partitions that can be read.
 
-        The time of the oldest one is up to 20 seconds behind.
+        The time of the oldest record may be up to 20 seconds out of date.
 
         Args:
-            position: As `KafkaTopic.receive` takes it.
+            position: The position, as for `KafkaTopic.receive`.
 
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as in `KafkaTopic.receive`.

@@ -1,6 +1,6 @@
-"""Layout of a feed's keys: how folders of times, of names, or of both give the partition of a file.
+"""Layout of a feed's keys: how folders that name a time, a dimension's key or both determine a file's partition.
 
-Belongs here: the names of such folders, and the format of partition keys. Does not belong here: windows of time
+Belongs here: the names of these folders, and the format of partition keys. Does not belong here: windows of time
 (`times`), other settings of a feed (`feed`), and keys that fit no partition (`misplaced`).
 """
 
@@ -26,7 +26,7 @@ _MANY = 1000
 """Number of folders whose classification is cached."""
 
 _Said = dict[str, str]
-"""Values found in folders or in a partition key: a directive to its digits, `{name}` to a key of that name."""
+"""Values in folders or in a partition key: digits by directive (`%Y`), and keys by placeholder (`{name}`)."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Classified:
 
     Args:
         folders: The folders that were read, each with a trailing slash.
-        day: The day of the folders, or the first day of their week or month; None if they do not give it.
-        folders_of_day: The folders that were read, cut after the day.
-        partition: The partition that the folders name; None if they fit none.
-        unknown: The dimension and the key that the feed does not have, if that is why no partition fits.
-        is_above: True if no partition fits because the folders of partitions are further below.
+        day: The day that the folders name, or the first day of their week or month; None if they name no day.
+        folders_of_day: The folders down to the day.
+        partition: The partition that the folders name; None if no partition fits.
+        unknown: A dimension and its undeclared key, if this key is the reason why no partition fits.
+        is_above: True if no partition fits because the key has too few folders.
     """
 
     folders: str
@@ -58,12 +58,12 @@ class Layout:
         grain: The length of a time partition.
         folders: The folder names. Each has either directives (`%Y %m %d %H %M`, coarse before fine) or one name of
             `keys` in braces.
-        keys: Name of a dimension to its keys.
+        keys: The keys of each dimension, by the name of the dimension.
         timezone: The zone of the times in folders and in partition keys.
         time_name: The name of the time dimension next to other dimensions; by default the grain.
 
     Raises:
-        ValueError: the folders do not give the grain's times, or the keys.
+        ValueError: the folders do not determine the grain's times or the keys.
     """
 
     grain: Grain
@@ -224,7 +224,7 @@ class Layout:
 
     @cached_property
     def _of_day(self) -> str:
-        """Folder names, cut after the day and the fixed text that follows it in the same folder."""
+        """The folder names up to the day, with the fixed text that follows the day in the same name."""
         if self.grain is Grain.NONE:
             return f"{self.folders}/"
         told = max(self.folders.index(d) + len(d) for d in NEEDED[self.grain] - {"%H", "%M"})
@@ -261,7 +261,7 @@ def _placeholder(name: str) -> str:
 
 
 def folders_in_words(folders: str) -> str:
-    """Return folders as people write them: `dt=YYYY-MM-DD/hour=HH`."""
+    """Return folders in the notation for users: `dt=YYYY-MM-DD/hour=HH`."""
     for directive, letters in {"%Y": "YYYY", "%m": "MM", "%d": "DD", "%H": "HH", "%M": "MM"}.items():
         folders = folders.replace(directive, letters)
     return folders

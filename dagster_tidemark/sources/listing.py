@@ -1,4 +1,4 @@
-"""Listings of the landing bucket, and the version and arrival time of a partition that follow from them.
+"""Listings of the landing bucket, and the versions and arrival times that are derived from them.
 
 Belongs here: the listing, its data version and its arrival time. Does not belong here: requesting a listing
 (`sensors.landing`), and the calls to a server (`sources.s3`).
@@ -29,7 +29,7 @@ class LandedObject:
 
     @property
     def source_version(self) -> str:
-        """Identifier of this content of the key. Every earlier or later content has another one."""
+        """Identifier of this content of the key. It changes whenever the object is overwritten."""
         if self.version_id:
             return self.version_id
         return f"{self.etag}-{self.size}-{round(self.last_modified.timestamp() * 1000)}"
@@ -39,7 +39,7 @@ class LandedObject:
 class Listing:
     """The objects below a prefix at one moment (the Date header of the answer, whole seconds).
 
-    `misplaced` are objects below the prefix that were meant as data and are not, in a listing of data only.
+    If `objects` contains only data, `misplaced` contains the other objects that were meant as data.
     """
 
     objects: tuple[LandedObject, ...]
@@ -64,11 +64,13 @@ class ObjectChanged(Transient):
 
 
 class ObjectUnavailable(Transient):
-    """An object exists and cannot be read: archived, owned by another account, its key disabled. A retry helps later.
+    """An object exists but cannot be read. A retry may help later.
+
+    Reasons are an archived object, an object of another account, and a disabled encryption key.
 
     Args:
         key: The object's key.
-        archived: True if its storage class cannot be read at once, which is intended and permanent.
+        archived: True if its storage class does not allow immediate reads. This is intended, and lasts.
     """
 
     def __init__(self, key: str, reason: str, *, archived: bool = False) -> None:
@@ -178,9 +180,9 @@ def arrival(
 ) -> datetime:
     """Return the arrival time of the change that this listing shows.
 
-    It is the smallest LastModified that is not older than the previous listing, else the notification's own time,
-    else the time of this listing. It is never outside the two listings (a multipart upload's LastModified is its
-    start).
+    The result is the smallest LastModified that is not older than the previous listing, else the notification's own
+    time, else the time of this listing. It always lies between the two listings: the LastModified of a multipart
+    upload, for example, is the upload's start.
     """
     since = previously_listed_at or datetime.min.replace(tzinfo=UTC)
     new = [o.last_modified for o in listing.objects if o.last_modified >= since]

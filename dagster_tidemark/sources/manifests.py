@@ -18,7 +18,7 @@ ALGORITHMS = {"sha256": 64, "md5": 32}
 """The checksums that a manifest may give, with their length in hexadecimal digits."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_SHOWN = 200  # characters of a value in a message
+_SHOWN = 200  # characters of a value in an error
 _UNREADABLE = (ValueError, RecursionError)
 
 
@@ -41,7 +41,7 @@ class ListedFile:
     Args:
         path: The path below the delivery's folder.
         checksums: Algorithm to the digest in lower case; at least one.
-        size: The size in bytes; None if the manifest does not give it.
+        size: The size in bytes; None if the manifest does not contain it.
         outside: The reason why the path is outside the delivery's folder; empty if it is inside.
     """
 
@@ -53,10 +53,10 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class DeliveryManifest:
-    """Files of a delivery.
+    """The manifest of a delivery.
 
     Args:
-        folder: The prefix of its files.
+        folder: The prefix of the delivery's files.
         files: The files in the order of the message.
     """
 
@@ -85,7 +85,7 @@ def read_manifest(body: str, prefix: str) -> DeliveryManifest:
         prefix: The prefix below which each delivery has a folder.
 
     Raises:
-        NoManifest: the message is not a manifest; the error gives the reason.
+        NoManifest: the message is not a manifest. The error gives the reason.
     """
     try:
         said = json.loads(body, parse_constant=_refuse_constant)
@@ -136,7 +136,7 @@ def _file(said: Any, prefix: str, folder: str) -> ListedFile:
 
 
 def _outside(path: str, prefix: str) -> str:
-    """Return why a path leads out of its folder; empty if it does not."""
+    """Return the reason why a path leads out of its folder; empty if it does not."""
     if path.startswith(prefix):
         return "it is in the folder of another delivery"
     if any(part in ("", ".", "..") for part in path.split("/")) or "\\" in path:

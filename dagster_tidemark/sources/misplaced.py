@@ -1,9 +1,9 @@
 """Misplaced objects: objects below a feed's prefix that belong to none of its partitions.
 
-A sender meant them as data, and no load would ever miss them. Belongs here: the rule for misplaced objects, and
-their summary by folder. Does not belong here: listing the bucket (`partition_listing`), and handling misplaced
-objects. Objects below a partition's prefix that are nested too deep or lack a data ending are not misplaced in this
-sense: they are part of the partition's listing.
+Their sender meant them as data, but no load would notice that they are missing. Belongs here: the rule for misplaced
+objects, and their summary by folder. Does not belong here: listing the bucket (`partition_listing`), and handling
+misplaced objects. Objects below a partition's prefix that are nested too deep or lack a data ending are not misplaced
+in this sense: they are part of the partition's listing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ IN_THE_FUTURE = "in_the_future"
 UNKNOWN_KEY = "unknown_key"
 
 AHEAD = timedelta(days=3)
-"""Allowed distance of a file's time ahead of the clock: other clocks are ahead, and some files arrive early. A file
-further ahead is a typing error, or waits until its time is near."""
+"""How far a file's time may be ahead of the clock: clocks of senders may be fast, and some files arrive early. A time
+further ahead may be a typing error; the file is loaded when the time is near."""
 
 PAGE = 1000
-"""Maximum number of objects counted in a folder: the size of one LIST response."""
+"""Maximum number of objects that are counted in a folder: the size of one LIST response."""
 
 MOST_FOLDERS = 200
-"""Number of folders reported individually, newest first. All others are reported together."""
+"""Maximum number of folders that are reported individually, newest first. Older ones are reported together."""
 
 _OTHERS = "* "
-"""Prefix of the names of combined entries; the reason follows it. Names of folders end in "/"."""
+"""Prefix of the names of combined entries. The reason follows the prefix. Names of folders end in "/"."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class MisplacedFolder:
-    """Place of a misplaced object: the folder it is reported under, and why no partition holds it.
+    """The folder under which a misplaced object is reported, and the reason why it belongs to no partition.
 
     Args:
         folder: The folder's prefix, which ends in "/".
@@ -65,7 +65,7 @@ class MisplacedFolder:
 
 
 def place_of(feed: Feed, key: str, span: Span) -> MisplacedFolder | None:
-    """Return the place of a misplaced key; None if the key is below the prefix of a partition."""
+    """Return the folder and the reason for a misplaced key; None if a partition contains the key."""
     found = feed.classify(key)
     folder, folder_of_day = feed.prefix + found.folders, feed.prefix + found.folders_of_day
     if _is_before(feed, found, span):
@@ -104,8 +104,8 @@ class Misplaced:
 
     Args:
         files: The number of objects that were meant as data, up to a thousand.
-        is_more: True if the folder may hold more.
-        version: A version that changes with these objects; for a single object, the object's own version.
+        is_more: True if the folder may contain more objects.
+        version: A version that changes when these objects change; for a single object, its own version.
         newest: The key of the newest object.
         arrived_at: The time when the newest object was written, in Unix seconds.
     """
@@ -150,7 +150,7 @@ class Collector:
         self._folders: dict[str, _Folder] = {}
 
     def add(self, landed: LandedObject) -> bool:
-        """Add an object if it is misplaced, and return True if it is."""
+        """Add an object if it is misplaced. Return True if it is."""
         place = place_of(self._feed, landed.key, self._span)
         if place is None:
             return False
@@ -165,7 +165,7 @@ class Collector:
         return folder in self._folders and self._folders[folder].is_more
 
     def folders(self) -> dict[str, Misplaced]:
-        """Return the misplaced objects by folder, without folders that only hold markers."""
+        """Return the misplaced objects by folder. Leave out folders that contain only markers."""
         return {name: _said(self._feed, self._span, f) for name, f in sorted(self._folders.items()) if f.meant}
 
 
@@ -188,7 +188,7 @@ def _said(feed: Feed, span: Span, found: _Folder) -> Misplaced:
 def told(folders: Mapping[str, Misplaced]) -> dict[str, Misplaced]:
     """Return the entries to report: the newest folders individually, all others combined by reason.
 
-    The function is idempotent: its own result is returned unchanged.
+    The function is idempotent: it returns its own result unchanged.
     """
     alone = sorted((f for n, f in folders.items() if not _is_of_others(n)), key=lambda f: (-f.arrived_at, f.folder))
     others: dict[str, list[Misplaced]] = {}

@@ -14,7 +14,7 @@ from dagster_tidemark.errors import Transient
 
 HOLD_SECONDS = 20
 """Time that received messages stay hidden from other receivers. It is short, so that another receiver soon gets the
-messages of a killed one. A live receiver extends it (`Hold`)."""
+messages of a killed receiver. A live receiver extends this time (`Hold`)."""
 
 
 _LATER = (60, 120, 240, 480, 900)
@@ -27,7 +27,7 @@ class Message:
 
     Args:
         message_id: The message's id, the same at each receive.
-        sent_at: The time when the queue accepted it, in Unix seconds.
+        sent_at: The time when the queue accepted the message, in Unix seconds.
     """
 
     body: str
@@ -38,7 +38,7 @@ class Message:
 
 
 class DeleteRefused(Transient):
-    """The queue did not delete some messages. They are delivered again, which is harmless: no change is found."""
+    """The queue did not delete some messages. They are delivered again, which is harmless."""
 
 
 class QueueUnavailable(Transient):
@@ -46,7 +46,7 @@ class QueueUnavailable(Transient):
 
 
 class MessageSource(Protocol):
-    """A queue that redelivers undeleted messages, and itself gives up messages that were redelivered too often.
+    """A queue that redelivers undeleted messages, and gives up messages that were redelivered too often.
 
     All methods are thread-safe.
     """
@@ -56,7 +56,7 @@ class MessageSource(Protocol):
         ...
 
     def extend(self, messages: Sequence[Message], seconds: int = HOLD_SECONDS) -> None:
-        """Hide messages for `seconds` from now. A message that cannot be hidden comes twice, which is harmless."""
+        """Hide messages for `seconds` from now. If hiding fails, a message may harmlessly be delivered twice."""
         ...
 
     def delete(self, messages: Sequence[Message]) -> None:
@@ -78,10 +78,10 @@ class MessageSource(Protocol):
 
 @runtime_checkable
 class GivesUp(Protocol):
-    """A source with a limit of receives, after which it gives a message up."""
+    """A source that gives up a message after a certain number of receives."""
 
     def most_receives(self) -> int | None:
-        """Return the number of receives after which a message does not come again; None if there is no limit.
+        """Return the number of receives after which a message is not delivered again; None if there is no limit.
 
         Raises:
             QueueUnavailable: the source does not answer, or refuses the question.
@@ -102,7 +102,7 @@ class MessageSink(Protocol):
 
 
 class Hold:
-    """Received messages, kept hidden from other receivers while they are processed."""
+    """Keeps received messages hidden from other receivers while they are processed."""
 
     def __init__(self, queue: MessageSource, every_seconds: float) -> None:
         self.queue = queue
@@ -111,22 +111,22 @@ class Hold:
         self._held: list[tuple[float, Sequence[Message]]] = []
         self._deferred: set[Message] = set()
         self._ended = threading.Event()
-        self.fault: Exception | None = None  # why extending ended early; held messages may be delivered again
+        self.fault: Exception | None = None  # the error that ended the extensions; messages may then be delivered again
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Start extending messages regularly."""
+        """Keep messages hidden from now on, by regular extensions."""
         with self._lock:
             self._held.append((time.monotonic() + self._every, messages))
 
     def defer(self, messages: Sequence[Message]) -> None:
-        """Delay the redelivery of messages that cannot be processed now, because each receive counts to their limit."""
+        """Delay the redelivery of messages that cannot be processed now: each receive counts towards a limit."""
         with self._lock:
             self._deferred |= set(messages)
         for seconds in sorted({_later(message) for message in messages}):
             self.queue.extend([message for message in messages if _later(message) == seconds], seconds)
 
     def release(self, messages: Sequence[Message]) -> None:
-        """Stop extending messages."""
+        """Stop keeping messages hidden."""
         gone = {message.receipt for message in messages}
         with self._lock:
             left = [(at, [m for m in some if m.receipt not in gone]) for at, some in self._held]
@@ -140,7 +140,7 @@ class Hold:
                 self._held = [(at, m) if at > now else (now + self._every, m) for at, m in self._held]
             try:
                 self.queue.extend(due)
-            except Exception as error:  # of any client; the thread that holds the messages raises it
+            except Exception as error:  # of any client; the code that uses this hold reads `fault`
                 self.fault = error
                 return
 

@@ -13,7 +13,7 @@ from dagster_tidemark.sources.listing import Bucket, LandedObject, Listing
 from dagster_tidemark.sources.misplaced import Collector, Misplaced, Span, holds_partitions
 
 _MOST_PAGES = 20
-"""Maximum number of LISTs of a folder that a message named. A look at the whole feed has no limit."""
+"""Maximum number of LIST requests for a folder that a notification named. The listing of a whole feed has no limit."""
 
 
 def look(bucket: Bucket, feed: Feed, partition: Partition) -> Listing:
@@ -44,7 +44,7 @@ def look_at_each(bucket: Bucket, feed: Feed, partitions: Collection[Partition]) 
 class Walk:
     """Iterator over a feed's partitions, or the partitions below some prefixes, in key order. Lists each prefix once.
 
-    The whole listing is never held in memory. `listed_at` and `beside` are complete after the last partition.
+    The whole listing is never in memory at once. `listed_at` and `beside` are complete after the last partition.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Walk:
 
 
 def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> dict[str, Misplaced]:
-    """Return the misplaced objects outside a feed's partitions, by folder. Lists the whole feed once.
+    """Return the misplaced objects outside a feed's partitions, by folder. List the whole feed once.
 
     Args:
         start: The first day of the feed's partitions.
@@ -99,10 +99,10 @@ def look_beside_all(bucket: Bucket, feed: Feed, *, start: date = date.min) -> di
 def look_beside(
     bucket: Bucket, feed: Feed, folder: str, *, start: date, now: datetime | None = None
 ) -> dict[str, Misplaced]:
-    """Return the misplaced objects of a folder that a message named. Lists the folder once."""
+    """Return the misplaced objects of a folder that a notification named. List the folder once."""
     span = Span.at(now or datetime.now(UTC), start)
     collector = Collector(feed, span)
-    # In a folder that also contains partitions, only direct objects are misplaced; in any other, all objects are.
+    # If a folder also contains partitions, only objects directly in it are misplaced; otherwise all its objects are.
     is_shared = holds_partitions(feed, folder, span)
     for landed in bucket.list_folder(folder) if is_shared else _objects_of(bucket, folder, collector):
         collector.add(landed)

@@ -17,12 +17,12 @@ class ReceivedMessage:
     Args:
         body: The body as it was sent.
         message_id: A unique id, the same at each delivery.
-        sent_at: The sending time in UTC: from the queue, or from a topic's producer and then not after the receipt.
+        sent_at: The sending time in UTC, from the queue or the topic's producer. Never after the receipt of a record.
         source: `sqs:<queue>`, or `kafka:<topic>/<partition>`.
-        topic_id: The id of the log's topic, which differs from that of a recreated topic of the same name.
-        partition: The log's partition.
-        offset: The offset within the log's partition.
-        comes_again: True if the source certainly delivers it again unless it is acknowledged.
+        topic_id: The id of the topic. A recreated topic of the same name has a new id.
+        partition: The partition of the topic.
+        offset: The offset within the partition.
+        comes_again: True if the source certainly delivers the message again unless it is acknowledged.
     """
 
     body: bytes
@@ -41,8 +41,8 @@ class ReceivedBatch:
 
     Args:
         records: The records in the order of their source.
-        reached: Snapshot properties with the source's position, committed together with the rows. If not empty, they
-            are committed even without records.
+        reached: Snapshot properties with the source's position, committed together with the rows. They are
+            committed even if there are no records.
         lost: Sentences about messages that are permanently lost.
         handle: The inlet's data for acknowledging the batch.
     """
@@ -59,7 +59,7 @@ class UncommittedMessages:
 
     Args:
         count: The number of messages.
-        oldest_at: The time when the oldest was sent (Unix seconds); None if there is none, or it is not known.
+        oldest_at: The time when the oldest message was sent (Unix seconds); None if it is unknown.
     """
 
     count: int = 0
@@ -67,7 +67,7 @@ class UncommittedMessages:
 
     @classmethod
     def together(cls, parts: Sequence["UncommittedMessages"]) -> "UncommittedMessages":
-        """Return the messages of several places as one."""
+        """Return the total count of several parts, with the oldest time."""
         times = [part.oldest_at for part in parts if part.oldest_at is not None]
         return cls(sum(part.count for part in parts), min(times, default=None))
 
@@ -79,11 +79,11 @@ class Inlet(Protocol):
     """`sqs:<queue>` or `kafka:<topic>`."""
 
     def property_name(self) -> str | None:
-        """Return the snapshot property that holds the position; None if the source itself keeps it."""
+        """Return the name of the snapshot property with the position; None if the source itself stores the position."""
         ...
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
-        """Return the value of that property from the table's rows, if no snapshot has the property any longer.
+        """Return a value for this property from the table's rows, for tables whose snapshots have lost the property.
 
         Args:
             topic_id: The newest topic id in the rows.
@@ -95,10 +95,10 @@ class Inlet(Protocol):
         """Return the next batch; None if nothing arrives within `wait_seconds`.
 
         Args:
-            resume: The newest value of that property in the table.
+            resume: The newest value of the property `property_name` in the table.
 
         Raises:
-            Transient: the source does not answer, or refuses.
+            Transient: the source does not answer, or refuses the request.
         """
         ...
 
@@ -106,7 +106,7 @@ class Inlet(Protocol):
         """Acknowledge a batch after it was committed and its results were published.
 
         Args:
-            refused: Ids of messages that gave no row. A queue gives them up by itself.
+            refused: Ids of messages that did not become rows. They are not deleted, so that the queue gives them up.
         """
         ...
 
@@ -120,10 +120,10 @@ class HasTopicId(Protocol):
     """An inlet of a topic, whose positions are valid for this topic only."""
 
     def topic_id(self) -> str:
-        """Return the id of the topic that has the name now.
+        """Return the id of the topic that currently has the name.
 
         Raises:
-            Transient: the broker does not answer, or there is no such topic.
+            Transient: the broker does not answer, or the topic does not exist.
         """
         ...
 
@@ -142,7 +142,7 @@ class KeepsInHand(Protocol):
     """An inlet whose source counts the receives of a message."""
 
     def put_back(self, batch: ReceivedBatch) -> None:
-        """Deliver an unacknowledged batch again, as the first part of the next one."""
+        """Deliver an unacknowledged batch again, as the first part of the next batch."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""The columns that a feed's rules name, without Spark: a rule with an unknown column would fail every run.
+"""The check of the columns in a feed's rules, without Spark. A rule with an unknown column would fail every run.
 
-sqlglot parses the rules. Spark has syntax that it does not know; a rule that it cannot parse is not checked here.
+sqlglot parses the rules. It does not know all of Spark's syntax: a rule that it cannot parse is not checked here.
 """
 
 from collections.abc import Collection
@@ -14,12 +14,12 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
     """Check that the rules of a feed name only columns that its rows have.
 
     Args:
-        partition_columns: The columns that rows get from the place of their file.
+        partition_columns: The columns that rows get from the partition of their file.
 
     Raises:
         ValueError: a rule names another column. The message names feed, rule, column and the known columns.
     """
-    if feed.adds_columns:  # its rows also have the columns of its files
+    if feed.adds_columns:  # its rows may have any column of its files
         return
     known = [*feed.columns, *partition_columns]
     every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS
@@ -32,7 +32,7 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
 
 
 def columns_of(condition: str) -> list[str]:
-    """Return the names of the columns that a SQL condition reads, each once; nothing if it cannot be parsed."""
+    """Return the names of the columns that a SQL condition reads, each once; an empty list if it cannot be parsed."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 

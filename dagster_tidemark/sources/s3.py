@@ -34,7 +34,7 @@ class S3Bucket:
     def __init__(self, connect: "Callable[[], S3Client]", name: str) -> None:
         self._connect = connect
         self.name = name
-        self._is_versioned: bool | None = None  # not known yet
+        self._is_versioned: bool | None = None  # None: not known yet
 
     @cached_property
     def _client(self) -> "S3Client":
@@ -44,7 +44,7 @@ class S3Bucket:
         """Check that the bucket answers.
 
         Raises:
-            BucketUnavailable: it does not answer, or refuses access.
+            BucketUnavailable: the bucket does not answer, or refuses access.
         """
         with _named(self.name):
             self._client.head_bucket(Bucket=self.name)
@@ -77,7 +77,7 @@ class S3Bucket:
             is_versioned = self._asked_whether_versioned() if self._is_versioned is None else self._is_versioned
             call: Any = "list_object_versions" if is_versioned else "list_objects_v2"
             for page in self._client.get_paginator(call).paginate(Bucket=self.name, Prefix=prefix, **options):
-                # Kept only after a successful LIST: credentials without any access do not answer the question.
+                # Stored only after a successful LIST: credentials without any access cannot read the versioning.
                 self._is_versioned = is_versioned
                 yield page
 
@@ -112,7 +112,7 @@ class S3Bucket:
             self._client.put_object(Bucket=self.name, Key=key, Body=body)
 
     def check(self, of: ObjectVersion) -> None:
-        """Check that an object is still as listed. Raises the errors of `read`."""
+        """Check that an object is unchanged since it was listed. Raises the errors of `read`."""
         with self._about(of):
             # Ask for the current version: an older version can always be read by its id.
             there = self._client.head_object(Bucket=self.name, Key=of.key)
@@ -151,7 +151,7 @@ _OF_THE_OBJECT = (_ARCHIVED, "AccessDenied", "AllAccessDisabled", "Forbidden", "
 
 
 def _fault_of(of: ObjectVersion, error: ClientError) -> Exception:
-    """Return the fault for an error of a call about one object, by its code. A HEAD only has a status as code."""
+    """Return the fault for an error of a call about one object, by its code. A HEAD has only a status as its code."""
     code = str(error.response["Error"]["Code"])
     if code in ("NoSuchKey", "NoSuchVersion", "PreconditionFailed", "404", "412"):
         return ObjectChanged(of.key, str(error))

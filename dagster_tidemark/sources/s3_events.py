@@ -1,7 +1,7 @@
-"""Parsing of S3 event messages into the partitions to look at again.
+"""Parsing of S3 event messages into the partitions to list again.
 
-A notification is only a hint; the listing decides. So only keys and the event time are read from a message, and the
-kind of the event (created, removed, restored, ...) is ignored.
+A notification is only a hint; the listing decides. Only keys and the event time are read from a message. The kind of
+the event (created, removed, restored, ...) is ignored.
 
 Belongs here: the envelopes of S3's events. Does not belong here: queues (`sources.notification_queue`).
 """
@@ -22,7 +22,7 @@ _SHOWN = 200  # characters of a refused body in a log
 
 @dataclass(frozen=True)
 class Hint:
-    """A partition to look at again, with the time of the event (UTC)."""
+    """A partition to list again, with the time of the event (UTC)."""
 
     feed: Feed
     partition: Partition
@@ -31,7 +31,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Stray:
-    """A misplaced object below a feed's prefix. Its folder is looked at again."""
+    """A misplaced object below a feed's prefix. Its folder is listed again."""
 
     feed: Feed
     key: str
@@ -53,13 +53,13 @@ class NotOurs(Terminal):
 
 @dataclass(frozen=True)
 class LandingZone:
-    """The landing zone that messages are about.
+    """The landing zone that the notifications are about.
 
     Args:
         bucket: The name of the landing bucket.
         feeds: The feeds that land in the bucket.
         start: The first day of the feeds' partitions.
-        elsewhere: Prefixes of other data in the bucket, which other messages announce.
+        elsewhere: Prefixes of other data in the bucket. Notifications of this data are ignored.
     """
 
     bucket: str
@@ -161,7 +161,7 @@ def _event(bucket: object, key: object, time: object) -> _Event:
 
 
 def _when(said: object) -> datetime:
-    """Return the time of an event in UTC; the present time if the message has none."""
+    """Return the time of an event in UTC; the current time if the message has none."""
     try:
         at = datetime.fromisoformat(str(said))
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 MAX_RECEIVES = 5
-"""Receives after which a queue made by the platform gives a message up."""
-_BATCH = 10  # the maximum of messages in one SQS call
-_AT_ONCE = 4  # boto3 keeps ten connections; calls to AWS mostly wait
+"""Number of receives after which a queue that the platform created gives up a message."""
+_BATCH = 10  # the maximum number of messages in one SQS call
+_AT_ONCE = 4  # concurrent calls; boto3 keeps ten connections, and calls to AWS mostly wait
 
 
 def open_queue(name: str, **options: Any) -> "SqsQueue":
@@ -27,7 +27,7 @@ def open_queue(name: str, **options: Any) -> "SqsQueue":
 
 
 def create_queue(name: str, **options: Any) -> None:
-    """Create a queue that gives a message up after five receives, and its dead-letter queue."""
+    """Create a queue that gives up a message after five receives, and its dead-letter queue."""
     client = boto3.client("sqs", **options)
     dead_letters = client.create_queue(QueueName=f"{name}-dlq")["QueueUrl"]
     arn = client.get_queue_attributes(QueueUrl=dead_letters, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
@@ -41,7 +41,7 @@ def is_missing_queue(error: ClientError) -> bool:
 
 
 class SqsQueue:
-    """A queue by its name."""
+    """An SQS queue, opened by its name."""
 
     def __init__(self, client: "SQSClient", name: str) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class SqsQueue:
         """Delete messages.
 
         Raises:
-            DeleteRefused: some messages were not deleted; the error gives the first reason.
+            DeleteRefused: some messages were not deleted. The error gives the first reason.
         """
 
         def _delete(entries: list[Any]) -> list[Any]:
@@ -102,7 +102,7 @@ class SqsQueue:
             raise DeleteRefused(f"{len(failed)} of {len(messages)} messages were not deleted: {failed[0]}")
 
     def most_receives(self) -> int | None:
-        """Return the number of receives after which a message goes to the dead-letter queue; None if there is none.
+        """Return the number of receives after which a message goes to the dead-letter queue; None without such a queue.
 
         Raises:
             QueueUnavailable: the queue does not answer, or its attributes may not be read.

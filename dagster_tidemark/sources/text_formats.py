@@ -38,7 +38,7 @@ def patterns_of(patterns: object) -> Sequence[object]:
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
-    """Options that all formats of text have."""
+    """Options that all text formats have."""
 
     nulls: Sequence[str] = ()
     times: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class TextFormat:
                     raise ValueError(f"format {self.name}: times of {column!r}: {fault}")
         try:
             ZoneInfo(self.timezone)
-        except Exception as error:  # it has several, also for a wrong type
+        except Exception as error:  # ZoneInfo raises several kinds of errors, also for a wrong type
             raise ValueError(
                 f"format {self.name}: timezone {self.timezone!r} is unknown; write one such as 'Europe/Berlin'"
             ) from error
@@ -108,27 +108,27 @@ class Csv(TextFormat):
 
     Args:
         separator: The character between two values, such as `;`, `|` or a tab.
-        header: True if the first line names the columns. A text if that line comes later and begins with the text; the
-            lines above it are skipped. False if no line names the columns.
+        header: True if the first line names the columns; False if no line does. If a later line names the columns, the
+            beginning of that line; the lines above it are skipped.
         fields: With `header=False`, the names of all columns in the order of the file; by default the feed's `columns`.
         skip_lines: Number of lines to skip at the beginning of a file, blank ones included.
         quote: The character around values that contain a separator; None if quotes have no meaning.
-        escape: The character that takes the meaning from the next one, such as a backslash. Without it, a quote in a
+        escape: The character that removes the meaning of the next one, such as a backslash. Without it, a quote in a
             quoted value is doubled.
         comment: Lines that begin with this character are skipped.
         trailing_separator: True if each line ends with a separator after its last value.
         decimal: The decimal mark of numbers, `.` or `,`.
-        thousands: The mark between groups of three digits: `.`, `,`, a space, `'` or `_`. A space also stands for a
+        thousands: The mark between groups of three digits: `.`, `,`, a space, `'` or `_`. A space includes the
             no-break space. If `.` groups thousands, `2.647` is refused in a column with decimal places: it could be
             2647 or 2.647.
         nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly.
-        times: Column to the form of its dates or times: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or
-            `epoch seconds`, `epoch millis`, `epoch micros`, or several of them. A value that means different times by
-            two of them is rejected. Columns without a pattern are ISO 8601.
+        times: The form of dates and times, by column: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or
+            `epoch seconds`, `epoch millis`, `epoch micros`, or several of them. If two patterns read a value as
+            different times, the value is rejected. Columns without a pattern are ISO 8601.
         timezone: The zone of times that are written without one.
 
     Raises:
-        ValueError: an option is invalid or contradicts another one. The message names them.
+        ValueError: an option is invalid or contradicts another one. The message names the options.
     """
 
     separator: str = ","
@@ -201,9 +201,9 @@ class Json(TextFormat):
     """JSON: one object per line, a list of objects, or objects in an array inside one object.
 
     Args:
-        rows: The place of the array whose elements are the rows, if a file is one object: `Records`, or `data.items`.
+        rows: The path of the array with the rows, if a file is one object: `Records`, or `data.items`.
         nulls: Texts that mean a missing value, in addition to null.
-        times: Column to the form of its dates or times, as in `Csv`. Columns without one are ISO 8601.
+        times: The form of dates and times, by column, as in `Csv`. Columns without a form are ISO 8601.
         timezone: The zone of times that are written without one.
 
     Raises:

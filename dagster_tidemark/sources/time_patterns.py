@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 EPOCHS = {"epoch seconds": 0, "epoch millis": 3, "epoch micros": 6, "epoch nanos": 9}
-"""Forms of a number since 1970, and the decimal places of a second in its unit."""
+"""Forms of times as numbers since 1970, and the decimal places of a second in their units."""
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _LONG_MONTHS = (
@@ -47,8 +47,8 @@ _LETTERS = {
     **dict.fromkeys(("E", "EE", "EEE"), ("", "(?i:Mon|Tue|Wed|Thu|Fri|Sat|Sun)")),
     "EEEE": ("", "(?i:Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday)"),
 }  # fmt: skip
-"""Letters of a pattern: the name of the part, and its regular expression. A day of the week has no name: it is only
-checked to be one."""
+"""Letters of a pattern: the name of the part, and its regular expression. The day of the week has no name, because
+only its form is checked."""
 
 _OF_ANY_LENGTH = ("M", "d", "H", "h", "m", "s", "S")
 _WORDS = ("", "month_name", "half", "zone")
@@ -57,14 +57,14 @@ _USUAL = "'dd.MM.yy', 'yyyyMMdd' or 'M/d/yyyy H:mm'"
 
 @dataclass(frozen=True)
 class TimePattern:
-    """A pattern as a regular expression with a named group for each part that it has."""
+    """A pattern as a regular expression, with a named group for each part of the pattern."""
 
     regex: str
     parts: tuple[str, ...]
 
 
 def pattern_fault(pattern: object) -> str:
-    """Return why a form of dates and times cannot be declared; empty if it can."""
+    """Return the reason why a form of dates and times cannot be declared; empty if it can."""
     if not isinstance(pattern, str):
         return f"a pattern is a text such as {_USUAL}, not {pattern!r}"
     if pattern in EPOCHS:

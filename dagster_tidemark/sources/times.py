@@ -12,7 +12,7 @@ from functools import cached_property
 from zoneinfo import ZoneInfo
 
 Digits = dict[str, str]
-"""A directive to its digits. `OFFSET` is only set for the second of two times with the same digits."""
+"""Digits by directive. `OFFSET` is set only for the second of two times with the same digits."""
 
 DIRECTIVES = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%M": r"\d{2}"}
 OFFSET = "%z"
@@ -46,10 +46,10 @@ TYPES = {
     Grain.WEEK: "date",
     Grain.MONTH: "date",
 }
-"""The type of the column that holds the start of a window."""
+"""The type of the column with the start of a window."""
 
 FORMATS = {"timestamp": "%Y-%m-%d-%H:%M", "date": "%Y-%m-%d"}
-"""The format of a window's start in a key, by the type of the column that holds it."""
+"""The format of a window's start in a partition key, by the type of the column with this start."""
 
 NEEDED = {grain: frozenset(re.findall("%.", folders)) for grain, folders in FOLDERS.items()}
 """The directives that identify a window."""
@@ -126,12 +126,12 @@ class Times:
         }
 
     def is_key(self, text: str, since: date) -> bool:
-        """Return True if a text has the form of a key whose window ends after the day `since` began."""
-        # Only its length and day are checked, because 100,000 keys are checked together.
+        """Return True if a text has the form of a key, and its window ends after the start of the day `since`."""
+        # Only length and day are checked, for speed: a call may be one of 100,000.
         return len(text) in self._lengths and text[:10] >= self.first_of(since).isoformat()
 
     def of_day(self, day: date) -> list[Digits]:
-        """Return the windows of a day, or the window that contains it."""
+        """Return the windows of a day, or the window that contains the day."""
         first = self.first_of(day)
         said = {"%Y": f"{first.year:04}", "%m": f"{first.month:02}", "%d": f"{first.day:02}"}
         length = _LENGTHS.get(self.grain)

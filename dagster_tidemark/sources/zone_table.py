@@ -20,7 +20,7 @@ class ZoneTable:
     """Offsets of a zone.
 
     Args:
-        begins: Times in UTC, in seconds since 1970, from which an offset holds. The first holds before its time too.
+        begins: Start of each offset in seconds since 1970 (UTC). The first offset also applies before its start.
         offsets: The offsets from UTC in seconds.
     """
 
@@ -30,7 +30,7 @@ class ZoneTable:
 
 @cache
 def zone_table(name: str) -> ZoneTable:
-    """Return the offsets of a zone in the years 1900 to 2099. The first and the last also hold outside of them."""
+    """Return the offsets of a zone in the years 1900 to 2099. The first and the last offset also apply outside."""
     zone = ZoneInfo(name)
 
     def offset(at: datetime) -> int:

@@ -27,7 +27,7 @@ class Rule(SessionRule, Protocol):
         """Return the episodes that need an alert, in time order.
 
         Args:
-            said: The fields of each message, in time order, with one message per time.
+            said: The fields of each message, in time order, at most one message per time.
         """
         ...
 
@@ -38,7 +38,7 @@ class Alerting:
 
     Args:
         rule: The rule that finds the episodes.
-        table: Has `alert_id`, `rule`, a column for the key, one for each of `facts`, `episode_started_at`,
+        table: The table of alerts. Its columns are `alert_id`, `rule`, the key, each of `facts`, `episode_started_at`,
             `raised_at`, `retracted_at`, `raised_in` and `retracted_in`.
         key: The field whose value groups the messages.
         queue: The name of the queue that alerts are sent to; see `from_env`.

@@ -1,8 +1,9 @@
 """The assignment of alerts to episodes after new messages: plain data in, changes out.
 
 Each standing alert has one episode, each episode has one standing alert, and the alert records the start of its
-episode. An episode keeps the alert of an earlier episode that it overlaps. If several alerts match one episode, the
-alert that was raised first stays. If one alert matches several episodes, the first episode gets it.
+episode. After new messages, an episode keeps the alert of the earlier episode that it overlaps. If several alerts
+match one episode, the alert that was raised first stays. If one alert matches several episodes, the first episode
+gets the alert.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Episode:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def overlaps(self, other: Episode) -> bool:
-        """Return True if the two share a moment."""
+        """Return True if the two episodes overlap in time."""
         return self.started_at <= other.last_at and other.started_at <= self.last_at
 
 
@@ -38,9 +39,9 @@ class Alert:
     """A standing alert: raised, and not retracted.
 
     Args:
-        started_at: The start of its episode.
+        started_at: The start of the alert's episode.
         raised_in: The number of the commit that raised it; None if that commit is not made yet.
-        facts: The values that it reported when it was raised.
+        facts: The values that the alert reported when it was raised.
     """
 
     alert_id: str
@@ -51,7 +52,7 @@ class Alert:
 
     @property
     def place(self) -> tuple[bool, int, datetime, str]:
-        """Sort key: the alert with the smaller place was raised first."""
+        """Sort key: the alert that was raised first has the smallest key."""
         return (self.raised_in is None, self.raised_in or 0, self.started_at, self.alert_id)
 
 
@@ -60,7 +61,7 @@ class AlertChanges:
     """Changes of the alerts of one key.
 
     Args:
-        moved: Alerts that stay, with a new start of their episode.
+        moved: Alerts that stay, but whose episode now starts at another time. They contain the new start.
     """
 
     raised: tuple[Alert, ...] = ()
@@ -83,7 +84,7 @@ def reconcile(
 
     Args:
         standing: The standing alerts of the period that contains the episodes.
-        before: Their episodes before the change. An alert without one counts as an episode at its start only.
+        before: The alerts' episodes before the change. An alert without one counts as an episode of a single moment.
         after: The current episodes, in time order.
     """
     by_start = {episode.started_at: episode for episode in before}

@@ -1,4 +1,4 @@
-"""The reaction that raises and retracts alerts: a rule finds episodes in the messages of a key, and alerts follow them.
+"""The reaction that raises and retracts alerts. A rule finds episodes in a key's messages; each episode has an alert.
 
 State and outbox are one table, and change in one commit. Changes are sent after the commit, at least once, with the
 commit's number. A stalled writer that resumes does not repeat messages of another writer. Belongs here: the order of
@@ -39,10 +39,10 @@ from dagster_tidemark.streams.user_rules import (
 )
 
 INCORPORATES = "tidemark.incorporates"
-"""Property of the table of alerts: the snapshot of the stream's table that the alerts follow from."""
+"""Property of the table of alerts: the snapshot of the stream's table that the alerts are based on."""
 
 _TRIES = 20
-_SURE_FOR_SECONDS = 1.0  # after a refresh, the unsent messages count as up to date for this time
+_SURE_FOR_SECONDS = 1.0  # the list of unsent messages counts as up to date for this time after a refresh
 _MARK_EVERY_SECONDS = 10.0
 _AT_ONCE = 10
 _KEEP_SNAPSHOTS = 100
@@ -62,7 +62,7 @@ class Alerts:
 
     Args:
         declared: The declaration of the alerts.
-        place: The resources of the stream whose messages it evaluates.
+        place: The stream whose messages are evaluated, and its resources.
         connect: Opens the queue of the alerts.
     """
 
@@ -86,11 +86,11 @@ class Alerts:
         self._timeline = Timeline(self.declared.rule, self._load)
         self._rules = RaisingRules(self.place.stream.name)
         self._raised_by: dict[str, tuple[datetime, str]] = {}
-        """Messages on which the rule's `closes` raised, with their time and error. They are not judged yet."""
+        """Time and error of messages on which `closes` raised, by message id. `_evaluated` handles these messages."""
         self._left_out: set[str] = set()
 
     def react(self, rows: pa.Table, head: int | None) -> None:
-        """Raise and retract alerts for all new rows of the stream's table, including these rows."""
+        """Raise and retract alerts for all new rows of the stream's table, `rows` among them."""
         try:
             until_committed(self._follow, self.declared.table.name, look_again=self._forget)
         except BaseException:  # the state in memory may be half changed
@@ -173,7 +173,7 @@ class Alerts:
         return self._standing
 
     def _changes(self, news: Mapping[str, Sequence[TimedMessage]]) -> dict[str, list[AlertChanges]]:
-        """Return by key the changes of its alerts, one for each changed period."""
+        """Return the changes of alerts by key, one for each changed period."""
         found: dict[str, list[AlertChanges]] = defaultdict(list)
         for stretch, before, after in self._evaluated(news):
             here = [alert for alert in self._standing_of.get(stretch.key, ()) if stretch.holds(alert.started_at)]
@@ -183,10 +183,10 @@ class Alerts:
     def _evaluated(self, news: Mapping[str, Sequence[TimedMessage]]) -> list[tuple[Session, Episodes, Episodes]]:
         """Return each changed period with its episodes before and after the new messages.
 
-        A message that makes the rule raise is left out, and gets an entry in the quarantine.
+        A message that makes the rule raise is ignored, and gets an entry in the quarantine.
 
         Raises:
-            RuleFails: the rule raises on every message, or only sometimes on the same messages.
+            RuleFails: the rule raises on every message, or raises only sometimes on the same messages.
         """
         said = ""
         for _ in range(_TRIES):
@@ -209,7 +209,7 @@ class Alerts:
                 return found
             news = {key: [said for said in some if said.message_id not in self._left_out] for key, some in news.items()}
             news = {key: some for key, some in news.items() if some}
-            self._timeline.forget()  # it is loaded again without these messages
+            self._timeline.forget()  # the next call of `add` loads it without these messages
         raise RuleFails(
             f"stream {self.place.stream.name}: the rule {self.declared.rule.name} raises only sometimes on the same "
             f"messages: {said}. A rule must be a pure function of its messages; correct it and reload the code location"
@@ -243,7 +243,7 @@ class Alerts:
         return False
 
     def _leave_out(self, raised_by: Mapping[str, tuple[datetime, str]]) -> None:
-        """Write quarantine entries for messages that are rows of the table, and leave them out from now on."""
+        """Write quarantine entries for messages that make the rule raise, and ignore these messages from now on."""
         stream, ids = self.place.stream, sorted(raised_by)
         times = [at for at, _ in raised_by.values()]
         where: BooleanExpression = And(self._since(min(times)), at_most(stream.time or "", max(times)))
@@ -254,7 +254,7 @@ class Alerts:
         if self.place.refuse is not None:
             self.place.refuse(faults)
         if len(self._left_out) > _MOST_LEFT_OUT:
-            self._left_out.clear()  # they are found again if they still matter
+            self._left_out.clear()  # the rule raises on them again if they are still needed
         self._left_out.update(raised_by)
 
     def _fault(self, row: Mapping[str, Any], error: str) -> Fault:
@@ -282,7 +282,7 @@ class Alerts:
     def _news(self) -> dict[str, list[TimedMessage]]:
         """Return the messages that were added to the stream's table since the last evaluation, by key."""
         rows = self._messages.appended_since(self._through, self._columns())
-        if rows is None:  # another process has expired that snapshot: all rows are evaluated again
+        if rows is None:  # another process has expired the snapshot, so all rows are evaluated again
             rows = self._messages.rows(columns=self._columns())
         news: dict[str, list[TimedMessage]] = defaultdict(list)
         for key, said in self._said(rows):

@@ -1,9 +1,9 @@
 """Re-evaluation of alerts over the whole stream table, after the rule has changed.
 
-The shift keeps running. The slow part, finding the episodes of the whole history, happens once, as of the snapshot that
-the alerts follow from. Later messages are then added in milliseconds, as in a shift, and again whenever another writer
-commits first. The re-evaluation sends no messages: the shift finds them in the outbox. Does not belong here: the search
-for episodes, and the reports to Dagster (`execution.alert_episodes`).
+The shift keeps running. The slow part, the search for episodes in the whole history, happens once. It uses the snapshot
+that the alerts are based on. Later messages are then added within milliseconds, as in a shift; this fast part is
+repeated if another writer commits first. The re-evaluation does not send the changes: the shift sends them from the
+outbox. Does not belong here: the search for episodes, and the reports to Dagster (`execution.alert_episodes`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Reevaluated:
 
     Args:
         alerts: The number of alerts ever raised.
-        snapshot_id: The head of the table of alerts, if it has one.
-        incorporates: The snapshot of the stream's table that the alerts follow from.
+        snapshot_id: The newest snapshot of the table of alerts; None if the table has none.
+        incorporates: The snapshot of the stream's table that the alerts are based on.
     """
 
     raised: int
@@ -39,7 +39,7 @@ class Reevaluated:
 
 
 class Reevaluation(Alerts):
-    """The alerts of a stream, evaluated over its whole history."""
+    """The alerts of a stream, evaluated again over the stream's whole history."""
 
     def work(self, episodes_of: Callable[[int | None], Episodes]) -> Reevaluated:
         """Raise, move and retract alerts until they match the current rule.
@@ -48,7 +48,7 @@ class Reevaluation(Alerts):
             episodes_of: Finds the episodes in the stream's table as of a snapshot; None means an empty table.
 
         Raises:
-            CommitConflict: another writer has committed before each try.
+            CommitConflict: at each try, another writer has committed first.
         """
         self._table.refresh()
         self._messages.refresh()
@@ -57,19 +57,19 @@ class Reevaluation(Alerts):
 
         def _reevaluated() -> Reevaluated:
             nonlocal before
-            # A writer that commits first has evaluated a state between the two: it knew the episodes in both.
+            # A writer that commits first has evaluated a state between these two, and knew the episodes in both.
             earlier, before = before, self._with_news(before)
             return self._commit(earlier, before)
 
         return until_committed(_reevaluated, self.declared.table.name, look_again=self._table.refresh)
 
     def _known_to_alerts(self) -> int | None:
-        """Return the snapshot that the alerts follow from; the head if it has expired, or there are no alerts yet."""
+        """Return the snapshot that the alerts are based on. If it is unknown or has expired, return the newest one."""
         known = self.needs_since()
         return known if known is not None and self._messages.has(known) else self._messages.head
 
     def _with_news(self, known: Episodes) -> Episodes:
-        """Return the episodes, updated by the messages that were added since they were found."""
+        """Return the known episodes, updated with the messages that were added to the stream's table since then."""
         self._messages.refresh()
         if self._messages.head == self._through:
             return known

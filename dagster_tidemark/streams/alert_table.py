@@ -22,17 +22,17 @@ from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode
 COMMIT = "tidemark.commit"
 """Property of the table: the number of the last commit that changed an alert."""
 PUBLISHED = "tidemark.published"
-"""Property of the table: all changes of commits up to this number were sent."""
+"""Property of the table: the number of a commit. All changes up to this commit were sent."""
 
 _MOST_IDS = 200_000  # in memory: 20 MB
 _TIMES = ("episode_started_at", "raised_at", "retracted_at")
 
 
 class AlertTable:
-    """The table as one writer sees it.
+    """The table of alerts, as last read by one writer.
 
     Args:
-        table: No other code uses this object.
+        table: The table. No other code may use this object.
         rule: The name of the rule.
         key: The column of the key.
         facts: The columns with facts of an episode.
@@ -67,11 +67,11 @@ class AlertTable:
         return moved
 
     def is_fresh(self, seconds: float) -> bool:
-        """Return True if the table was read or written within `seconds`. Time while suspended counts too."""
+        """Return True if the table was read or written within `seconds`. Time of a suspended process counts too."""
         return time.monotonic() - self._seen_at <= seconds
 
     def standing(self) -> dict[str, list[Alert]]:
-        """Return by key the alerts that were raised and not retracted."""
+        """Return the alerts that were raised and not retracted, by key."""
         found: dict[str, list[Alert]] = defaultdict(list)
         rows = self.table.rows(And(equal("rule", self._rule), is_null("retracted_in")))
         for row in rows.to_pylist():
@@ -82,14 +82,14 @@ class AlertTable:
         return dict(found)
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of every alert in the table, of every rule."""
+        """Return the ids of all alerts in the table, whatever their rule."""
         return frozenset(self.table.rows(columns=("alert_id",))["alert_id"].to_pylist())
 
     def require_fit(self, episodes: Sequence[Episode]) -> None:
         """Raise if the table cannot store alerts for some episodes.
 
         Raises:
-            TypeError: a value is no Episode, or a time has no time zone.
+            TypeError: a value is not an Episode, or a time has no time zone.
             pa.ArrowException: the type of a fact differs from its column.
         """
         for episode in episodes:
@@ -104,10 +104,10 @@ class AlertTable:
     def as_raised(
         self, changes: AlertChanges, key: Any, now: datetime, is_used: Callable[[str], bool] | None = None
     ) -> AlertChanges:
-        """Return changes whose new alerts have unused ids, the time `now`, and the number of the next commit.
+        """Return the changes with complete new alerts: an unused id, the time `now`, and the next commit's number.
 
         Args:
-            is_used: Returns True if an earlier alert had an id. By default it searches the table.
+            is_used: Returns True if an earlier alert has the given id. By default the table is searched.
         """
         raised = [
             replace(
@@ -162,7 +162,7 @@ class AlertTable:
         """Record that all changes of commits up to this number were sent.
 
         Raises:
-            CommitConflict: another writer has changed the table, and may have recorded this.
+            CommitConflict: another writer has changed the table, and may have recorded the same number.
         """
         if int(self.table.mark(PUBLISHED) or 0) < number:
             self.table.commit(TableCommit(marks={PUBLISHED: str(number)}))
@@ -170,7 +170,7 @@ class AlertTable:
         self._waiting = []
 
     def _messages(self, rows: Sequence[Mapping[str, Any]], after: int) -> list[dict[str, Any]]:
-        """Return the messages about some rows, for commits after a number."""
+        """Return messages about the changes in these rows, for commits with a number greater than `after`."""
         found = []
         for row in rows:
             said = {

@@ -22,7 +22,7 @@ Answer = Mapping[str, Any] | str
 """Values of the table's columns, or the reason why a request cannot be answered, as a sentence."""
 
 Answerer = Callable[[Sequence[Fields]], Sequence[Answer]]
-"""Returns one answer for each request, in their order. A call without requests lets it prepare for later ones."""
+"""Function that returns one answer per request, in order. A call without requests lets it refresh its data."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Answering:
     of the answer or `error`.
 
     Args:
-        table: One row per answered request. Has the columns `key`, `at` and `error`, and the columns of an answer.
-        key: The field with a request's id, a string.
+        table: The table of answers, one row per request. Its columns are `key`, `at`, `error`, and those of an answer.
+        key: The string field that contains the request's id.
         queue: The name of the queue that answers are sent to; see `from_env`.
-        answer: Creates the answerer when a shift begins. The answerer receives the fields of a batch's requests, and
-            every few seconds an empty batch. If it raises on a request, the error is that request's answer; the
-            others of the batch are answered. On a fault of a service it raises `Transient` or an `OSError`, and is
-            called again for a minute.
+        answer: Creates the answerer when a shift begins. The answerer receives the requests of a batch, and an empty
+            batch every few seconds. If it raises on a request, the error becomes the answer to that request, and the
+            other requests of the batch are still answered. If a service fails, the answerer must raise `Transient` or
+            an `OSError`; it is then retried for a minute.
         at: The column with the time when a request was answered.
 
     Raises:

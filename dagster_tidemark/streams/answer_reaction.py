@@ -4,7 +4,7 @@ Answers are committed before they are sent, and a commit fails if the table has 
 answer at once, the second therefore finds the answer of the first. Only rows of the table are sent, so a stalled run
 that resumes repeats the answers of other runs. There is no outbox: a request is acknowledged after its answer was
 sent, and otherwise delivered again. Belongs here: the order of the steps. Does not belong here: the search for earlier
-answers (`answer_table`), and the answers.
+answers (`answer_table`), and the computation of answers (the answerer).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
 from dagster_tidemark.streams.stream_declaration import Fields, StreamContext
 from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
-_LONGEST_KEY = 1_000  # one call sends ten answers, and SQS accepts 256 KB per call
+_LONGEST_KEY = 1_000  # characters; one call sends ten answers, and SQS accepts 256 KB per call
 _PATIENCE_SECONDS = 60.0
 _TRIED_ALONE = 3
-"""If the first three requests of a batch fail because of a service, the others would fail too."""
+"""If a batch has failed, its requests are tried singly. If this many fail because of a service, the rest must wait."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class NotOneEach(TidemarkError):
 
 
 class NotAnsweredYet(Transient):
-    """The answerer cannot reach a service, which the message names. A retry helps after the service recovers."""
+    """The answerer cannot reach a service. The message names the service. A retry helps after the service recovers."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Answers:
 
     Args:
         declared: The declaration of the answers.
-        place: The resources of the stream whose messages are the requests.
+        place: The stream whose messages are the requests, and its resources.
         connect: Opens the queue of the answers.
     """
 
@@ -89,7 +89,7 @@ class Answers:
         return made
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
-        """Answer messages that are no rows with the reason, if a request id is readable. Return their message ids."""
+        """Send the reason as the answer to rejected messages with a readable request id. Return their message ids."""
         keys = {fault.record.message_id: readable(fault.record.body, self.declared.key) for fault in faults}
         told = {each: key for each, key in keys.items() if key and len(key) <= _LONGEST_KEY}
         reasons = {told[each.record.message_id]: each.message for each in faults if each.record.message_id in told}
@@ -111,7 +111,7 @@ class Answers:
         return len(bodies)
 
     def look_after(self) -> None:
-        """Refresh the table and the answerer's data, and let old snapshots expire.
+        """Refresh the table and the answerer's data, and expire old snapshots.
 
         Raises:
             Exception: the expiry failed.
@@ -132,7 +132,7 @@ class Answers:
         return None
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """Return the numbers of answers since the last call, and of errors among them."""
+        """Return the number of answers since the last call, and the number of errors among them."""
         if not self._answered:
             return {}
         said: dict[str, int | float | str] = {"answered": self._answered, "with an error": self._errors}
@@ -143,8 +143,8 @@ class Answers:
         """Store an answer for each request that has none, and prepare all answers for `publish`.
 
         Args:
-            wanted: Request ids, with the values that `decide` needs.
-            decide: Returns the answers for such values.
+            wanted: The value that `decide` needs for each request, by request id.
+            decide: Returns one answer for each given value.
         """
         short = {key: each for key, each in wanted.items() if len(key) <= _LONGEST_KEY}
         if len(short) < len(wanted):
@@ -159,7 +159,7 @@ class Answers:
             new = [key for key in short if key not in known]
             if undecided := [key for key in new if key not in decided]:
                 decided.update(zip(undecided, decide([short[key] for key in undecided]), strict=True))
-            # If this fails, another run may have answered some requests.
+            # If this commit fails, another run may have answered some of the requests.
             added = self._table.add({key: decided[key] for key in new}) if new else {}
             self._unsent |= known | added
             return added
@@ -173,7 +173,7 @@ class Answers:
             return self._told(requests)
         except MemoryError:
             raise  # another process may have enough memory
-        except Exception as error:  # user code may raise anything, and about one request only
+        except Exception as error:  # user code may raise anything, perhaps because of a single request
             if len(requests) > 1:
                 _log.warning("answering %d requests one by one, because the batch failed: %s", len(requests), error)
         found: list[Answer] = []
@@ -183,7 +183,7 @@ class Answers:
                 found += self._told([request])
             except MemoryError:
                 raise
-            except Exception as error:  # user code may raise anything; its sender gets it as the answer
+            except Exception as error:  # user code may raise anything; the error becomes the answer to this request
                 failed += isinstance(error, OF_THE_WORLD)
                 found.append(_reason(error))
                 if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():

@@ -1,9 +1,9 @@
 """The table of answers: requests with their answers, and a fast search for earlier answers.
 
-Each request needs the search, and most requests are new. The table cannot prove cheaply that an id is new, because ids
-are in no order and each file may contain any. A writer therefore reads all ids once, when it begins, and keeps 16 bytes
-per id: a hash and the time of its answer. File statistics include the range of answer times, so an old answer is found
-by its time in one or two files. Measured with 1,000 files of 20 answers: 1.4 s for the first refresh, 1 us for an
+Each request needs the search, and most requests are new. A search of the table for a new id would read every file,
+because ids have no order. A writer therefore reads all ids once, when it begins, and keeps 16 bytes per id: a hash and
+the time of the answer. File statistics include the range of answer times, so an old answer is found by its time in one
+or two files. Measured with 1,000 files of 20 answers: 1.4 s for the first refresh, 1 us for an
 unknown id, 0.4 s for a hundred answers spread over the table.
 
 Does not belong here: the answering, and the order of commits and messages (`answer_reaction`).
@@ -36,12 +36,12 @@ Row = Mapping[str, Any]
 
 
 class AnswerTable:
-    """The table as one writer sees it.
+    """The table of answers, as last read by one writer.
 
     Args:
-        table: No other code uses this object.
+        table: The table. No other code may use this object.
         key: The column of a request's id.
-        at: The column of the time when it was answered.
+        at: The column of the time when the request was answered.
     """
 
     def __init__(self, table: Appendable, key: str, at: str) -> None:
@@ -50,7 +50,7 @@ class AnswerTable:
         self._at = at
         self._recent: dict[str, Row] = {}
         self._index: KeyIndex | None = None
-        self._seen: int | None = None  # the head whose rows `_recent` and `_index` include
+        self._seen: int | None = None  # the snapshot whose rows `_recent` and `_index` include
 
     def refresh(self) -> None:
         """Read the answers of other writers."""
@@ -58,7 +58,7 @@ class AnswerTable:
         if self._index is not None and self.table.head == self._seen:
             return
         appended = None if self._seen is None else self.table.appended_since(self._seen)
-        if appended is None:  # first call, or another process has expired that snapshot or created the table again
+        if appended is None:  # first call, or another process has expired the snapshot or created the table again
             rows, index = self.table.rows(columns=(self._key, self._at)), KeyIndex()
             index.add(rows[self._key].to_pylist(), rows[self._at].cast(pa.int64()).to_numpy())
             self._recent, self._index = {}, index
@@ -67,7 +67,7 @@ class AnswerTable:
         self._seen = self.table.head
 
     def find(self, keys: Collection[str]) -> dict[str, Row]:
-        """Return the answers to these requests that the table held at the last refresh, by key."""
+        """Return the answers to these requests as of the last refresh, by key. Leave out requests without an answer."""
         found = {key: self._recent[key] for key in keys if key in self._recent}
         assert self._index is not None, "call refresh first"
         old = self._index.times([key for key in keys if key not in found])
@@ -79,7 +79,7 @@ class AnswerTable:
         return found
 
     def add(self, answers: Mapping[str, Answer]) -> dict[str, Row]:
-        """Commit the answers to requests that `find` did not find. Return their rows, by key.
+        """Commit answers to requests that `find` did not find. Return the rows of the answers, by key.
 
         Raises:
             CommitConflict: another writer has committed since the last refresh. Nothing was written.
@@ -138,14 +138,14 @@ class AnswerTable:
 
 
 class KeyIndex:
-    """Times by hash of a key, for very many keys. If two keys have the same hash, it returns the times of both."""
+    """Times of very many keys. Stores only hashes of the keys, and returns the times of all keys with the same hash."""
 
     def __init__(self) -> None:
         self._looks: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._times: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def add(self, keys: Sequence[str], times: npt.NDArray[np.int64]) -> None:
-        """Add keys, with microseconds since 1970."""
+        """Add keys, each with its time in microseconds since 1970."""
         looks = np.concatenate([self._looks, np.fromiter(map(hash, keys), np.int64, len(keys))])
         order = np.argsort(looks, kind="stable")
         self._looks, self._times = looks[order], np.concatenate([self._times, times])[order]

@@ -1,7 +1,8 @@
-"""The checks of a stream: `quarantine` (were messages turned away?) and `stream` (does it keep up?).
+"""The checks of a stream: `quarantine` (were messages rejected?) and `stream` (does the stream keep up?).
 
-A shift writes the results of the first, and the sensor `contracts` those of the second. A person may also execute them.
-Does not belong here: why a message is turned away (`decode`), and the state of a stream (`engine.stream_rows`).
+A shift reports the results of `quarantine`, and the sensor `contracts` reports those of `stream`. Users can execute
+both checks. Does not belong here: the reasons to reject a message (`decode`), and the state of a stream
+(`engine.stream_rows`).
 """
 
 import time
@@ -19,14 +20,14 @@ from dagster_tidemark.streams.delivery_declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 
 LOST = "lost"
-"""The reason of an entry about messages that were never read."""
+"""The reason of a quarantine entry about messages that were lost before they were read."""
 
 STREAM = "stream"
 """The name of the check on a stream's state."""
 
 
 def post_of(stream: Stream | Deliveries, settings: Settings) -> PostOf:
-    """Return the keys under which a stream's shifts report."""
+    """Return the keys under which the shifts of a stream save their beats."""
     return PostOf(stream.name, stream.asset, post_keys(settings, stream.name, stream.workers))
 
 

@@ -1,4 +1,4 @@
-"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others become faults.
+"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others faults.
 
 Belongs here: the meaning of a body. Does not belong here: the handling of a fault (`rejected_messages`).
 """
@@ -30,7 +30,7 @@ def _in_utc(value: datetime) -> datetime:
 
 
 def _as_number(value: Any) -> Any:
-    """Return a value that Pydantic may read as a number. By default Pydantic reads true as 1, and "1_000" as 1000.
+    """Return the value if Pydantic may read it as a number. By itself, Pydantic reads true as 1, and "1_000" as 1000.
 
     Raises:
         ValueError: the value is a boolean, or text such as "1_000" or "nan".
@@ -43,7 +43,7 @@ def _as_number(value: Any) -> Any:
 
 
 def _as_time(value: Any) -> Any:
-    """Return a value that Pydantic may read as a time. By default Pydantic reads 3 and "3.5" as seconds since 1970.
+    """Return the value if Pydantic may read it as a time. By itself, Pydantic reads 3 and "3.5" as seconds since 1970.
 
     Raises:
         ValueError: the value is a number, or a number as text.
@@ -63,7 +63,7 @@ def _is_number(text: str) -> bool:
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _IS_NUMBER = BeforeValidator(_as_number)
-_LARGEST_FLOAT = 3.4028234663852886e38  # of 32 bits: Arrow would store a larger number as infinite
+_LARGEST_FLOAT = 3.4028234663852886e38  # the largest of 32 bits; Arrow would store a larger number as infinity
 
 _TYPES: dict[str, Any] = {
     "string": Annotated[str, Field(coerce_numbers_to_str=True)],
@@ -84,7 +84,7 @@ class Fault:
     Args:
         content: The body as text; base64 of the body if it is not UTF-8.
         reason: A stable code.
-        raised: The exception of the rule `reason`; empty if no rule raised.
+        raised: The exception, as text, if the rule named by `reason` raised; otherwise empty.
     """
 
     record: ReceivedMessage
@@ -96,7 +96,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class DecodedRow:
-    """A message's fields, and the message."""
+    """A message with its decoded fields."""
 
     fields: Fields
     record: ReceivedMessage
@@ -116,7 +116,7 @@ class Decoder:
         self._model = _model_of(stream)
 
     def read(self, records: Iterable[ReceivedMessage], now: datetime) -> tuple[list[DecodedRow], list[Fault]]:
-        """Return the rows and the faults of some messages, in their order."""
+        """Return the rows and the faults of messages, each in the order of the messages."""
         rows: list[DecodedRow] = []
         faults: list[Fault] = []
         for record in records:
@@ -165,7 +165,7 @@ class Decoder:
         return DecodedRow(fields, record)
 
     def _repeated(self, text: str) -> list[str]:
-        """Return columns that a JSON object gives more than once. Parsers keep the last value without a warning."""
+        """Return the columns that a JSON object has more than once. Parsers would silently keep the last value."""
         members: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
         if len(members) == len(dict(members)):
             return []
@@ -174,7 +174,7 @@ class Decoder:
         )
 
     def _broken(self, fields: Fields, now: datetime) -> tuple[str, ...] | None:
-        """Return reason and message of the first rule that the fields break, and the exception if it raised."""
+        """Return reason and message of the first rule that the fields break, and the exception if the rule raised."""
         for name in self._stream.required:
             if fields[name] is None or fields[name] == "":
                 return "null_value", f"{name} is missing"
@@ -195,11 +195,11 @@ class Decoder:
 
 
 def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *, has_rows: bool) -> None:
-    """Compare the messages on which each rule raised with those on which it worked.
+    """Record for each rule on which messages it raised, and on how many it worked.
 
     Args:
         faults: All faults of a batch.
-        has_rows: True if the batch has rows: every rule worked on a row.
+        has_rows: True if some messages became rows. All rules worked on these messages.
 
     Raises:
         RuleFails: a rule raises on every message.
@@ -211,7 +211,7 @@ def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *,
         worked += len(on) - len(raised_on)
         error = raised_on[0].raised if raised_on else ""
         rules.judge(rule, {fault.record.message_id for fault in raised_on}, worked, error)
-        worked += len(raised_on)  # the rules before this one worked on these messages
+        worked += len(raised_on)  # rules are evaluated in order, so all earlier rules worked on these messages
 
 
 def of_message(record: ReceivedMessage) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def table_rows(stream: Stream, rows: Sequence[DecodedRow]) -> list[dict[str, Any
 
 
 def readable(body: bytes, name: str) -> str | None:
-    """Return a field of a JSON object as text, even if the JSON is broken; None if the field is not certain.
+    """Return a field of a JSON object as text, even if the JSON is broken; None if its value is uncertain.
 
     In broken JSON only the part before the first error is read, and only complete strings: a number may be cut off.
     """

@@ -19,7 +19,7 @@ from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, FileFi
 from dagster_tidemark.streams.delivery_table import LoadedDelivery
 
 LONGEST = 200_000
-"""Largest answer in bytes: SQS accepts 256 KB. A longer answer omits files, correct ones first, and counts them."""
+"""Largest answer in bytes: SQS accepts 256 KB. A longer one omits files, correct ones first, and gives their number."""
 
 _NO_MANIFEST = "no_manifest"
 _SHOWN = 3  # files that a sentence names
@@ -39,17 +39,17 @@ class Answer:
     """An answer to a message.
 
     Args:
-        delivery_id: The delivery; None if the message does not name it.
+        delivery_id: The id of the delivery; None if the message has no readable id.
         status: The outcome.
         message: The outcome in one or two sentences.
-        posted_at: The time when the message was sent; for a loaded delivery, the message that caused the load.
-        manifest: The digest of its manifest.
+        posted_at: The time when the message was sent. For a loaded delivery, this is the message that caused the load.
+        manifest: The digest of the delivery's manifest.
         rows: The number of the delivery's rows in the table.
         files: The finding for each file.
         unlisted: Files in the folder that the manifest does not list.
         reasons: The number of refused files or rows, by reason.
         first_reasons: The first refused rows.
-        replaces: The digest of the manifest whose rows it replaced.
+        replaces: The digest of the earlier manifest whose rows were replaced.
     """
 
     delivery_id: str | None
@@ -96,12 +96,12 @@ class Answer:
 
 
 def no_manifest(delivery_id: str | None, why: str, posted_at: datetime) -> Answer:
-    """Return the answer to a message that is no manifest."""
+    """Return the answer to a message that is not a manifest."""
     return Answer(delivery_id, Status.REFUSED, f"Nothing is loaded: {why}.", posted_at, reasons={_NO_MANIFEST: 1})
 
 
 def loaded(manifest: DeliveryManifest, standing: LoadedDelivery, unlisted: Collection[str]) -> Answer:
-    """Return the answer for a loaded manifest. It follows from the table, so repeated messages get the same answer."""
+    """Return the answer for a loaded manifest. It is derived from the table: repeated messages get the same answer."""
     by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
     rows = sum(standing.rows.values())
     said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all are loaded."

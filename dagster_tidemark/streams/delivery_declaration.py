@@ -1,4 +1,4 @@
-"""Deliveries of partners: files in a folder of the landing bucket, listed by a message, and loaded all or none.
+"""Deliveries of partners: a message lists files in a folder of the landing bucket. All or none of them are loaded.
 
 Belongs here: the declaration. Does not belong here: the handling of a message (`delivery_run`).
 """
@@ -27,20 +27,20 @@ class Deliveries:
     """Deliveries of one kind, each loaded as a whole into a partition of a table.
 
     Args:
-        name: Its job is `shift_<name>`; its asset has the key of its table.
-        like: A feed with the same columns, formats, encoding, required columns and rules as a delivery's files. Its
-            rules may use its columns and `delivery_id`. Its location is ignored.
-        table: Has the columns of `DELIVERY` and `LINEAGE`, and is partitioned by `delivery_id` (`ByKey`).
-        queue: The name of the queue of the messages; see `from_env`.
-        answers: The name of the queue of the answers; see `from_env`.
-        code_version: The value of `loaded_by` in its rows.
+        name: The name. The job is `shift_<name>`; the asset has the key of the table.
+        like: A feed with the same columns, formats, encoding, required columns and rules as a delivery's files. The
+            rules may use the feed's columns and `delivery_id`. The feed's location is ignored.
+        table: The table. It needs the columns of `DELIVERY` and `LINEAGE`, and the partitioning `ByKey("delivery_id")`.
+        queue: The name of the queue with the messages; see `from_env`.
+        answers: The name of the queue for the answers; see `from_env`.
+        code_version: The value of the column `loaded_by` in loaded rows.
         transform: Turns typed rows of the files into rows of the table, without the columns of `DELIVERY`.
         prefix: The prefix of the delivery folders: `<prefix><delivery_id>/`.
-        patience: How long after its message a delivery may wait for missing files.
+        patience: How long a delivery may wait for missing files, from the sending of its message.
         workers: The number of concurrent runs.
 
     Raises:
-        StreamRefused: the declaration is invalid; the message names it.
+        StreamRefused: the declaration is invalid. The message contains its name.
     """
 
     name: str
@@ -104,10 +104,10 @@ class Deliveries:
 
     @property
     def job(self) -> str:
-        """The name of the job whose runs handle its messages."""
+        """The name of the job whose runs handle the messages."""
         return f"shift_{self.name}"
 
     @property
     def asset(self) -> str:
-        """The key of its table's asset."""
+        """The asset key of the table."""
         return self.table.name.replace(".", "/")

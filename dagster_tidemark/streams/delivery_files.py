@@ -57,12 +57,12 @@ class CheckedFile:
 
     @property
     def is_waited_for(self) -> bool:
-        """True if the file may become right without another message."""
+        """True if the file may become correct without another message."""
         return self.finding in _WAITED_FOR
 
     @property
     def is_wrong(self) -> bool:
-        """True if only the partner can correct it."""
+        """True if only the partner can correct the file."""
         return self.finding is not FileFinding.AS_LISTED and not self.is_waited_for
 
 
@@ -75,12 +75,12 @@ class Checked:
 
     @property
     def is_wrong(self) -> bool:
-        """True if any file differs from the manifest."""
+        """True if the partner must correct any file."""
         return any(each.is_wrong for each in self.files)
 
     @property
     def is_incomplete(self) -> bool:
-        """True if any file is unavailable for now."""
+        """True if any file may still arrive or become readable."""
         return any(each.is_waited_for for each in self.files)
 
     def with_finding(self, key: str, finding: FileFinding, message: str) -> Checked:
@@ -94,7 +94,7 @@ class Checked:
 
 @dataclass
 class Checker:
-    """Checks the files of deliveries, and reads each version of a file once for its checksum.
+    """Checks the files of deliveries. Each version of a file is read only once for its checksums.
 
     Args:
         landing: The bucket of the files.
@@ -128,7 +128,7 @@ class Checker:
             return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
 
     def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[FileFinding, str]:
-        """Return the finding and its text for a file that cannot be read as it was listed."""
+        """Return the finding and its text for a file that has changed or become unreadable since the listing."""
         if isinstance(error, ObjectUnavailable):
             return FileFinding.NOT_GIVEN, f"it exists but cannot be read: {error.reason}"
         self._changed.add(error.key)
@@ -176,7 +176,7 @@ class Checker:
         return checked
 
     def _digests_of(self, file: SourceFile, algorithms: Collection[str]) -> Mapping[str, str]:
-        """Return the checksums of this version of a file, computed from the bytes that the bucket returns for it."""
+        """Return the checksums of this version of a file, computed from the bytes in the bucket."""
         found = {name: digest for name in algorithms if (digest := self._digests.get((file.key, file.version, name)))}
         hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms if name not in found}
         for begin in range(0, file.size if hashes else 0, _PART):

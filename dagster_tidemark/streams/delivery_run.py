@@ -1,4 +1,4 @@
-"""The run that handles deliveries: message, verdict, entry, answer, report, acknowledgement.
+"""The run that handles deliveries: message, verdict, quarantine entry, answer, report, acknowledgement.
 
 A run that is killed at any step loses and duplicates nothing: the table's rows record each loaded delivery, an answer
 follows from the rows, and the queue delivers an unacknowledged message again. Belongs here: the order of the steps, and
@@ -27,7 +27,7 @@ from dagster_tidemark.streams.reports import ReportReceiver
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told
 
 _WORLD = (*OF_THE_WORLD, PySparkException)
-"""Errors of services, not of a delivery: the delivery stays in hand until the service recovers."""
+"""Errors that a service causes, not the delivery. The delivery stays in hand until the service recovers."""
 
 _WAIT_SECONDS = 2.0
 _LONGEST_PAUSE = 30.0  # between two checks for missing files
@@ -62,7 +62,7 @@ class Delivering:
         in_hand: The messages.
         connect: Opens the queue of the answers.
         events: Receives the reports to Dagster.
-        ends: Returns the reason to end, or None while the run should work.
+        ends: Returns the reason to end; None as long as the run should work.
         log: Receives faults and outcomes.
     """
 
@@ -76,13 +76,13 @@ class Delivering:
     looked_at: float = field(default_factory=time.time)
     """Time of the last read of the queue (Unix seconds)."""
     hindrance: str = ""
-    """The fault that keeps it from reading the queue or from loading a delivery; empty if there is none."""
+    """The fault that prevents reading the queue or loading a delivery; empty if there is none."""
     lag: float = 0.0
     """Seconds from the sending of the last settled message to its answer."""
     _answers: MessageSink | None = None
     _faults: int = 0
     _failing: dict[str, str] = field(default_factory=dict)
-    """By message the fault of its last try."""
+    """The fault of the last try, by message id."""
 
     def work(self) -> str:
         """Work until there is a reason to end, and return the reason."""
@@ -94,12 +94,12 @@ class Delivering:
             self.in_hand.close()
 
     def step(self) -> bool:
-        """Receive messages, and handle each due message once. Return True if there was one."""
+        """Receive messages, and handle each due message once. Return True if any message was due."""
         try:
             self.in_hand.receive(_WAIT_SECONDS)
             self._faults, self.looked_at = 0, time.time()
             self.hindrance = next(iter(self._failing.values()), "")
-        except Exception as error:  # of any client; messages in hand are still handled
+        except Exception as error:  # any error of a client; messages in hand are still handled
             self._faults, self.hindrance = self._faults + 1, told(error)
             if self._faults == 1:
                 self.log.warning("no messages can be received; retrying: %s", told(error))
@@ -121,11 +121,11 @@ class Delivering:
             held.failures += 1
             held.again_in(_growing(held.failures, LONGEST_BACKOFF))
             self.log.warning("message %s failed and is retried: %s", message_id, told(error))
-        except Exception:  # a bug that one message meets must not stop the others
+        except Exception:  # a bug that one message triggers must not stop the other messages
             held.failures += 1
             held.again_in(held.failures)
             self.log.exception("message %s cannot be handled", message_id)
-            if held.failures >= TRIES_OF_A_BUG:  # its neighbours do not wait for it
+            if held.failures >= TRIES_OF_A_BUG:  # other messages must not wait for this one
                 self._failing.pop(message_id, None)
                 self.counts.failed += 1
                 self._let_go(held)
@@ -147,7 +147,7 @@ class Delivering:
             self._settle(held, answer, f"sqs:{declared.queue}", message.message_id)
             return
         left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
-        # Check at least twice, even if the message arrived late: a file may be written at this moment.
+        # Check at least twice, even if the message arrived late: a file may just be in the process of being written.
         found = self.verdicts.on(manifest, posted_at, is_last=left <= 0 and held.looks > 0)
         held.failures = 0
         if found is not None:
@@ -160,7 +160,7 @@ class Delivering:
             self.log.info("delivery %s: waiting for missing files", manifest.delivery_id)
 
     def _settle(self, held: MessageInHand, answer: Answer, source: str, version: str) -> None:
-        """Enter, answer, report and acknowledge. After a kill, steps may be repeated, but none is skipped."""
+        """Write the quarantine entry, answer, report and acknowledge. A kill may repeat steps, but skips none."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
         if answer.is_refusal:
             entry = _entry(answer, held.message, source, version)

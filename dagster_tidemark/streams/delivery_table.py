@@ -18,13 +18,13 @@ from dagster_tidemark.lakehouse.table import Table
 
 @dataclass(frozen=True)
 class LoadedDelivery:
-    """A loaded delivery, as the table's rows record it.
+    """A loaded delivery, as recorded in the table's rows.
 
     Args:
         manifest: The digest of the loaded manifest.
-        posted_at: The time when its message was sent.
-        replaces: The digest of the manifest whose rows it replaced.
-        rows: The number of rows of each file, by its key.
+        posted_at: The time when the delivery's message was sent.
+        replaces: The digest of the earlier manifest whose rows were replaced.
+        rows: The number of rows of each file, by the file's key.
     """
 
     manifest: str
@@ -33,12 +33,12 @@ class LoadedDelivery:
     rows: Mapping[str, int]
 
     def is_later_than(self, posted_at: datetime, manifest: str) -> bool:
-        """Return True if its message was sent after another one. At equal milliseconds the digest decides."""
+        """Return True if its message was sent after the given one. If both times are equal, the digests decide."""
         return (self.posted_at, self.manifest) > (posted_at, manifest)
 
 
 class DeliveryTable:
-    """The table as one run sees it. A missing table is created."""
+    """The table of deliveries, as last read by one run. Creates the table if it is missing."""
 
     def __init__(self, lake: Catalog, table: Table) -> None:
         self._table = Appendable(lake, table)
@@ -50,7 +50,7 @@ class DeliveryTable:
         return self._table.head
 
     def look(self, delivery_id: str) -> LoadedDelivery | None:
-        """Return the loaded delivery as of now; None if none is loaded."""
+        """Read a loaded delivery from the current table; return None if the delivery is not loaded."""
         if self._table.refresh():
             self._known.clear()
         if delivery_id not in self._known:
@@ -60,7 +60,7 @@ class DeliveryTable:
     def _look(self, delivery_id: str) -> LoadedDelivery | None:
         columns = ("manifest", "posted_at", "replaces", "source_file")
         counts = self._table.counts(equal("delivery_id", delivery_id), columns)
-        # Loads replace whole partitions, so all rows agree. After a manual write the row with the newest message wins.
+        # Loads replace whole partitions, so all rows are of one message. After a manual write, the newest one counts.
         newest = max(((at, manifest, by or "") for manifest, at, by, _ in counts), default=None)
         if newest is None:
             return None

@@ -1,7 +1,7 @@
 """The verdict on a delivery: already loaded, loaded now, refused, incomplete, or still waiting for files.
 
-The table's rows are the record of loaded deliveries. The later message wins, in whatever order the messages are
-handled. A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
+The table's rows are the record of loaded deliveries. The message that was sent last counts, in whatever order messages
+are handled. A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
 (`delivery_run`).
 """
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class OvertakenDelivery(Transient):
-    """Another load has replaced the delivery right after it was loaded. A retry finds out why."""
+    """Another load has replaced the delivery right after it was loaded. A retry reads the new state."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Verdicts:
         """Return the answer to a manifest; None while files may still arrive.
 
         Args:
-            posted_at: The time when its message was sent.
+            posted_at: The time when the manifest's message was sent.
             is_last: True if the time to wait for files is over.
         """
         self._table = self._table or DeliveryTable(self.lake, self.declared.table)
@@ -119,7 +119,7 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class _Loading:
-    """A delivery that matches its manifest, with its state in the table as of a snapshot."""
+    """A delivery that matches its manifest, with the state of the delivery in the table as of the snapshot `since`."""
 
     manifest: DeliveryManifest
     checked: Checked
@@ -140,5 +140,5 @@ class _Loading:
 def _stop(spark: SparkSession) -> None:
     try:
         spark.stop()
-    except Exception as error:  # if the server is gone, so is the session
+    except Exception as error:  # without the server, the session no longer exists
         logger.debug("the session could not be stopped: %s", without_token(str(error)))

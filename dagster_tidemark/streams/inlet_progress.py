@@ -1,4 +1,4 @@
-"""An inlet as its shift sees it: its faults, the time of its next try, and its unfinished messages.
+"""The progress of a shift at one inlet: faults, the time of the next try, and unfinished messages.
 
 Does not belong here: the receiving (`shift`), and the inlets (`sources`).
 """
@@ -19,12 +19,12 @@ from dagster_tidemark.sources.received_messages import (
 from dagster_tidemark.streams.shift_retries import SAID_AGAIN_AFTER, told
 from dagster_tidemark.streams.user_rules import RuleFails
 
-_TRIED_AGAIN_AFTER = 5.0  # seconds: a rule that raised on every message may work on a newer one
+_TRIED_AGAIN_AFTER = 5.0  # seconds; a rule that raised on every message may work on a newer message
 
 
 @dataclass
 class Line:
-    """An inlet, and the time of its next try after a failure."""
+    """The state of one inlet in a shift."""
 
     inlet: Inlet
     failures: int = 0
@@ -33,7 +33,7 @@ class Line:
     """True if there may be a backlog: at the start, after a failure, after a large batch."""
     hindrances: Collection[str] = ()
     fault: str = ""
-    """The error of its last receive; empty if that succeeded."""
+    """The error of the last receive; empty if the receive succeeded."""
     in_hand: UncommittedMessages = field(default_factory=UncommittedMessages)
     """Messages that were received and are not finished."""
     position: str | None = None
@@ -45,11 +45,11 @@ class Line:
 
     @property
     def any_fault(self) -> str:
-        """The fault that keeps the shift from reading it or finishing its batch; empty if there is none."""
+        """The fault that prevents reading the inlet or finishing its batch; empty if there is none."""
         return self.rule_fault or self.fault
 
     def failed(self, error: Exception, longest: float) -> float | None:
-        """Note an error of a receive. Return the seconds to the next try if the log should name the error.
+        """Record the error of a failed receive. Return the seconds to the next try; None if it was logged recently.
 
         Args:
             longest: The longest pause, in seconds.
@@ -66,7 +66,7 @@ class Line:
         return seconds
 
     def received(self, batch: ReceivedBatch | None) -> None:
-        """Note the result of a successful receive."""
+        """Record the result of a successful receive."""
         self.failures, self.fault = 0, ""
         if isinstance(self.inlet, HasPosition):
             self.position = self.inlet.position() or self.position
@@ -75,11 +75,11 @@ class Line:
             self.in_hand = UncommittedMessages(len(batch.records), oldest)
 
     def finished(self) -> None:
-        """Note that the batch in hand is committed, and its consequences sent."""
+        """Record that the batch in hand is committed, and that the resulting messages are sent."""
         self.rule_fault, self.in_hand = "", UncommittedMessages()
 
     def held_up(self, error: RuleFails) -> bool:
-        """Note that a rule raises on every message. Return True if this is new."""
+        """Record that a rule raises on every message. Return True if the fault is new."""
         is_new = not self.rule_fault
         self.rule_fault, self.again_at = str(error), time.monotonic() + _TRIED_AGAIN_AFTER
         return is_new

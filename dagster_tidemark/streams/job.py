@@ -1,4 +1,4 @@
-"""A stream's job. Each run is a shift, which works until new code is loaded, or an hour has passed.
+"""The job of a stream. Each run is a shift: it works until new code is loaded, or an hour has passed.
 
 Belongs here: Dagster's part in a shift. Does not belong here: the work (`shift`), the reasons to end (`shift_lease`),
 and the start of the next run (`sensors.streams`).
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from dagster_tidemark.streams.shift import Shift
 
 Ends = Callable[[], str | None]
-"""Returns the reason to end, or None while the run should work."""
+"""Returns the reason to end; None as long as the run should work."""
 
 _IMPATIENT = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _FIRST = 10  # above every table's priority: messages wait for seconds, not for minutes
 
 
 class NoInlet(Terminal):
-    """A stream's run was started in a deployment without a source of its messages."""
+    """A stream's run was started in a deployment without a source of the stream's messages."""
 
 
 def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefinition:
@@ -71,7 +71,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
     """Handle the messages of a stream until there is a reason to end.
 
     Raises:
-        NoInlet: the deployment has no source of its messages.
+        NoInlet: the deployment has no source of the stream's messages.
     """
 
     if isinstance(stream, Stream) and stream.why_off(settings):
@@ -90,7 +90,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
     )
     with post:
         try:
-            # This opens its lake and tables, with retries until the catalog answers.
+            # Opens the lake and its tables, with retries until the catalog answers.
             if isinstance(stream, Deliveries):
                 at_work = _delivering(context, stream, settings, post.ends, facts)
             else:
@@ -121,7 +121,7 @@ def _depth_of(queue: str, settings: Settings) -> Callable[[], int]:
 
     def depth() -> int:
         if not held:
-            # Its own session, because several threads cannot safely create clients from the default session.
+            # A separate session, because several threads cannot safely create clients from the default session.
             client = boto3.Session().client("sqs", config=_IMPATIENT, **settings.aws_options())
             held.append(SqsQueue(client, queue))
         return held[0].depth()
@@ -130,7 +130,7 @@ def _depth_of(queue: str, settings: Settings) -> Callable[[], int]:
 
 
 def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, ends: Ends, facts: Facts) -> "Shift":
-    # Here, because pyiceberg takes a second to import, which would slow each load of the code location.
+    # Imported here, because pyiceberg takes a second to import, which would slow each load of the code location.
     from dagster_tidemark.lakehouse.append import open_lake
     from dagster_tidemark.streams.reports import Reports
     from dagster_tidemark.streams.shift import Shift
@@ -153,7 +153,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
 def _state_reader(
     instance: dg.DagsterInstance, stream: Stream, settings: Settings
 ) -> Callable[[], Mapping[str, object]]:
-    """Return a function that reads the stream's state, at most once in the interval of two beats."""
+    """Return a function that reads the stream's state, at most once per beat interval."""
     read: list[tuple[float, Mapping[str, object]]] = []
 
     def state() -> Mapping[str, object]:

@@ -1,8 +1,8 @@
 """Messages that one run has received and handles separately: each is finished, retried later, or returned to the queue.
 
-The run keeps them hidden from other receivers. Waiting therefore uses up no receive of the queue's limit, and the queue
-delivers a message again if the process dies. Does not belong here: the handling of a message, and queues whose messages
-are rows (`sources.inlets`).
+The run keeps the messages hidden from other receivers. A waiting message therefore does not approach the queue's limit
+of receives. If the process dies, the queue delivers the messages again. Does not belong here: the handling of a
+message, and queues whose messages become rows (`sources.inlets`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from dagster_tidemark.sources.notification_queue import HOLD_SECONDS, Hold, Message, MessageSource, holding
 
 MOST = 500
-"""Largest number of messages at once. Other receivers may take the rest."""
+"""Maximum number of messages in hand. Other receivers may take the rest."""
 
 
 @dataclass(eq=False)
 class MessageInHand:
-    """A message in hand.
+    """An unfinished message, and the history of its handling.
 
     Args:
         message: The message with its newest receipt.
-        again_at: The time when it is due, by the monotonic clock.
-        looks: The number of times it was handled and postponed.
+        again_at: The time when the message is due, by the monotonic clock.
+        looks: The number of times the message was handled and postponed.
         failures: The number of consecutive failures.
         answered: The answer that was already sent; empty if there is none.
     """
@@ -37,16 +37,16 @@ class MessageInHand:
     answered: str = ""
 
     def again_in(self, seconds: float) -> None:
-        """Postpone it by a number of seconds."""
+        """Postpone the message by a number of seconds."""
         self.again_at = time.monotonic() + seconds
 
 
 class InHand:
-    """Unfinished messages that one run has received from a queue. One thread uses it.
+    """Unfinished messages that one run has received from a queue. Not thread-safe.
 
     Args:
         connect: Opens the queue, at the first use and again after a fault.
-        hold_seconds: The time after which the hold on the messages is renewed, in seconds.
+        hold_seconds: The interval, in seconds, between extensions that keep the messages hidden from other receivers.
     """
 
     def __init__(self, connect: Callable[[], MessageSource], *, hold_seconds: float = HOLD_SECONDS / 3) -> None:
@@ -68,9 +68,9 @@ class InHand:
             raise
         hold.add(found)
         if not found and (wait < 1 or len(self._held) >= MOST):
-            time.sleep(wait)  # a queue waits for whole seconds
+            time.sleep(wait)  # the queue itself waits only for whole seconds
         for message in found:
-            # If it is already in hand, its hold has failed for a while, and the older receipt is invalid.
+            # If the message is already in hand, it was not hidden for a while, and its older receipt is invalid.
             before = self._held.get(message.message_id)
             if before is not None:
                 hold.release([before.message])
@@ -80,7 +80,7 @@ class InHand:
         return len(found)
 
     def due(self) -> list[MessageInHand]:
-        """Return the messages that are due, in the order of their sending."""
+        """Return the messages that are due, sorted by their sending times."""
         now = time.monotonic()
         return sorted((h for h in self._held.values() if h.again_at <= now), key=lambda held: held.message.sent_at)
 
@@ -88,7 +88,7 @@ class InHand:
         """Delete a finished message from the queue.
 
         Raises:
-            DeleteRefused: the queue kept the message, and delivers it again.
+            DeleteRefused: the queue did not delete the message, and delivers it again.
         """
         queue, hold = self._opened()
         hold.release([held.message])
@@ -96,7 +96,7 @@ class InHand:
         queue.delete([held.message])
 
     def let_go(self, held: MessageInHand) -> None:
-        """Return a message to the queue, which delivers it again later, up to its limit of receives."""
+        """Return a message to the queue, which delivers it again later, until the limit of receives is reached."""
         self._held.pop(held.message.message_id, None)
         _, hold = self._opened()
         hold.release([held.message])
@@ -108,7 +108,7 @@ class InHand:
         queue = self._queue
         self._close()
         self._held.clear()
-        with suppress(Exception):  # otherwise the queue delivers them again after a while
+        with suppress(Exception):  # if this fails, the queue delivers the messages again after a while
             if queue is not None and left:
                 queue.extend(left, 0)
 

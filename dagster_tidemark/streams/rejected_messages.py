@@ -1,7 +1,8 @@
-"""Entries of ops/quarantine for messages that are no rows, and for lost messages. Written without Spark.
+"""Quarantine entries (`ops/quarantine`) for rejected messages and for lost messages, written without Spark.
 
-The table also holds entries for files. In an entry for a message `source_file` is its source, `source_version` its
-topic or its id, and `row_number` its offset. Does not belong here: the reasons to refuse a message (`decode`).
+The table also holds entries for files. In an entry for a message, `source_file` is the source, `source_version`
+the id of the topic or the message, and `row_number` the offset. Does not belong here: the reasons to refuse a message
+(`decode`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def enter(lake: Catalog, asset: str, faults: Sequence[Fault], lost: Sequence[tup
 
     Args:
         asset: The asset whose table lacks the messages.
-        lost: Pairs of a source and a sentence about the messages it has lost.
-        by: The version of the code that read them.
+        lost: Pairs of a source, and a sentence about the messages that this source has lost.
+        by: The version of the code that read the messages.
     """
     return enter_all(lake, asset, [*map(_of_fault, faults), *(_of_loss(source, said) for source, said in lost)], by)
 
@@ -47,7 +48,7 @@ def enter_all(lake: Catalog, asset: str, wanted: Sequence[Mapping[str, Any]], by
 
     def _entered() -> int:
         versions = sorted({str(entry["source_version"]) for entry in wanted})
-        # With more than 200 ids all entries of the asset are read: a long expression is slower than the rows.
+        # With more than 200 ids all entries of the asset are read: this is faster than a filter with many ids.
         of_asset = equal("asset", asset)
         of_these = of_asset if len(versions) > _MANY else And(of_asset, one_of("source_version", versions))
         there = {tuple(row[c] for c in _SAME) for row in table.rows(of_these, _SAME).to_pylist()}
@@ -80,7 +81,7 @@ def message_ids(lake: Catalog, asset: str, reason: str) -> list[str]:
 
 
 def forget(lake: Catalog, asset: str, partition: str) -> int:
-    """Delete the entries about a partition that is correct now. Return their number."""
+    """Delete the entries about a partition that is correct now. Return the number of deleted entries."""
     table, about = Appendable(lake, QUARANTINE), And(equal("asset", asset), equal("partition", partition))
 
     def _forgotten() -> int:

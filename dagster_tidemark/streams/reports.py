@@ -1,8 +1,8 @@
 """Reports of a stream to Dagster: observations of its table's partitions, and materializations by its reaction.
 
 An observation reports new rows of a partition, and the arrival time of the oldest. The planner treats it like an
-arrived file. A table property records the last reported snapshot, so the next shift reports a commit whose shift was
-killed before its report. Does not belong here: calls of Dagster (`job`).
+arrived file. A table property records the last reported snapshot. If a shift is killed between a commit and its report,
+the next shift reports the commit. Does not belong here: calls of Dagster (`job`).
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Reports:
     refused: Callable[[], Mapping[str, int]] | None = None
     """Counts the asset's quarantine entries by reason. Set only while there may be new entries."""
     _followed: dict[str, Mapping[str, int | float | str]] = field(default_factory=dict)
-    """By asset the metadata of the reaction's commits that are not yet reported to Dagster."""
+    """Metadata of the reaction's commits that are not yet reported to Dagster, by asset."""
     _waiting: dict[Any, datetime] = field(default_factory=dict)
     _since: float | None = None
     _flushed_at: float = float("-inf")
     _refused_at: float = float("-inf")
 
     def begin(self, kept: StreamTable) -> None:
-        """Schedule the report of rows that an earlier shift has committed and not reported."""
+        """Schedule a report if an earlier shift has committed rows without reporting them."""
         mark = kept.table.mark(REPORTED)
         self.reported = None if mark is None else int(mark)
         if kept.table.head is not None and self.reported != kept.table.head:
@@ -74,10 +74,10 @@ class Reports:
             self._since = time.monotonic() - self.stream.quiet.total_seconds()
 
     def added(self, rows: list[dict[str, Any]], kept: StreamTable, not_before: datetime | None = None) -> None:
-        """Note rows that are in the table's head.
+        """Record committed rows for the next report.
 
         Args:
-            not_before: No row arrived before this time, despite an earlier timestamp of its producer.
+            not_before: The earliest possible arrival of the rows. It replaces an earlier timestamp of a producer.
         """
         column = next(iter(self.stream.table.partition_columns), None)
         for row in rows:
@@ -88,7 +88,7 @@ class Reports:
             self._since = time.monotonic()
 
     def added_by_others(self) -> None:
-        """Note that the table has rows this run does not hold. The report reads them from the table."""
+        """Record that the table has new rows that this run does not know. The next report reads them from the table."""
         if self._since is None:
             self._since = time.monotonic()
 
@@ -98,7 +98,7 @@ class Reports:
         return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
 
     def flush_if_due(self, kept: StreamTable, reaction: Reaction | None, *, idle: bool) -> None:
-        """Report if rows have waited for the time `quiet`, or if the shift is idle and its last report is that old."""
+        """Report if rows have waited for `quiet`, or if the shift is idle and the last report was `quiet` ago."""
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
         if idle and now - self._refused_at >= _COUNTED_EVERY:
             self._count_refused()
@@ -108,7 +108,7 @@ class Reports:
             self.flush(kept, reaction)
 
     def flush(self, kept: StreamTable, reaction: Reaction | None) -> None:
-        """Report all that is committed."""
+        """Report all committed rows."""
         self._count_refused()
         if self._since is None or kept.table.head is None:
             return
@@ -134,11 +134,11 @@ class Reports:
             self.refused, self._refused_at = None, time.monotonic()
 
     def _everything(self, kept: StreamTable) -> dict[Any, datetime]:
-        """Return by partition the earliest sending time of rows since the last report, from all writers."""
+        """Return the earliest sending time among all rows since the last report, by partition and from all writers."""
         column = next(iter(self.stream.table.partition_columns), None)
         columns = ("sent_at",) if column is None else (column, "sent_at")
         rows = kept.table.appended_since(self.reported, columns)
-        if rows is None:  # another process has expired that snapshot
+        if rows is None:  # another process has expired the snapshot `reported`
             rows = kept.table.rows(at_least("sent_at", _long_ago(self._waiting)), columns)
         if column is None:
             sent = rows["sent_at"].to_pylist()
@@ -146,14 +146,14 @@ class Reports:
         return oldest_by(rows, column)
 
     def _keep_mark(self, kept: StreamTable) -> None:
-        """Commit the mark by itself, so that the next shift does not repeat the report. No batch waits for this."""
+        """Record the report in a separate commit, so that the next shift does not repeat it. This delays no batch."""
         if marks := self.marks(kept):
             with suppress(CommitConflict):  # the next commit includes the mark
                 kept.table.commit(TableCommit(marks=marks))
 
 
 def _start_of(value: datetime | date) -> datetime:
-    """Return the beginning of a partition: its messages arrived no earlier."""
+    """Return the beginning of a partition. Messages count as arriving no earlier than their partition begins."""
     return value if isinstance(value, datetime) else datetime.combine(value, clock_time(), UTC)
 
 

@@ -32,18 +32,18 @@ from dagster_tidemark.streams.stream_table import StreamTable
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
-_WAIT_SECONDS = 2.0  # while a receiver waits, the shift does nothing else
-_WAIT_EACH_SECONDS = 0.1  # with several inlets
-_LINGER_SECONDS = 0.4  # between two commits, so that files hold more rows under load; a single message never waits
-_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to its hour, and many files slow the start of a run
-_LOAD = 500  # records of a batch
-_LARGE = 5_000  # records of a batch: from this size on there may be a backlog
-_ENTER_EVERY = 5.0  # seconds; if the process is killed earlier, the queue delivers the messages again
-_MOST_DEFERRED = 100  # batches: above that, the next batch waits until their entries are written
+_WAIT_SECONDS = 2.0  # longest wait for messages, which blocks the shift
+_WAIT_EACH_SECONDS = 0.1  # the same with several inlets
+_LINGER_SECONDS = 0.4  # pause between commits: files get more rows under load, and a single message never waits
+_LINGER_UNDER_LOAD_SECONDS = 1.0  # each commit adds a file to the hour, and many files slow the start of a run
+_LOAD = 500  # records of a batch, from which the longer pause applies
+_LARGE = 5_000  # records of a batch, from which the source may have a backlog
+_ENTER_EVERY = 5.0  # seconds between writes of entries; after a kill, the queue delivers the messages again
+_MOST_DEFERRED = 100  # batches with deferred entries; with more, the next batch waits until they are written
 _ENTERED_KNOWN = 100_000
-_FAULTS_NAMED = 100  # in the log, of one batch
+_FAULTS_NAMED = 100  # messages that the log names, for each batch
 _KEEP_SNAPSHOTS = 60
-_LOOK_AFTER_EVERY = 50  # commits, while the shift is never idle
+_LOOK_AFTER_EVERY = 50  # commits between maintenance, if the shift is never idle
 
 
 @dataclass
@@ -66,9 +66,9 @@ class Shift:
         inlets: The sources of its messages.
         reports: Reports the stream to Dagster.
         code: The version of the code, for quarantine entries.
-        ends: Returns the reason to end, or None while the shift should work.
+        ends: Returns the reason to end; None as long as the shift should work.
         log: Receives faults and progress.
-        backlogs: By name of an inlet, the reader of its backlog in large steps.
+        backlogs: Readers of inlets' backlogs in large steps, by the name of the inlet.
     """
 
     place: StreamContext
@@ -84,13 +84,13 @@ class Shift:
     lag: float = 0.0
     """Seconds from the sending of the oldest message of the last batch to its commit."""
     _entered: set[str] = field(default_factory=set)
-    """Messages with a quarantine entry, because a queue delivers each refused message several times."""
+    """Ids of messages with a quarantine entry. A queue delivers each refused message several times."""
     _later: list[tuple[str, Sequence[Fault]]] = field(default_factory=list)
     _outage: str = ""
-    """The fault of a service that keeps it from finishing a batch in hand; empty if there is none."""
+    """The fault of a service that prevents finishing a batch in hand; empty if there is none."""
     _read_at: dict[str, datetime] = field(default_factory=dict)
-    """By topic, a time when all its records were read. Later records arrived after this time, even if their producer's
-    timestamp is earlier."""
+    """The last time when all records of an inlet had been read, by the inlet's name. Records read later arrived
+    after this time, even if their producer's timestamp is earlier."""
     _entered_at: float = float("-inf")
     _committed_at: float = 0.0
     _linger: float = _LINGER_SECONDS
@@ -115,7 +115,7 @@ class Shift:
             self._catch_up()
             while (why := self.ends()) is None:
                 self.step()
-            # If either call fails, the next run does its work.
+            # If either call fails, the next run repeats its work.
             self._enter_later(now=True)
             self._reporting.attempt(lambda: self.reports.flush(self._kept, self._reaction), now=True)
             return why
@@ -129,18 +129,18 @@ class Shift:
 
     @property
     def hindrance(self) -> str:
-        """The fault that keeps it from reading an inlet or finishing a batch; empty if there is none."""
+        """The fault that prevents reading an inlet or finishing a batch; empty if there is none."""
         faults = (self._outage, *(line.any_fault for line in self._lines))
         return next(filter(None, faults), "")
 
     @property
     def in_hand(self) -> UncommittedMessages:
-        """Messages that it has received and not finished."""
+        """Messages that the shift has received but not finished."""
         return UncommittedMessages.together([line.in_hand for line in self._lines])
 
     @property
     def position(self) -> str | None:
-        """The position in its topic; None if it has none, or has not read it yet."""
+        """The position in the stream's topic; None without a topic, or before the first read."""
         return next((line.position for line in self._lines if line.position is not None), None)
 
     def step(self) -> bool:
@@ -151,7 +151,7 @@ class Shift:
             if time.monotonic() < line.again_at:
                 continue
             try:
-                # First, so that messages stay in the queue for other receivers if the table cannot be read.
+                # Before the receive: if the table cannot be read, messages stay in the queue for other receivers.
                 self._kept.look()
                 name = line.inlet.property_name()
                 resume = None if name is None else self._kept.positions.of(name)
@@ -162,7 +162,7 @@ class Shift:
                     continue
                 began = datetime.now(UTC)
                 batch = line.inlet.receive(resume, wait)
-            except Exception as error:  # one source that fails must not stop the others
+            except Exception as error:  # the failure of one source must not stop the others
                 self._put_off(line, error)
                 continue
             line.received(batch)
@@ -189,7 +189,7 @@ class Shift:
         return busy
 
     def _takes_a_large_step(self, line: Line, resume: str | None) -> bool:
-        """Take a large step of the inlet's backlog. Return True if there was a backlog."""
+        """Read and commit a large step of the inlet's backlog. Return False if there is no backlog."""
         backlog = self.backlogs.get(line.inlet.name)
         if backlog is None or not line.may_lag:
             return False
@@ -217,11 +217,11 @@ class Shift:
     def _rows_of_step(self, before: int | None) -> pa.Table:
         self._kept.look()
         rows = self._kept.table.appended_since(before)
-        # None if another process of this project has expired that snapshot.
+        # `rows` is None if another process has expired the snapshot `before`.
         return self._kept.table.rows() if rows is None else rows
 
     def _finish(self, line: Line, work: Callable[[], object]) -> bool:
-        """Finish the work on a batch. Return False if a rule raises on every message, so that none can be judged."""
+        """Finish the work on a batch. Return False and leave it unfinished if a rule raises on every message."""
         try:
             self._see_through(line.inlet, work)
         except RuleFails as error:
@@ -232,7 +232,7 @@ class Shift:
         return True
 
     def _see_through(self, inlet: Inlet, work: Callable[[], object]) -> None:
-        """Do the work on a batch, and retry it through any outage of a service."""
+        """Do the work on a batch, and retry it until failed services recover."""
 
         def once() -> None:
             try:
@@ -249,7 +249,7 @@ class Shift:
         reached("stream_received")
         rows, faults = self._decoder.read(batch.records, datetime.now(UTC))
         judge_rules(self.place.stream, self._rules, faults, has_rows=bool(rows))
-        # An entry may wait only if its queue delivers the message again. A topic continues after the commit.
+        # An entry may be deferred only if a queue delivers the message again. A topic does not, after the commit.
         deferred = [] if batch.reached else [fault for fault in faults if fault.record.comes_again]
         self._enter(inlet.name, faults if not deferred else [f for f in faults if not f.record.comes_again], batch.lost)
         made = table_rows(self.place.stream, rows)
@@ -264,7 +264,7 @@ class Shift:
         self.reports.added(made, self._kept, self._read_at.get(inlet.name))
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(len(batch.records), added, len(faults))
-        # Their senders get an answer, so these messages are deleted below.
+        # The senders of these messages get an answer, so the messages are deleted below.
         self._enter(inlet.name, [fault for fault in deferred if fault.record.message_id in told_why], ())
         if waiting := [fault for fault in deferred if fault.record.message_id not in told_why]:
             self._later.append((inlet.name, waiting))
@@ -280,7 +280,7 @@ class Shift:
             self._look_after()
 
     def _enter_later(self, *, now: bool) -> None:
-        """Write deferred quarantine entries together, so that the next messages do not wait for each."""
+        """Write deferred quarantine entries together, so that messages do not wait for a write per batch."""
         if self._later and (now or time.monotonic() - self._entered_at >= _ENTER_EVERY):
             self._entering.attempt(self._enter_all_later)
 
@@ -291,12 +291,12 @@ class Shift:
         self._entered_at = time.monotonic()
 
     def _refuse(self, faults: Sequence[Fault]) -> None:
-        """Write quarantine entries for rows that the reaction leaves out."""
+        """Write quarantine entries for rows that the reaction ignores."""
         self._enter(self.place.stream.name, faults, ())
         self.counts.refused += len(faults)
 
     def _enter(self, source: str, faults: Sequence[Fault], lost: Sequence[str]) -> None:
-        """Write quarantine entries for messages that are no rows, and for lost messages."""
+        """Write quarantine entries for rejected messages, and for lost messages."""
         if not faults and not lost:
             return
         stream, lake = self.place.stream, self.place.lake
@@ -308,7 +308,7 @@ class Shift:
         for sentence in lost:
             self.log.error("%s", sentence)
         rejected_messages.enter(lake, stream.asset, faults, [(source, said) for said in lost], self.code)
-        if faults or lost:  # even if none is new: an earlier commit may have succeeded without a response
+        if faults or lost:  # even if no entry is new: an earlier commit may have succeeded without a response
             self.reports.refused = partial(rejected_messages.counted, lake, stream.asset)
         self._entered.update(fault.record.message_id for fault in faults)
         if len(self._entered) > _ENTERED_KNOWN:
@@ -335,7 +335,7 @@ class Shift:
             self.log.debug("%d messages, %d new, %d refused", received, added, refused)
 
     def _catch_up(self) -> None:
-        """Finish the work on messages that an earlier shift has committed and not completed."""
+        """Finish the work on messages that an earlier shift has committed but not finished."""
         patiently(f"the start of {self.place.stream.job}", self._begin, self.ends, self.log, self._note_outage)
 
     def _begin(self) -> None:
@@ -348,7 +348,7 @@ class Shift:
             self._lines[0].rule_fault = str(error)
 
     def _look_after(self) -> None:
-        """Expire old snapshots of the stream's table and of the reaction's. A fault of one does not stop the other."""
+        """Do the reaction's periodic work, and expire old snapshots. A failure of one does not stop the other."""
         self._commits_since_look_after = 0
         if isinstance(self._reaction, LooksAfter):
             self._following.attempt(self._reaction.look_after)
@@ -360,7 +360,7 @@ class Shift:
         self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
 
     def _name_hindrances(self, line: Line) -> None:
-        """Log each part of an inlet that has become unreadable, and each that is readable again."""
+        """Log the parts of an inlet that have become unreadable, and the parts that are readable again."""
         if not isinstance(line.inlet, IsHindered):
             return
         before, line.hindrances = line.hindrances, line.inlet.hindrances()

@@ -1,7 +1,8 @@
-"""A shift's post: a numbered worker of a stream. The shift holds it by a beat in the instance's storage.
+"""The post of a shift: one of the numbered workers of a stream.
 
-Belongs here: the reasons to end a shift, and the beat that shows that it works. Does not belong here: the work
-(`streams.shift`), and the replacement of a shift (`sensors.streams`).
+A shift keeps its post by saving a beat in the instance's storage every few seconds. Belongs here: the reasons to end a
+shift, and the beat. Does not belong here: the work (`streams.shift`), and the replacement of a shift
+(`sensors.streams`).
 
 A hanging shift is not killed: another run takes its post, and the shift ends when it resumes. Until then two shifts at
 one post do no harm, because a commit fails if the table has changed since its writer read it.
@@ -28,13 +29,13 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CODE_OF_STREAMS, WORKED
 
 STUCK_SECONDS = 600.0
-"""A shift counts as hanging if one step of its loop takes longer, even if its process is alive."""
+"""A shift counts as hanging if one step of its loop takes longer than this, even if its process is alive."""
 STOPPING = "stopping "
-"""Start of the value that replaces the saved code of a code server when it must stop. The server's identity follows."""
+"""Prefix of the value that replaces the saved code version while a code server stops. The server's identity follows."""
 
 _LOOK_SECONDS = 2.0
 BEAT_SECONDS = 4.0
-_STALE_SECONDS = 10.0  # a longer pause means that the whole process was suspended, with the thread that looks
+_STALE_SECONDS = 10.0  # a longer pause means that the whole process was suspended, including the thread
 _WORKED_SECONDS = 30.0
 _MOST_MINUTES = 60
 
@@ -43,12 +44,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Post:
-    """The post of one shift; a context manager that reports while it is open.
+    """The post of one shift: a context manager that saves beats while it is open.
 
     Args:
         stream: The stream's name.
-        worker: The number of the post at that stream.
-        run_id: The shift's own run.
+        worker: The number of the stream's worker.
+        run_id: The id of the shift's run.
         committed: Returns the number of the shift's commits.
         facts: Measurements of the stream, for `tidemark status`.
     """
@@ -77,7 +78,7 @@ class Post:
 
     def __enter__(self) -> Self:
         self._beat()
-        self._look()  # a code server that is stopping waits for this run
+        self._look()  # at once, because a code server that is stopping waits for this run
         self._thread.start()
         return self
 
@@ -99,7 +100,7 @@ class Post:
             self._look()
 
     def _look(self) -> None:
-        """Look for a reason to end, and report. If the storage does not answer, the shift continues."""
+        """Check for a reason to end, and save a beat if due. If the storage does not answer, the shift continues."""
         with self._lock:
             self._looked_at = self.clock()
             try:
@@ -139,7 +140,7 @@ class Post:
         self._beat_at = self.clock()
 
     def _note_work(self) -> None:
-        """Tag the run after its first work, because a later failure does not predict a failure of the next run."""
+        """Tag the run after it has worked. A failure of a tagged run does not suggest that the next run fails too."""
         if not self._worked and (self.committed() or self.clock() - self._began > _WORKED_SECONDS):
             self.instance.add_run_tags(self.run_id, {WORKED: "true"})
             self._worked = True

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dagster_tidemark.sources.received_messages import UncommittedMessages
 
-_WINDOW = 60.0  # seconds of a rate
+_WINDOW = 60.0  # seconds over which a rate is measured
 _BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
 
 
@@ -54,11 +54,11 @@ class HasInHand(Protocol):
 
 
 class Facts:
-    """The facts of one shift.
+    """Measurements of one shift. Each call returns the current ones.
 
     Args:
-        depth: Returns the number of messages waiting in the stream's queue; None if it has no queue.
-        behind: Returns the unread records of its topic after a position; None if it has no topic.
+        depth: Returns the number of messages waiting in the stream's queue; None if the stream has no queue.
+        behind: Returns the unread records of the stream's topic after a position; None if the stream has no topic.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Facts:
         self._depth, self._behind, self._clock = depth, behind, clock
         self.at_work: Working | None = None
         self.fault = ""
-        """The fault that has kept the shift from beginning."""
+        """The fault that prevents the start of the shift's work."""
         self._began, self._commits, self._committed_at = clock(), 0, 0.0
         self._added = deque[tuple[float, int]]()
         self._queue_since: float | None = None
         self._waiting_since: float | None = None
 
     def note(self, fault: str) -> None:
-        """Note a fault that keeps the shift from beginning."""
+        """Record a fault that prevents the start of the shift's work."""
         self.fault = fault
 
     def __call__(self) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ class Facts:
         }
         try:
             waiting = self._waiting(now, work)
-        except Exception as error:  # of any client; a missing figure must not stop the work
+        except Exception as error:  # any error of a client; a missing measurement must not stop the work
             said = f"waiting messages cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return found | {"hindrance": found["hindrance"] or said}
         self._waiting_since = (self._waiting_since or now) if waiting.count else None
@@ -116,7 +116,7 @@ class Facts:
         return found
 
     def _waiting(self, now: float, work: Working) -> UncommittedMessages:
-        """Return the messages in the source and in the shift's hands."""
+        """Return the number and the age of all messages that wait in the sources or are in hand."""
         parts = [work.in_hand] if isinstance(work, HasInHand) else []
         if self._depth is not None:
             parts.append(self._in_queue(self._depth(), now))
@@ -127,8 +127,8 @@ class Facts:
     def _in_queue(self, depth: int, now: float) -> UncommittedMessages:
         """Return the messages in a queue. SQS does not report the age of messages before they are received.
 
-        The age of the oldest is therefore estimated: since the queue was first seen with messages, or since the last
-        commit, whichever is later.
+        The oldest message counts as sent when the queue was first found with messages, or at the last commit, whichever
+        is later.
         """
         if not depth:
             self._queue_since = None

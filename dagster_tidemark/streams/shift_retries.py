@@ -1,4 +1,4 @@
-"""Retries within a running shift: the errors it waits out, the length of its pauses, and its log lines.
+"""Retries within a running shift: the errors to retry, the length of the pauses, and the log lines.
 
 Does not belong here: the work that is retried (`shift`, `delivery_run`).
 """
@@ -21,7 +21,8 @@ from dagster_tidemark.streams.user_rules import RuleFails
 Made = TypeVar("Made")
 
 OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError, RESTError)
-"""Errors of a queue, a disk, a bucket or a catalog. They say nothing about a message: the work waits for recovery."""
+"""Errors of a queue, a disk, a bucket or a catalog. No message causes them: the work is retried until the
+service recovers."""
 
 LONGEST_BACKOFF = 15.0
 TRIES_OF_A_BUG = 3
@@ -34,12 +35,12 @@ class RunEnds(Exception):
 
 @dataclass
 class Chore:
-    """Work that can wait for a later step: reports, deferred entries, expiry. Each has its own back-off.
+    """Work that can be retried at a later step: reports, deferred entries, expiry. Each chore has its own back-off.
 
     Args:
-        name: The work's name in the log.
+        name: The name of the work in the log.
         log: Receives each fault once, and again after ten minutes.
-        is_vital: The run fails if the work fails three times in a row, and the last error is not in `OF_THE_WORLD`.
+        is_vital: True if three failures in a row must fail the run, unless the last error is in `OF_THE_WORLD`.
     """
 
     name: str
@@ -87,15 +88,15 @@ def patiently(
     log: logging.Logger,
     note: Callable[[str], None] = lambda fault: None,
 ) -> Made:
-    """Do the work, retry it through any outage of a service, and return its result.
+    """Do the work, retry it until failed services recover, and return its result.
 
     Args:
         note: Receives each fault, and an empty text after the work is done.
 
     Raises:
-        RunEnds: the run was asked to end first.
-        RuleFails: at once, because only other code helps.
-        Exception: any other error, after three tries.
+        RunEnds: the run was asked to end before the work succeeded.
+        RuleFails: raised at once, because only a change of the code helps.
+        Exception: any other error that is not in `OF_THE_WORLD`, after three tries.
     """
     failures, said = 0, ""
     while True:

@@ -35,14 +35,14 @@ _KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|deci
 
 
 class Reaction(Protocol):
-    """Work on messages in the run that receives them. Each run creates one, and uses it in one thread."""
+    """Work on messages in the run that receives them. Each run creates one reaction, and uses it in one thread."""
 
     def react(self, rows: pa.Table, head: int | None) -> None:
         """Commit the consequences of rows. A second call with the same rows must change nothing.
 
         Args:
             rows: Rows of the stream's table, including earlier rows whose messages were delivered again.
-            head: The table's snapshot that contains them.
+            head: The snapshot of the table that contains these rows.
         """
         ...
 
@@ -51,7 +51,7 @@ class Reaction(Protocol):
         ...
 
     def needs_since(self) -> int | None:
-        """Return the snapshot of the stream's table where the next run's reaction continues; None if it needs none."""
+        """Return the snapshot of the stream's table that the next run's reaction starts from; None if it needs none."""
         ...
 
     def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
@@ -61,13 +61,13 @@ class Reaction(Protocol):
 
 @runtime_checkable
 class TellsWhy(Protocol):
-    """A reaction that also answers refused messages: messages that are no rows."""
+    """A reaction that also answers refused messages, which did not become rows."""
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
         """Commit the consequences of faults. A second call with the same faults must change nothing.
 
         Returns:
-            The ids of messages whose sender gets an answer with the next `publish`. They are not dead-lettered.
+            The ids of messages whose senders get an answer at the next `publish`. These messages are not dead-lettered.
         """
         ...
 
@@ -88,8 +88,8 @@ class StreamContext:
     Args:
         settings: The settings of the deployment.
         lake: The catalog, through pyiceberg.
-        stream: The stream whose messages it handles.
-        refuse: Writes quarantine entries for messages that the reaction leaves out.
+        stream: The stream whose messages the reaction handles.
+        refuse: Writes quarantine entries for messages that the reaction ignores.
     """
 
     settings: Settings
@@ -104,7 +104,7 @@ class StreamContext:
         return LiveTable(self.lake, table)
 
     def model(self, name: str, learner: Learner[Given, Told], versions: Table) -> ServingModel[Given, Told]:
-        """Return the serving version of a model, according to the table of its versions."""
+        """Return the serving version of a model, as recorded in the table of the model's versions."""
         from dagster_tidemark.lakehouse.model_store import ModelStore, ServingModel
 
         return ServingModel(ModelStore(name, learner, self.settings), self.table(versions))
@@ -115,17 +115,17 @@ class Stream:
     """Messages of one kind, kept in an append table.
 
     Args:
-        name: Its job is `shift_<name>`; its asset has the key of its table.
-        table: Has a column for each field of a message, the columns of `MESSAGE`, and a partition column if it is
-            partitioned by hour or day (computed from the field `time`).
+        name: The name. The job is `shift_<name>`; the asset has the key of the table.
+        table: The table. It has a column for each field of a message, the columns of `MESSAGE`, and a partition column
+            if it is partitioned by hour or day (computed from the field `time`).
         queue: The name of its SQS queue, if it has one; see `from_env`.
         topic: The name of its Kafka topic, if it has one; see `from_env`.
         required: Fields that must not be empty.
         rules: Reason code to a condition on the fields that every good message meets.
         time: The field that determines a row's partition.
-        workers: The number of concurrent runs. With a topic only one makes progress, because runs share its position.
-        reaction: Creates the reaction to its messages when a run begins.
-        latest: How far ahead of the clock `time` may be.
+        workers: The number of concurrent runs. With a topic only one makes progress, because all share one position.
+        reaction: Creates the reaction to the messages when a run begins.
+        latest: How far the field `time` may be ahead of the clock.
         quiet: The longest delay between the commit of a row and its report to Dagster, which starts downstream assets.
 
     Raises:
@@ -143,8 +143,8 @@ class Stream:
     reaction: Callable[[StreamContext], Reaction] | None = None
     latest: timedelta = timedelta(days=1)
     quiet: timedelta = timedelta(seconds=15)
-    # Attributes, because each message asks for them. A cached property holds a lock, and Spark's workers get this class
-    # by value: a lock cannot be pickled.
+    # Attributes for speed, because each message reads them. A cached property would hold a lock, and a lock cannot be
+    # pickled when this object is sent to Spark's workers.
     fields: Mapping[str, str] = field(init=False, repr=False)
     """A message's fields with their types."""
     partition_column: str | None = field(init=False, repr=False)
@@ -195,22 +195,22 @@ class Stream:
             raise StreamRefused(f"stream {self.name}: {self.time} determines the partition; add it to required")
 
     def topic_in(self, settings: Settings) -> str | None:
-        """Return the name of its topic; None if it has none, or the deployment has no Kafka."""
+        """Return the name of the stream's topic; None if it has no topic, or the deployment has no Kafka."""
         return None if settings.kafka_bootstrap_servers is None else self.topic
 
     def why_off(self, settings: Settings) -> str | None:
-        """Return the reason why no run handles it in a deployment; None if runs do."""
+        """Return the reason why no run handles the stream in a deployment; None if runs handle it."""
         has_inlet = self.queue is not None or self.topic_in(settings) is not None
         return None if has_inlet else "TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"
 
     @property
     def job(self) -> str:
-        """The name of the job whose runs handle its messages."""
+        """The name of the job whose runs handle the messages."""
         return f"shift_{self.name}"
 
     @property
     def asset(self) -> str:
-        """The key of its table's asset."""
+        """The asset key of the table."""
         return self.table.name.replace(".", "/")
 
     def partition_of(self, fields: Fields) -> datetime | date | None:
@@ -232,10 +232,10 @@ class Stream:
 
 
 def require_queue_name(what: str, queue: str | None) -> None:
-    """Refuse a name that SQS does not allow for a queue. None is allowed: it means no queue.
+    """Raise if SQS does not allow the name of a queue. None is allowed: it means that there is no queue.
 
     Args:
-        what: The declaration, for the message.
+        what: The declaration, as named in the error.
 
     Raises:
         StreamRefused: the name is invalid. The message names the declaration and the queue.

@@ -1,4 +1,4 @@
-"""A stream's table as seen by the run that fills it: each row is added once, in one commit with the topics' positions.
+"""The table of a stream, for the run that fills it. Rows are added once, in one commit with the topics' positions.
 
 Belongs here: the search for messages that the table already holds, and conflicts with commits of other writers. Does
 not belong here: the sources of messages, and the reactions to them.
@@ -35,8 +35,8 @@ _AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 v
 class KeptIds:
     """Ids of queue messages that are in the table. Messages of topics are known by their offsets.
 
-    Keeps up to 200,000 ids in memory: all messages sent since a time. Older messages are looked up in the files with
-    rows of their time.
+    Up to 200,000 ids are in memory: those of all messages sent after a certain time. An older message is looked up in
+    the files that contain its sending time.
     """
 
     def __init__(self, table: Appendable) -> None:
@@ -54,11 +54,11 @@ class KeptIds:
         return {each for each in ids if each in self._ids} | self._looked_up(old)
 
     def add(self, rows: pa.Table) -> None:
-        """Note queue messages that are in the table now."""
+        """Record queue messages that were added to the table."""
         added = zip(rows["message_id"].to_pylist(), rows["sent_at"].to_pylist(), strict=True)
         self._ids |= {each: at for each, at in added if at >= self._since}
         if len(self._ids) > _MOST_IDS:
-            # Start after the median time, because many messages may have the same time.
+            # Keep the ids after the median time: of messages with the same time, all or none must be kept.
             self._since = sorted(self._ids.values())[-(_MOST_IDS // 2)] + timedelta.resolution
             self._ids = {each: at for each, at in self._ids.items() if at >= self._since}
 
@@ -67,7 +67,7 @@ class KeptIds:
         self._since, self._ids = _NOTHING_KNOWN, {}
 
     def _older(self, at: datetime) -> pa.Table | None:
-        """Return the rows sent between a time and the start of the known ids; None if they are too many for memory."""
+        """Return the ids of messages sent between a time and `_since`; None if they are too many for memory."""
         where = And(is_null("topic_id"), at_least("sent_at", at), below("sent_at", self._since))
         if self._table.planned_rows(where) + len(self._ids) > _MOST_IDS // 2:
             return None
@@ -89,13 +89,13 @@ _NOTHING_KNOWN = datetime.max.replace(tzinfo=UTC)
 
 
 class Positions:
-    """The position of each topic: the newest that a snapshot of the table records, else found in the table's rows.
+    """The position of each topic: the newest one recorded in a snapshot of the table, else derived from the rows.
 
     A position stays known after the snapshots that record it have expired. A run therefore searches the rows at most
     once for each topic.
 
     Args:
-        table: The stream's table. Only the run uses this object.
+        table: The stream's table. No other code may use this object.
         inlets: The run's inlets.
     """
 
@@ -103,7 +103,7 @@ class Positions:
         self._table = table
         self._inlets = {name: inlet for inlet in inlets if (name := inlet.property_name()) is not None}
         self._known: dict[str, tuple[int | None, str | None]] = {}
-        """By property the table's head at its last look-up, and its value."""
+        """The table's head at the last look-up, and the value found then, by the name of the property."""
 
     def of(self, name: str) -> str | None:
         """Return the value of a topic's position property; None if the table has no record of the topic."""
@@ -135,8 +135,8 @@ class StreamTable:
     """The table of a stream.
 
     Args:
-        table: No other code uses this object.
-        inlets: Inlets with positions in the table.
+        table: The table. No other code may use this object.
+        inlets: The run's inlets, whose positions are in the table.
     """
 
     def __init__(self, table: Appendable, inlets: Iterable[Inlet] = ()) -> None:
@@ -145,7 +145,7 @@ class StreamTable:
         self.others = False
         """True if another writer has committed since this was last set to False."""
         self._ids = KeptIds(table)
-        self._seen = table.head  # ids and positions are complete up to this head, also after a `look` that failed
+        self._seen = table.head  # ids and positions are complete up to this head, even if the last `look` failed
 
     def look(self) -> None:
         """Read the commits of other writers."""
@@ -171,15 +171,15 @@ class StreamTable:
 
         Args:
             reached: New positions, as snapshot properties.
-            resumed: The same properties when the source was read.
-            marks: Properties of the table; not worth a commit by themselves.
+            resumed: The values of these properties when the source was read.
+            marks: Table properties to set in the same commit. They alone do not cause a commit.
 
         Returns:
             The number of added rows.
 
         Raises:
             SourceAdvanced: another run has read the source further in the meantime; nothing was written.
-            CommitConflict: another writer has committed before each try.
+            CommitConflict: at each try, another writer has committed first.
         """
 
         def _added() -> int:
@@ -189,7 +189,7 @@ class StreamTable:
                     f"{self.table.table.name}: another run has read the source further in the meantime"
                 )
             if reached and now == reached:
-                return 0  # this run or another one has committed these rows
+                return 0  # this run or another one has already committed these rows
             # Offsets are exact: no record after the position is in the table.
             new = _each_once(rows) if reached else self._new(rows)
             if not new and not reached:
@@ -214,7 +214,7 @@ def _each_once(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def oldest_by(rows: pa.Table, column: str) -> dict[Any, datetime]:
-    """Return for each value of a column the earliest sending time of its messages."""
+    """Return the earliest sending time of the messages, by the value of a column."""
     if not rows.num_rows:
         return {}
     grouped = rows.group_by(column).aggregate([("sent_at", "min")])
@@ -226,7 +226,7 @@ def highest_offsets(table: Appendable, source: str, topic_id: str | None = None)
 
     Args:
         source: The name of the inlet, `kafka:<topic>`.
-        topic_id: Preferred if it has rows; otherwise the id with the latest `sent_at` is taken.
+        topic_id: The preferred id. If it has no rows, the id with the latest `sent_at` is used.
     """
     highest: dict[str, dict[int, int]] = {}
     newest: dict[str, datetime] = {}

@@ -1,4 +1,6 @@
-"""Recent messages of each key, in time order: the part of its history that new messages can change.
+"""Recent messages of each key, in time order: the part of the key's history that new messages can change.
+
+A *cut* is a point in time that no episode crosses: a message that closes episodes, or a long silence.
 
 Belongs here: the choice of messages that a rule must evaluate together. Does not belong here: the evaluation, and the
 storage of messages.
@@ -14,11 +16,11 @@ from typing import Any, Protocol
 
 _SHORT_LOOK = timedelta(minutes=1)
 _MANY_KEYS = 50
-"""With more keys at once, a run first reads one minute only: most keys have messages every minute, and a minute is
-quickly read."""
+"""With more keys than this, the first read covers only one minute: it is fast, and enough for keys with a message every
+minute."""
 _BEYOND = timedelta(seconds=1)
 _FARTHER = 6
-"""Growth factor of the time that each further read reaches back."""
+"""Growth factor of the time span, for each further read."""
 _KEPT_FOR = timedelta(hours=2)
 _KEPT_AT_LEAST = timedelta(seconds=2)
 _MOST = 30_000
@@ -28,7 +30,7 @@ _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 
 @dataclass(frozen=True, order=True, slots=True)
 class TimedMessage:
-    """A message about its key at a time. If two have the same time, the greater one counts.
+    """A message about a key at a time. If two messages have the same time, the one sent later counts.
 
     Args:
         fields: The message's fields.
@@ -52,7 +54,7 @@ class SessionRule(Protocol):
 
 
 Load = Callable[[Collection[str], datetime], Iterable[tuple[str, TimedMessage]]]
-"""Returns all messages of some keys that the table holds from a time on."""
+"""Function that returns all messages of some keys in the table, from a time on."""
 
 
 @dataclass
@@ -84,10 +86,10 @@ class Session:
     """A period of a key that new messages have changed. No episode crosses its bounds.
 
     Args:
-        start: The time of its first message.
-        end: The time of the first message after it; None if it is the last.
-        before: Its messages without the new ones, in time order.
-        after: Its messages with the new ones, in time order.
+        start: The time of the first message in the period.
+        end: The time of the first message after the period; None if there is no later message.
+        before: The messages of the period without the new ones, in time order.
+        after: The messages of the period with the new ones, in time order.
     """
 
     key: str
@@ -105,7 +107,7 @@ class Timeline:
     """The keys of a stream with recent messages.
 
     Args:
-        cuts: The rule's boundaries between episodes.
+        cuts: The rule that defines the cuts.
         load: Reads earlier messages. It may also return the new messages.
     """
 
@@ -136,7 +138,7 @@ class Timeline:
     def _reach_back(self, first: Mapping[str, datetime], news: Collection[str]) -> None:
         """Load each key's messages from the last cut before its first new message."""
         wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
-        # A silence of that length is a cut, so a key that was silent needs no second look.
+        # A silence of this length is a cut, so a key that was silent needs no second read.
         silent = self._cuts.silence + _BEYOND
         look = _SHORT_LOOK if len(wanted) > _MANY_KEYS and silent > _SHORT_LOOK else silent
         while wanted:
@@ -186,7 +188,7 @@ class Timeline:
         return found
 
     def _start(self, line: KeyTimeline, before: Mapping[datetime, TimedMessage], at: datetime) -> datetime:
-        """Return the start of the period around a time: no episode crosses it, before or after the change."""
+        """Return the start of the period around a time. No episode crosses the start, before or after the change."""
         index = bisect_left(line.times, at)
         while index > 0:
             later, earlier = line.times[index], line.times[index - 1]
@@ -207,7 +209,7 @@ class Timeline:
     def _parted(
         self, line: KeyTimeline, before: Mapping[datetime, TimedMessage], earlier: datetime, later: datetime
     ) -> bool:
-        """Return True if no episode includes two adjacent messages, neither before the new messages nor after."""
+        """Return True if no episode includes both of two adjacent messages, before or after the change."""
         if later - earlier > self._cuts.silence:
             return True
         was, is_now = before.get(earlier), line.by_time[earlier]
@@ -227,7 +229,7 @@ class Timeline:
             self.forget()
 
     def _shorten(self, line: KeyTimeline, at: datetime) -> None:
-        """Forget messages before the last cut before a time, so that an open episode keeps its beginning."""
+        """Forget the messages up to the last cut before a time, so that an open episode keeps its beginning."""
         index = self._cut_before(line, bisect_left(line.times, at), at)
         if index:
             is_closed = self._cuts.closes(line.by_time[line.times[index - 1]].fields)

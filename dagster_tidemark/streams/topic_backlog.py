@@ -56,7 +56,7 @@ class TopicBacklogReader:
 
         Args:
             resume: The position to read from, as for `KafkaTopic.receive`.
-            table: The stream's table at the snapshot where `resume` is its newest position.
+            table: The stream's table at the snapshot whose newest position is `resume`.
 
         Raises:
             KafkaUnavailable, TopicUnknown, KafkaRefused, RangeGone, ...: see `range_behind`.
@@ -78,7 +78,7 @@ class TopicBacklogReader:
             return read_step(self._spark, self.place, read.first(min(self._size, self.at_once)), table)
         except (*_OF_THE_TOPIC, RangeGone):
             raise
-        except Exception as error:  # of Spark or its server: the stream continues without it, slower
+        except Exception as error:  # of Spark or its server; the stream continues more slowly without Spark
             said = str(error).strip().partition("\n")[0]
             self.log.warning(
                 "kafka:%s: reading the backlog in small batches, because Spark failed: %s", self.topic, said
@@ -98,5 +98,5 @@ class TopicBacklogReader:
         if spark is not None:
             try:
                 spark.stop()
-            except Exception as error:  # its server may be gone
+            except Exception as error:  # the server may no longer exist
                 self.log.debug("%s", error)

@@ -46,7 +46,7 @@ class BacklogStep:
 
     Args:
         read: The range.
-        faults: Its messages that are no rows.
+        faults: The messages in the range that did not become rows.
     """
 
     read: Range
@@ -86,7 +86,7 @@ class BacklogStep:
 
 
 def read_step(spark: SparkSession, place: StreamContext, read: Range, table: Appendable) -> BacklogStep:
-    """Read a range.
+    """Read and decode a range.
 
     Args:
         table: The stream's table at the snapshot whose newest position is the start of the range.
@@ -102,7 +102,7 @@ def read_step(spark: SparkSession, place: StreamContext, read: Range, table: App
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in {**columns, **_FAULT}.items())
     with naming_the_server(spark), naming_the_broker(read):
         frame = read_range(spark, place.settings.kafka_options(), read)
-        # Persisted, because it is used twice and bodies are decoded once.
+        # Persisted, because the frame is read twice, but bodies should be decoded once.
         decoded = frame.mapInArrow(decode, ddl).persist()
         refused = decoded.where(F.col("fault_reason").isNotNull()).select(*MESSAGE, *_FAULT).toArrow()
     return BacklogStep(read, [_fault(row) for row in refused.to_pylist()], decoded, place, table.head)

@@ -1,4 +1,4 @@
-"""Queues and topics that a code location declares. Missing ones are created, on the laptop's own cloud and broker only.
+"""Queues and topics that a code location declares. Missing ones are created on the laptop's own cloud and broker only.
 
 Belongs here: their creation, and the refusal of declarations that share a queue or table. Does not belong here:
 receiving and sending messages (`sources`).
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def declared_queue(name: str, settings: Settings) -> SqsQueue:
-    """Return a queue by its name. On the laptop's cloud a missing queue is created, also after a restart that lost it.
+    """Return a queue by its name. On the laptop's own cloud, create the queue if it is missing.
 
     Raises:
         ClientError: the account has no such queue, or denies access to it.
@@ -76,7 +76,7 @@ def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -
 
 
 def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> None:
-    """Create the missing queues and topics of one stream. Log failures: its inlets report them and try again."""
+    """Create the missing queues and topics of one stream. Log a failure: the inlets report it and try again."""
     try:
         create_missing([stream], settings)
     except (BotoCoreError, ClientError, TidemarkError, ModuleNotFoundError) as error:
@@ -84,7 +84,7 @@ def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> No
 
 
 def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
-    """Refuse two declarations that would take each other's messages or rows.
+    """Raise if two declarations would take each other's messages or rows.
 
     Raises:
         StreamRefused: two have the same name, table, queue or table of alerts. The message names both.

@@ -13,12 +13,12 @@ from typing import ParamSpec, TypeVar
 from dagster_tidemark.errors import Terminal, Transient
 
 FEW = 3
-"""Number of messages in a row that may make a rule raise. After more, the rule counts as wrong, not the messages."""
+"""Number of messages in a row on which a rule may raise. If it raises on more, the rule counts as defective."""
 RULE_RAISES = "rule_raises"
 """Reason of a quarantine entry: the message is a row of the table, but the rule of the alerts raises on it."""
 
 _MOST_JUDGED = 10_000
-_MOST_WORK = 2_000_000  # messages given to a rule in one search: a few seconds
+_MOST_WORK = 2_000_000  # messages passed to a rule in one search; takes a few seconds
 
 Item = TypeVar("Item")
 _P = ParamSpec("_P")
@@ -26,22 +26,22 @@ _T = TypeVar("_T")
 
 
 class RuleFails(Terminal):
-    """A user's code raises on every message. No message is judged until the code is changed."""
+    """User code raises on every message. Messages wait until the code is changed."""
 
 
 def blames_the_message(error: Exception) -> bool:
-    """Return True if an exception of a rule is about its message, and not a fault of a service, a disk or memory."""
+    """Return True if the message caused a rule's exception, and not a fault of a service, a disk or memory."""
     if isinstance(error, OSError | MemoryError | Transient):
         return False
-    # By name, because Spark's workers also run this, and may have neither library.
+    # Compared by name, because Spark's workers also run this, and may not have these libraries.
     return not any(base.__module__.partition(".")[0] in ("botocore", "sqlalchemy") for base in type(error).__mro__)
 
 
 def judged(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Exception:
-    """Return the result of a user's rule, or the exception that it raised, if that is about the message.
+    """Return the result of a user's rule, or its exception if the message caused it.
 
     Raises:
-        Exception: a service, a disk or memory has failed. The message is judged another time.
+        Exception: a service, a disk or memory has failed. The message can be evaluated again later.
     """
     try:
         return function(*args, **kwargs)
@@ -59,7 +59,7 @@ def raised(error: Exception) -> str:
 
 @dataclass
 class RaisingRules:
-    """Messages on which each rule of a stream has raised since it last worked.
+    """Messages on which each rule of a stream has raised since that rule last worked.
 
     Args:
         stream: The stream's name.
@@ -68,18 +68,18 @@ class RaisingRules:
     stream: str
     _since: dict[str, set[str]] = field(default_factory=dict)
     _judged: dict[str, set[str]] = field(default_factory=dict)
-    """Messages on which a rule raised before it worked on another message of any inlet. They do not count again."""
+    """Messages on which a rule raised before it worked on another one. They are faulty, and do not count again."""
 
     def judge(self, rule: str, ids: Collection[str], worked: int, error: str) -> None:
         """Record the outcome of a rule on a batch.
 
         Args:
-            ids: Messages on which it raised.
-            worked: Number of messages on which it did not.
+            ids: Ids of the messages on which the rule raised.
+            worked: Number of messages on which the rule did not raise.
             error: One of the exceptions.
 
         Raises:
-            RuleFails: the rule worked on no message, and has raised on more than three since it last worked.
+            RuleFails: the rule worked on none of the messages, and raised on more than three since it last worked.
         """
         since, judged = self._since.setdefault(rule, set()), self._judged.setdefault(rule, set())
         if worked:
@@ -105,8 +105,8 @@ def to_leave_out(
     million items given to the rule, all remaining items count as culprits.
 
     Args:
-        items: The items in the order of the rule.
-        known_good: The items on which the rule worked before; others are suspects.
+        items: The items, in the order that the rule expects.
+        known_good: The items on which the rule worked before. All others are suspects.
         raises: Evaluates the rule.
     """
     good_ids = {id(item) for item in known_good}

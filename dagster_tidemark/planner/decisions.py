@@ -18,7 +18,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class State(StrEnum):
-    """State of a partition with pending work. If several apply, the planner gives one reason only."""
+    """State of a partition with pending work: the first of these that applies."""
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"

@@ -42,7 +42,7 @@ class History:
     """State folded from the events read so far.
 
     Args:
-        changes: Changes of each partition, the oldest first: the latest, and earlier ones that a reader does not contain.
+        changes: Changes of each partition, oldest first: the latest, and earlier ones that a reader does not contain.
         first_arrival: When the first data of a partition arrived.
         first_seen: When the first event about a source was read.
         dirty: Targets that an event may have affected since the planner last computed them.
@@ -367,7 +367,7 @@ class History:
                     yield source, change
 
     def is_there(self, source: Target) -> bool:
-        """Return True if a partition exists now. Data may arrive before a partition exists, but no run reads it then."""
+        """Return True if a partition exists now. Data may arrive before that, but no run reads it then."""
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 

@@ -21,7 +21,7 @@ class StreamRow:
     """A stream. Times in Unix seconds; figures that no shift has reported are None.
 
     Args:
-        backlog: Number of messages that wait: in the queue, in the topic after its position, and held by shifts.
+        backlog: Number of messages that wait in the queue or topic, or that shifts have received but not committed.
         oldest: Age of the oldest waiting message in seconds. For a message that no shift has received from a queue this
             is a lower bound, because SQS does not report it.
         lag: Seconds from the sending of the oldest message of the last batch to its commit.

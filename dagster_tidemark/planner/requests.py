@@ -160,7 +160,7 @@ class _Found:
     ) -> None:
         """Request one run per partition, up to `SINGLES` at a time."""
         # An asset with one partition per run can have thousands of due partitions, which would fill the queue. Only
-        # runs of newer partitions count: a queued run of an older partition may be stuck, and must not delay newer ones.
+        # runs of newer partitions count: a queued run of an older one may be stuck, and must not delay newer ones.
         bounded = node.most == 1 or node.conditional
         in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
         for place, partition in enumerate(ordered):

@@ -271,7 +271,7 @@ class PendingWork:
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
-            # A person built it without these inputs, and no run can build it again: nothing is pending, also for readers.
+            # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
             arrival, news, pending_upstreams = None, None, {}
         if arrival is None and not (stale or unchanged or has_stale_upstream):
             return None

@@ -30,7 +30,8 @@ class Since:
     assets: Mapping[str, float] = field(default_factory=dict)
 
     def judged_from(self, graph: Graph, history: History, asset: str) -> float:
-        """Return the time from which an asset's contract is evaluated: the earliest known event of a source.
+        """Return the time from which an asset's contract is evaluated: the first event of a source or, if that is
+        earlier, the first evaluation.
 
         If the asset was added later, this is the time when it was added: its earlier windows were not promised.
         """

@@ -1,4 +1,4 @@
-"""Text of a code location's files, as a deploy stores it. Does not belong here: comparing the code (`engine.code_plan`)."""
+"""Text of a code location's files, as a deploy stores it. Does not belong here: parsing or comparing the code."""
 
 from pathlib import Path
 

@@ -130,7 +130,7 @@ class _Look:
         return [partition for _, partition in there]
 
     def reasons(self, key: dg.AssetKey) -> list[tuple[str, list[Partition]]]:
-        """Return the reasons for an asset's state, each with its partitions. Partitions set aside come first in it."""
+        """Return the reasons for an asset's state, each with its partitions. Partitions set aside come first."""
         if self.plan.catching_up:
             return [(f"catching up: {self.plan.catching_up}", [])]
         name = key.to_user_string()

@@ -33,8 +33,8 @@ from dagster_tidemark.settings import Settings
 K = TypeVar("K")
 
 SLICE_SECONDS = 8.0
-"""Longest work in one tick; the next tick continues it. Dagster ends a tick after 60 s, and the code server does not
-answer during a tick."""
+"""Longest work in one tick. The next tick continues it. Dagster ends a tick after 60 s, and the code server answers no
+other request during a tick."""
 
 BOUND = Bound()
 """Limits on the decisions in one plan. A first load may have a million pending partitions."""
@@ -310,7 +310,7 @@ class Engine:
         self.follower.planned.clear()
 
     def _as_asked_for(self, plan: Plan, instance: DagsterInstance | None) -> Plan:
-        """Return the plan without requests of stopped sensors, and with failed requests set aside until the next try."""
+        """Return the plan without requests of stopped sensors. Failed requests are set aside until they are retried."""
         aside = self._asked_in_vain(instance)
         found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
         return held(found, self.graph, self.off) if self.off else found

@@ -1,4 +1,4 @@
-"""The label of a decision in the UI's tab Automation. The UI truncates it after 40 characters: the key part comes first.
+"""Label of a decision in the UI's tab Automation. The UI shows 40 characters, so the main point comes first.
 
 Does not belong here: the whole reason (`planner.wording` and its callers), which follows the label.
 """

@@ -29,7 +29,7 @@ class Context(Protocol):
 
 
 def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterInstance) -> None:
-    """Log warnings about former partitions, loops, code that is not loaded, and targets set aside since the last call."""
+    """Log warnings about former partitions, loops, unloaded code, and targets set aside since the last call."""
     # The log is accessed only if there is a line: the access alone creates a log file for the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
     for what, reason in new[:_LOGGED]:

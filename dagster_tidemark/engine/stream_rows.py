@@ -96,7 +96,7 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
     hindrances = [str(each["hindrance"]) for each in facts if each.get("hindrance")]
     backlog = max(backlogs) if backlogs else None  # each shift of a stream counts the same queue
     oldest = [float(each["oldest_at"]) for each in facts if each.get("oldest_at") is not None]
-    # A message that arrived a moment ago does not make a stream late, however long it was quiet.
+    # After a long time without messages, a message that has just arrived does not make a stream late.
     waiting_since = [float(each.get("waiting_since") or 0.0) for each in facts if each.get("backlog")]
     return StreamRow(
         stream=post.stream,

@@ -30,10 +30,10 @@ class Since:
     assets: Mapping[str, float] = field(default_factory=dict)
 
     def judged_from(self, graph: Graph, history: History, asset: str) -> float:
-        """Return the time from which an asset's contract is evaluated: the first event of a source or, if that is
-        earlier, the first evaluation.
+        """Return the time from which an asset's contract is evaluated.
 
-        If the asset was added later, this is the time when it was added: its earlier windows were not promised.
+        This is the first event of a source, or the first evaluation if that is earlier. If the asset was added later,
+        it is the time when it was added: its earlier windows were not promised.
         """
         looked = self.assets[asset]
         if looked > self.began:

@@ -102,7 +102,7 @@ class LogConsumer:
 
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "LogConsumer":
-        """Return a consumer that continues from the checkpoint of an earlier process, or starts at the log's beginning."""
+        """Return a consumer that continues from an earlier process's checkpoint, or reads the log from its beginning."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
         head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)

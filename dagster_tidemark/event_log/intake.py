@@ -35,7 +35,8 @@ class Intake:
         touched: Partitions with events of runs that have to be written into a note.
         unread: Targets of events that could not be read or applied, with the reason.
         notes: Problem with the events of each asset, by asset.
-        elsewhere: Runs that evaluated unknown blocking checks, which other code locations may declare, by asset and check.
+        elsewhere: Runs that evaluated unknown blocking checks, by asset and check. Other code locations may declare
+            these checks.
         oldest: Time of the earliest known event of each asset (Unix seconds).
     """
 

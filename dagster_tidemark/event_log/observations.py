@@ -54,7 +54,7 @@ class Ledger(Protocol):
         ...
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Report that the check on mass removals failed with an alarm, or passed if None. Write only a changed result."""
+        """Report that the check on mass removals failed with an alarm, or passed. Write only a changed result."""
         ...
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
@@ -62,7 +62,7 @@ class Ledger(Protocol):
         ...
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        """Report that the check on misplaced files failed with these folders, or passed. Write only a changed result."""
+        """Report that the check on misplaced files failed for these folders, or passed. Write only a new result."""
         ...
 
 

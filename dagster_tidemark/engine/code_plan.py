@@ -139,12 +139,12 @@ class CodePlan:
 
     @property
     def has_work(self) -> bool:
-        """True if a deployment changes anything: a partition runs (or would if nothing held it), or a table differs."""
+        """True if a deployment changes anything: a partition runs or waits for a person, or a table differs."""
         return self.runs or bool(self.tables)
 
     @property
     def runs(self) -> bool:
-        """True if any partition runs because of the code, or would if nothing held it."""
+        """True if a partition runs because of the code, or would run if a person acted."""
         return any(asset.rebuilds for asset in self.assets)
 
     @property
@@ -181,7 +181,7 @@ class SavedState:
         """Read the state from a file.
 
         Raises:
-            NoSavedState: the file holds none.
+            NoSavedState: the file has no saved state.
         """
         try:
             found = cls(**json.loads(path.read_text()))

@@ -129,7 +129,7 @@ class Doubts:
 
 
 def in_doubt(standing: ContractStatus, causes: Sequence[Cause]) -> ContractStatus:
-    """Add causes to a contract's status. A breached contract stays breached; others become unknown."""
+    """Add causes to a contract's status. A met contract, or one at risk, becomes unknown; a breached one stays so."""
     if not causes or standing.verdict is FreshnessStatus.NOT_JUDGED:
         return standing
     said = names(dict.fromkeys(cause.said for cause in causes))
@@ -285,7 +285,7 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
 
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
-    """Return the cause for each asset whose run waits in a full queue in which no run starts."""
+    """Return the cause for each asset whose run waits in a full queue, if no run of the queue starts."""
     slots = run_storage.queue_limit(instance)
     queued = [run for run in run_storage.queued_runs(instance) if now - run.since > LOOK_SECONDS]
     if slots is None or not queued:

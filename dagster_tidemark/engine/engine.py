@@ -63,7 +63,7 @@ class Engine:
         slots: Number of runs that the instance runs at once; None if it sets no limit.
         reserved: Requested partitions whose run has not appeared yet, with the time of the request.
         asked_for: Requests with reserved targets.
-        home: The code location whose sensors request runs, and its repository. None stands for any name.
+        home: The code location whose sensors request runs, and its repository. None means any name.
         off: Names of the location's sensors that are switched off.
         unanswered: Requested partitions that got no run: the number of requests, and the end of the pause.
         plans: Runs that Dagster can plan; None if no sensor of this process has requested runs yet.
@@ -71,7 +71,7 @@ class Engine:
         latest: The last plan that was made.
         loaded_after: Storage id of the last event when this process loaded the code; None if no process runs the code.
         partitions: Start of each asset's present partitions definition.
-        contract_scale: Factor by which the lag contracts of the graph are scaled.
+        contract_scale: Scale of the lag contracts in the graph.
         checks: Requested runs of blocking checks.
     """
 

@@ -107,7 +107,7 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
 
 
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
-    """Return the times from which cron contracts are evaluated: now for assets that are new to the instance."""
+    """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
     saved = json.loads(instance_store.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]

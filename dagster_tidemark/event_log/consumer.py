@@ -102,7 +102,7 @@ class LogConsumer:
 
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "LogConsumer":
-        """Return a consumer that continues from an earlier process's checkpoint, or reads the log from its beginning."""
+        """Return a consumer that continues from an earlier process's checkpoint, or starts at the log's first event."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
         head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)
@@ -151,7 +151,7 @@ class LogConsumer:
         self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
     def _look_for_checks(self, checks: dict[str, frozenset[str]]) -> None:
-        """Schedule the reading of earlier evaluations of these checks, which the reader skipped."""
+        """Schedule these checks: their earlier evaluations, which the reader skipped, must be read."""
         if checks:
             self._checks_to_read |= checks
             self._checks_until = self.cursor

@@ -86,7 +86,7 @@ class Intake:
         return True
 
     def goes_back_to(self, at: float, assets: Iterable[str]) -> None:
-        """Record that the first known event of these assets was not later than this time (Unix seconds)."""
+        """Record an event of these assets at this time (Unix seconds), which may be their earliest known event."""
         for asset in assets:
             if at < self.oldest.get(asset, math.inf):
                 self.oldest[asset] = at

@@ -28,7 +28,7 @@ QUARANTINE = "quarantine"
 """Name of the check on rejected input, which each asset loaded from files has."""
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
-"""Asset that stands for the queue of the landing bucket's notifications."""
+"""Key of the asset that represents the queue of the landing bucket's notifications."""
 ACCEPTED_SUFFIX = "-accepted"
 """Suffix for the version of an empty partition after a person accepted the removal of its files. The version then
 differs from the last one, so that the removal counts as a change."""

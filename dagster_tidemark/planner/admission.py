@@ -138,7 +138,7 @@ class Admission:
         return admitted, held
 
     def _refused_from(self, request: Request) -> float:
-        """Return the time from which the asset's own condition is assumed to refuse a request."""
+        """Return the time after which the asset's own condition is assumed to refuse a request."""
         return min(self.asked.offered.get(target, self.now) for target in request.targets) + _REFUSED_AFTER
 
     def _no_room(self, run: _Run, under_way: Iterable[_Run]) -> str:

@@ -18,7 +18,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class State(StrEnum):
-    """State of a partition with pending work: the first of these that applies."""
+    """State of a partition with pending work: the first state in this order that applies."""
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"
@@ -47,7 +47,7 @@ class Decision:
         reason: Reason in terms of data. The text changes only if something happens.
         oldest_arrival: Arrival of the oldest data that the partition does not contain; None if no data is pending.
         deadline: Deadline by the asset's own contract; None without a contract or pending data.
-        warn_at: Time from which the asset's own contract is at risk.
+        warn_at: Time when the asset's own contract starts to be at risk.
         latest_start: Latest time to request the run so that it ends by the deadline.
         due_at: Time to request the run; None if nothing needs it.
         due_for: Asset whose contract makes the partition due: its own asset, or a consumer.
@@ -219,7 +219,7 @@ class Lack:
     Args:
         sources: Sources without data for the partition.
         since: Arrival of the data that waits for these sources; None if no data waits.
-        deadline: Time for which the partition was promised.
+        deadline: Promised time of the partition.
     """
 
     partition: Partition

@@ -57,7 +57,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Contract of an asset, from which the demand for data of any arrival follows.
+    """Contract of an asset. It determines the demand for data of any arrival.
 
     Args:
         tick: Promised time of the window itself, or None.
@@ -74,8 +74,8 @@ class Needs:
     """Needs of a partition for data of any arrival. The strictest one counts.
 
     Args:
-        asap: Assets that run as soon as they have pending work. The value is the seconds by which this partition has to
-            run earlier.
+        asap: Assets that run as soon as they have pending work. The value says how many seconds earlier this partition
+            has to run.
         contracts: Contracts, with the same kind of value.
         firsts: Demands of first builds, each with the latest arrival that it covers. The contract covers later data.
         always: Demand for any arrival, because the run that needs the partition takes place anyway.

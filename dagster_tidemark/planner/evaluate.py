@@ -27,7 +27,7 @@ from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.sources.feed import Partition
 
 _AT_ONCE = 200
-"""Decisions between two points at which the caller may pause."""
+"""Number of decisions before the caller may pause."""
 
 _SOON = (State.REQUESTED, State.QUEUED, State.RUNNING, State.WAITING)
 """States of partitions that a run builds soon, if slots allow."""
@@ -111,7 +111,7 @@ class EvaluationPass:
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
         )
-        # It refers back to this pass, and only the garbage collector would free the cycle, in half a second.
+        # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.
         del self._waiting
 
     def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:

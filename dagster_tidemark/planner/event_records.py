@@ -29,7 +29,7 @@ class Change:
     """A change of a partition's content.
 
     Args:
-        arrived_at: When its data arrived at the sources (Unix seconds). None: a rebuild changed it without new data.
+        arrived_at: When its data arrived at the sources (Unix seconds). None if a rebuild changed it without new data.
         run_id: The run that made it, or None.
     """
 

@@ -79,10 +79,10 @@ class Node:
 
     Args:
         order: Returns the sort key of a partition, the oldest first. With several dimensions it is a tuple, time first.
-        follows: Returns True if Dagster's range from the first partition to the second holds just those two. By default
+        follows: Returns True if Dagster's range from the first partition to the second has only these two. By default
             True if their `order` differs by one.
         window: Returns the time that a partition covers; None if partitions are not time windows.
-        exists_from: Returns the earliest time at which a partition can be requested (Unix seconds).
+        exists_from: Returns the earliest time when a partition can be requested (Unix seconds).
         problem: Returns the reason why a partition key does not belong to this asset; None if it does.
         exists: Returns True if a valid key exists at the graph's moment: dynamic keys are added and removed.
         keys: Returns all partitions that exist at the graph's moment. Called only if no input determines them. A
@@ -155,7 +155,7 @@ class Node:
         return self.refused or self.unplannable
 
     def in_a_row(self, first: Partition, second: Partition) -> bool:
-        """Return True if a range from the first partition to the second holds just those two."""
+        """Return True if a range from the first partition to the second has only these two."""
         if self.follows is not None:
             return self.follows(first, second)
         return bool(self.order(second) - self.order(first) == 1)

@@ -447,7 +447,7 @@ class History:
         )
 
     def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
-        """Yield the partitions that read a partition. If all partitions of an asset read it, yield those with data."""
+        """Yield the partitions that read a partition. If an asset has no mapping, yield its partitions with data."""
         for node, read in self.graph.readers.get(target[0], ()):
             for partition in self.reading(node, read, target[1]):
                 yield read, (node.key, partition)

@@ -102,7 +102,7 @@ class _Found:
         self._together(node, [p for p in ready if not self._failed_often((key, p))])
 
     def rebuild(self, *, allowed: bool) -> None:
-        """Add at most one run that rebuilds partitions that only code made stale. It is short, with the newest ones.
+        """Add at most one run for partitions that only code made stale: a short run of the newest partitions.
 
         Readers of rebuilt partitions come before older partitions, because the readers' partitions are newer.
         """

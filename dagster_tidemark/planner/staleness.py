@@ -71,7 +71,7 @@ class _OfInput:
 
 @dataclass
 class PendingWork:
-    """Pending work by partition, kept up to date with a history.
+    """Pending work by partition, updated from a history.
 
     Args:
         of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
@@ -138,7 +138,7 @@ class PendingWork:
         if found is None:
             entries = self.of.get(node.key, {})
             ordered = called(lambda: sorted(entries, key=node.order, reverse=not node.reads_itself))
-            # If the partitions definition raises, the decision on each partition gives the error.
+            # If the partitions definition raises, the decision on each partition reports the error.
             found = self._ordered[node.key] = list(entries) if isinstance(ordered, Raised) else ordered
         return found
 
@@ -190,7 +190,7 @@ class PendingWork:
             self._mark_readers(target)
 
     def _wake_with(self, target: Target, now: float) -> None:
-        """Schedule a partition for the time when it begins to exist, if its data arrived before."""
+        """Schedule a partition for the time when it begins to exist, if an event arrives before that time."""
         node = self.graph.nodes.get(target[0])
         if node is not None and node.partitioned and not node.problem(target[1]):
             begins = node.exists_from(target[1])

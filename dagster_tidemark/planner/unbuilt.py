@@ -19,7 +19,7 @@ Windows = Callable[[str, float, float], Iterable[Partition]]
 
 @dataclass(frozen=True)
 class Since:
-    """Times from which cron contracts are evaluated (Unix seconds).
+    """Times when the evaluation of cron contracts began (Unix seconds).
 
     Args:
         began: Time when contracts of this instance were first evaluated.
@@ -30,7 +30,7 @@ class Since:
     assets: Mapping[str, float] = field(default_factory=dict)
 
     def judged_from(self, graph: Graph, history: History, asset: str) -> float:
-        """Return the time from which an asset's contract is evaluated.
+        """Return the time when the evaluation of an asset's contract begins.
 
         This is the first event of a source, or the first evaluation if that is earlier. If the asset was added later,
         it is the time when it was added: its earlier windows were not promised.

@@ -102,7 +102,7 @@ class WaitingReasons:
                 if one in seen or pending is None:
                     continue
                 seen.add(one)
-                if pending.stale:  # without a decision, a run rebuilds it only if it is deferred
+                if pending.stale:  # a partition without a decision is rebuilt only if it is deferred
                     found = self._is_deferred(one) if decision is None else not _is_given_up(decision)
                 else:
                     stack += self._restless(self.graph.nodes[one[0]], one)
@@ -173,7 +173,7 @@ class WaitingReasons:
         return facts.but(state=State.NO_DATA, reason=missing) if missing else None
 
     def blocked(self, node: Node, target: Target, facts: Decision, rebuilt: Collection[Target] = ()) -> Decision | None:
-        """Return the decision on a partition if a blocking check of an input holds it up, or None.
+        """Return the decision on a partition that waits for a blocking check of an input, or None.
 
         A check blocks if it failed, or if it has no result for the last write of the input.
 

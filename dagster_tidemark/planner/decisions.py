@@ -18,7 +18,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class State(StrEnum):
-    """State of a partition with pending work: the first state in this order that applies."""
+    """State of a partition with pending work."""
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"

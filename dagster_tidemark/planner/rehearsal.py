@@ -72,7 +72,7 @@ class Changed:
 
 @dataclass
 class Rehearsal:
-    """Simulation of all consequences of another version of the code.
+    """Simulation of the runs that another version of the code would cause.
 
     Args:
         history: A copy of the history with the new graph. The rehearsal changes this copy.

@@ -40,7 +40,7 @@ class _Held:
 
 
 def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, ContractStatus]:
-    """Return the worst contract status by asset. Each asset lacks withheld data, its own or data of an input."""
+    """Return the worst contract status of each asset for which data is withheld, directly or in an input."""
     found: dict[str, ContractStatus] = {}
     for decision in plan.decisions.values():
         standings = called(_standings, graph, history, plan, silence, decision)

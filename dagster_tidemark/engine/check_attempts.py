@@ -1,4 +1,4 @@
-"""Runs that evaluate only blocking checks: which needed runs are requested now, and which pause.
+"""Runs that evaluate only blocking checks: which required runs are requested now, and which are delayed.
 
 Belongs here: the attempts of this process. Does not belong here: which checks are needed (`planner.waiting`), and how a
 run is requested (`engine.run_requests`).
@@ -13,16 +13,16 @@ from dagster_tidemark.sources.feed import Partition
 
 @dataclass
 class CheckAttempts:
-    """Requested runs that evaluate only blocking checks: their attempts, the end of their pause, and their write."""
+    """Requested runs of blocking checks: the number of attempts, the end of the pause, and the write's storage id."""
 
     asked: dict[tuple[str, str, Partition], tuple[int, float, int]] = field(default_factory=dict)
 
     def due(self, plan: Plan) -> list[CheckRequest]:
-        """Return the requests of a plan that do not pause."""
+        """Return the requests of a plan whose pause is over."""
         return [request for request in plan.checks if self._next_try(request) <= plan.now]
 
     def take(self, plan: Plan) -> list[CheckRequest]:
-        """Return the requests that do not pause, and remember them."""
+        """Return the requests of a plan whose pause is over, and count an attempt for each."""
         found = self.due(plan)
         if not plan.catching_up:
             needed = {_key(request) for request in plan.checks}

@@ -32,7 +32,7 @@ _FORM = 2
 
 
 class NoSavedState(Terminal):
-    """A file was not written by `tidemark plan --save`, or is of a version that this one does not read."""
+    """A file was not written by `tidemark plan --save`, or has a version that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AssetPlan:
 
     Args:
         change: Difference of its declaration from the deployed one; empty if there is none.
-        rebuilds: The partitions that run, or are held, in the order of their runs.
+        rebuilds: Partitions that run, in the order of their runs, or that wait for a person.
         partitions: The same partitions, the oldest first.
         seconds: Duration of their runs, estimated from its last runs; None if it never ran.
         rows: Number of their present rows; None if it is not known.
@@ -56,7 +56,7 @@ class AssetPlan:
 
     @property
     def is_certain(self) -> bool:
-        """True if any partition runs even if the rows of no other asset change."""
+        """True if a partition runs even if the rows of other assets do not change."""
         return any(rebuild.certain for rebuild in self.rebuilds)
 
 
@@ -68,7 +68,7 @@ class TableDifference:
         asset: The asset that writes it.
         readers: Effects on its readers, a sentence each.
         refused: Differences that cannot be deployed, a sentence each, with the remedy.
-        notes: Work that a deployment leaves undone, a sentence each.
+        notes: Work that a deployment does not do, a sentence each.
     """
 
     asset: str
@@ -118,11 +118,11 @@ class CodePlan:
 
     Args:
         assets: Assets that change or run, in topological order.
-        removed: Assets that only the deployed code has. Their tables stay.
+        removed: Assets that only the deployed code has. Their tables are kept.
         warnings: Reasons why the plan's runs would not start.
         under_way: Partitions that runs are building now.
-        tables: Differences of tables in the catalog from their declarations.
-        moved: Differing definitions of each asset's code; None if the text of the deployed code is not known.
+        tables: Differences between tables in the catalog and their declarations.
+        moved: Definitions that differ, by asset; None if the text of the deployed code is not known.
     """
 
     assets: Sequence[AssetPlan]
@@ -139,12 +139,12 @@ class CodePlan:
 
     @property
     def has_work(self) -> bool:
-        """True if a deployment changes anything: a partition runs (or would if nothing held it), or a table differs."""
+        """True if a deployment changes anything: a partition runs or waits for a person, or a table differs."""
         return self.runs or bool(self.tables)
 
     @property
     def runs(self) -> bool:
-        """True if any partition runs because of the code, or would if nothing held it."""
+        """True if a partition runs because of the code, or would run if a person acted."""
         return any(asset.rebuilds for asset in self.assets)
 
     @property
@@ -162,7 +162,7 @@ class SavedState:
         text: The history, as a checkpoint.
         rows: Mean number of rows in a partition, by table.
         off: Sensors that are switched off.
-        tables: Form of each declared table in the catalog, as `table_changes.Stored`.
+        tables: State of each declared table in the catalog, as `table_changes.Stored`.
         code: The text of the deployed code, by path.
     """
 
@@ -181,7 +181,7 @@ class SavedState:
         """Read the state from a file.
 
         Raises:
-            NoSavedState: the file holds none.
+            NoSavedState: the file has no saved state.
         """
         try:
             found = cls(**json.loads(path.read_text()))
@@ -198,7 +198,7 @@ class SavedState:
 
 @dataclass
 class _Known:
-    """Present or saved state of an instance that is planned for."""
+    """Present or saved state of the instance that a plan is for."""
 
     graph: Graph
     history: History
@@ -226,7 +226,7 @@ def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_sca
     """Return the plan of deploying these definitions to the saved instance.
 
     Raises:
-        NoSavedState: its history is of another version, or of other assets.
+        NoSavedState: the saved history has another version, or other assets.
     """
     repository = definitions.get_repository_def()
     graph = _graph(repository, contract_scale)
@@ -261,7 +261,7 @@ def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Map
 
 
 def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> LogConsumer:
-    """Return a follower of the event log, read to its end for the graph of these definitions. It saves nothing."""
+    """Return a log consumer that has read the whole event log for these definitions. It saves nothing."""
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         return _read(instance, _graph(definitions.get_repository_def(), contract_scale))
 
@@ -320,7 +320,7 @@ def _version(of: Mapping[str, Declared], key: str) -> str | None:
 
 
 def _rows(known: _Known, asset: AssetPlan) -> int | None:
-    """Return the number of rows in the partitions. An unbuilt partition counts the mean of the built ones."""
+    """Return the number of rows in the partitions. An unbuilt partition counts as the mean of the built ones."""
     partitions = [rebuild.partition for rebuild in asset.rebuilds]
     if known.instance is None:
         mean = known.rows.get(asset.key)

@@ -1,4 +1,4 @@
-"""The text of the code location, as a deploy keeps it. Does not belong here: its meaning."""
+"""Text of a code location's files, as a deploy stores it. Does not belong here: parsing or comparing the code."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _MOST_CHARACTERS = 20_000_000
 
 
 def code_texts(root: Path, package: str) -> dict[str, str]:
-    """Return the text of a package's modules, queries and components by path; empty if it is too large."""
+    """Return the text of a package's modules, queries and components by path; empty if all together are too large."""
     found: dict[str, str] = {}
     size = 0
     for path in sorted(root.joinpath(*package.split(".")).rglob("*")):

@@ -1,9 +1,9 @@
-"""Python's garbage collector and a history of a million partitions.
+"""Control of Python's garbage collector for histories of a million partitions.
 
-A walk over such a history takes more than a second, and the many small objects of a plan cause several walks. The facts
-of a history and a plan form no reference cycles, so they are freed without the collector.
+A collection over such a history takes more than a second, and the many small objects of a plan trigger several. The
+objects of histories and plans have no reference cycles, so they are freed without the collector.
 
-Belongs here: when the collector walks. Does not belong here: which facts a history keeps (`planner.history`).
+Belongs here: when the collector runs. Does not belong here: which facts a history keeps (`planner.history`).
 """
 
 import gc
@@ -15,7 +15,7 @@ _MANY = 50_000
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Keep the collector from starting a walk."""
+    """Disable the garbage collector during the block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -26,14 +26,14 @@ def paused() -> Iterator[None]:
 
 
 def frozen(partitions: int, before: int) -> int:
-    """Exclude all present objects from later walks, if a history has grown much since the last exclusion.
+    """Exclude all present objects from later collections, if a history has grown much since the last exclusion.
 
     Args:
         partitions: The number of partitions in the history.
-        before: Their number at the last exclusion; 0 if there was none.
+        before: The number of partitions at the last exclusion; 0 if there was none.
 
     Returns:
-        Their number at the last exclusion, which may be this call.
+        The number of partitions at the last exclusion, which may be this call.
     """
     if partitions - before < max(_MANY, before // 2):
         return before
@@ -43,5 +43,5 @@ def frozen(partitions: int, before: int) -> int:
 
 
 def thaw() -> None:
-    """Include all objects in later walks again, after an engine was dropped: a cycle may refer to its history."""
+    """Include all objects in collections again, after an engine was dropped: a cycle may refer to its history."""
     gc.unfreeze()

@@ -1,6 +1,6 @@
 """The automation condition of all assets: true for partitions that the planner requests, with a reason for each.
 
-Thin on purpose: the whole graph is planned once a tick, and each asset's condition takes its share.
+Thin on purpose: the whole graph is planned once a tick, and each asset's condition takes only its own requests.
 """
 
 import weakref
@@ -32,13 +32,13 @@ def derived() -> "Derived":
     """Return the condition of assets that declare none: run when new data and the consumers' contracts make it due.
 
     The condition is level-triggered: true while a partition lacks data that its contract, or a consumer's contract,
-    makes due. So an update that lands during a run, after a failure or while nothing was running is never lost. Large
-    numbers of partitions are left to the sensor `catch_up`. See `planner.planner`.
+    makes due. So data that arrives during a run, after a failure or while nothing was running is never lost. The sensor
+    `catch_up` requests large numbers of partitions. See `planner.planner`.
 
     It can be part of an asset's own condition, which then decides:
 
         derived() | AutomationCondition.on_missing()           also for another reason
-        derived() & AutomationCondition.cron_tick_passed(...)  only at some time; due until then, tick after tick
+        derived() & AutomationCondition.cron_tick_passed(...)  only at some time; the asset stays due until then
 
     Each run of such an asset builds one partition, never a range, and no other asset.
     """
@@ -49,8 +49,8 @@ def with_automation(definitions: Iterable[Any]) -> list[Any]:
     """Return the assets and checks, with the planner's condition on each asset that declares none.
 
     No other place gives assets their automation. The planner derives it from the asset's freshness policy, tags,
-    dependency metadata, inputs and consumers. Declared conditions of assets and checks get a guard: one that raises
-    harms only its asset.
+    dependency metadata, inputs and consumers. Declared conditions of assets and checks get a guard, so that an error
+    in a condition affects only its own asset.
     """
     return [_with_automation(each) if isinstance(each, dg.AssetsDefinition) else each for each in definitions]
 
@@ -80,7 +80,7 @@ class Derived(dg.AutomationCondition[dg.AssetKey]):
     """Condition that is true for the partitions that the planner requests; see `derived`."""
 
     is_the_planners = True
-    requires_cursor = False  # the planner remembers; a cursor would be written at every tick
+    requires_cursor = False  # the planner keeps the state; a cursor would be written at every tick
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ class _Look:
     def __post_init__(self) -> None:
         for request in self.plan.requests:
             for asset, partition in request.targets if not request.as_range else ():
-                # If an asset's own condition decides, the other assets of the request wait for it too.
+                # If the own condition of one asset decides, the other assets of the request wait for that decision.
                 if self.engine.graph.nodes[asset].conditional or not request.conditional:
                     self.asked.setdefault(asset, []).append(partition)
 
@@ -118,7 +118,7 @@ class _Look:
         return bool(self.plan.decisions or self.plan.set_aside)
 
     def take(self, context: Context) -> list[Partition]:
-        """Return the asset's share of the requests, and reserve it unless the asset's own condition may refuse it."""
+        """Return the asset's requested partitions. Reserve them, unless the asset's own condition may refuse them."""
         name = context.key.to_user_string()
         asked = self.asked.get(name, [])
         gone = [(name, partition) for partition in asked if not _exists(context, partition)]
@@ -167,7 +167,7 @@ def _exists(context: Context, partition: Partition) -> bool:
 
 
 def _subset(context: Context, partitions: Collection[Partition]) -> Subset:
-    """Return the partitions as a subset, without unknown ones. The partition None means the whole asset."""
+    """Return the partitions that exist as a subset. The partition None means the whole asset."""
     found = called(_subset_of_all, context, partitions)
     if not isinstance(found, Raised):
         return found

@@ -1,10 +1,11 @@
-"""Causes that make a contract's state unknown: no recent look, or a service that runs need cannot be reached.
+"""Causes that make a contract's state unknown: a sensor or shift is silent, or a service that runs need is unreachable.
 
-Belongs here: the records of completed looks in the instance's storage, and the doubts that follow from their age. They
-are read without the code location, so that `tidemark status` gets the same answer while the code server is down. Does
-not belong here: the looks (`sensors`), and the state as of a recent look (`planner.contract_status`).
+A look is a completed pass of a sensor over its sources. Belongs here: the records of looks in the instance's storage,
+and the doubts that follow from the age of these records. Reading them does not need the code location, so `tidemark
+status` gives the same answer while the code server is down. Does not belong here: the sensors (`sensors`), and the
+state of contracts as of a recent look (`planner.contract_status`).
 
-One fault is one cause, however many sensors and assets it concerns: a person reads it once.
+A fault is reported as one cause, however many sensors and assets it affects.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.tags import LOOKED, PREFIX
 
 LOOK_SECONDS = 25.0
-"""Longest age of a look that counts (seconds): sensors tick at least every ten seconds, and `status` names a fault
+"""Seconds after which a look is too old. Sensors tick at least every ten seconds, and `status` must report a fault
 within 30 seconds."""
-_HINDERED_SECONDS = 12.0  # for a shift that reports a fault; without one it may be working on a large batch
+_HINDERED_SECONDS = 12.0  # for a shift that reports a fault; others may be writing a large batch
 LANDING, CONTRACTS, STREAMS = "landing", "contracts", "streams"
 QUEUE = "run queue"
 SENSORS = "sensors"
-"""The fault of sensors that do not tick, however many they are."""
+"""Identity of the fault that sensors do not tick. It does not depend on the number of sensors."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """The last look of one looker.
+    """The last look of a sensor, or the last probe of a service.
 
     Args:
         at: Time of its completion (Unix seconds); 0 if no look was completed.
         hindrance: The fault that has prevented looks since then; empty if there is none.
-        parts: Faults of single parts, by part.
+        parts: Faults of single feeds or streams, by name.
     """
 
     at: float = 0.0
@@ -51,7 +52,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class PostOf:
-    """A stream's table, and the keys of its shifts' reports."""
+    """A stream, its table, and the keys of the reports of its shifts."""
 
     stream: str
     asset: str
@@ -60,12 +61,12 @@ class PostOf:
 
 @dataclass(frozen=True)
 class Watched:
-    """Sources outside the event log.
+    """Sources that the sensors and shifts of a code location watch.
 
     Args:
-        location: The code location, in the keys of its records.
-        feeds: The sources that the landing sensor looks at, by feed.
-        posts: The streams with a shift.
+        location: The code location, as in the keys of its records.
+        feeds: Source assets that the sensor `landing` watches, by feed.
+        posts: Streams that shifts read.
     """
 
     location: str = ""
@@ -88,11 +89,11 @@ class Cause:
     """A reason why states are unknown.
 
     Args:
-        name: Short name. The reasons of contracts hold only this.
-        since: Its start (Unix seconds).
+        name: Short name, the only part that appears in the reasons of contracts.
+        since: Start of the cause (Unix seconds).
         said: The cause in words.
         remedy: Next step for a person; empty if `said` includes it.
-        fault: The fault, if the name lists what it concerns at the moment: it stays the same while the list grows.
+        fault: Identity of the fault if the name lists affected sensors, because that list may change.
     """
 
     name: str
@@ -103,13 +104,13 @@ class Cause:
 
     @property
     def identity(self) -> str:
-        """What stays the same while the cause lasts."""
+        """Text that stays the same while the cause lasts."""
         return self.fault or self.name
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """The causes of a moment: about everything, by sensor, by source and by asset."""
+    """Causes at one time: for all assets, by sensor, by source and by asset."""
 
     general: tuple[Cause, ...] = ()
     sensors: Mapping[str, Cause] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class Doubts:
 
 
 def in_doubt(standing: ContractStatus, causes: Sequence[Cause]) -> ContractStatus:
-    """Add causes to a standing. A met contract becomes unknown; a breached one stays breached and names the causes."""
+    """Add causes to a contract's status. A met contract, or one at risk, becomes unknown; a breached one stays so."""
     if not causes or standing.verdict is FreshnessStatus.NOT_JUDGED:
         return standing
     said = names(dict.fromkeys(cause.said for cause in causes))
@@ -138,7 +139,7 @@ def in_doubt(standing: ContractStatus, causes: Sequence[Cause]) -> ContractStatu
 
 
 def brief(state: str, reason: str, causes: Sequence[Cause]) -> tuple[str, str]:
-    """Return a contract's state and reason after the causes, which the reason names by their short names only."""
+    """Return a contract's state and reason with the causes added. The reason has only their short names."""
     said = names(dict.fromkeys(cause.name for cause in causes))
     if state in (FreshnessStatus.MET, FreshnessStatus.AT_RISK, FreshnessStatus.UNKNOWN):
         return str(FreshnessStatus.UNKNOWN), f"unknown since {_since(causes)}: {said}"
@@ -150,7 +151,7 @@ def _since(causes: Sequence[Cause]) -> str:
 
 
 def note_look(instance: DagsterInstance, location: str, looker: str, looked: Looked) -> None:
-    """Record a look. A look with a hindrance keeps the time of the last complete one."""
+    """Record a look. If a fault prevented it, the record keeps the time of the last completed look."""
     key = _key(location, looker)
     if looked.hindrance:
         looked = Looked(_read(instance_store.saved(instance, key)).at, looked.hindrance, looked.parts)
@@ -158,7 +159,7 @@ def note_look(instance: DagsterInstance, location: str, looker: str, looked: Loo
 
 
 def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
-    """Collect the doubts of a moment."""
+    """Return the causes at a time (Unix seconds)."""
     posts = [key for post in watched.posts for key in post.keys]
     keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, _BUCKET, *_PROBED)]
     saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
@@ -180,7 +181,7 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
 
 
 def since_look(found: Doubts, looked_at: float, now: float) -> Doubts:
-    """Add the doubt about everything, if the sensor `contracts` has not looked lately."""
+    """Add a cause that concerns all assets, if the sensor `contracts` has not completed a look lately."""
     if now - looked_at <= LOOK_SECONDS:
         return found
     name = f"sensor {CONTRACTS}"
@@ -189,7 +190,7 @@ def since_look(found: Doubts, looked_at: float, now: float) -> Doubts:
 
 
 _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
-"""Services that `sensors.contract_sensor` tries to reach, by record. A bucket that fails concerns assets of feeds."""
+"""Services that `sensors.contract_sensor` probes. An unreachable bucket concerns only the assets of feeds."""
 
 
 _SERVICE = "check that it runs, and that the settings have its address and credentials"
@@ -259,7 +260,7 @@ def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
-        # A tick under way has no error yet. If the code server is away, that is why it does not end.
+        # An unfinished tick has no error yet. An unreachable code server explains why it does not finish.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
         kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
         kinds.setdefault(kind, []).append(tick)
@@ -284,7 +285,7 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
 
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:
-    """Return the cause that concerns assets whose run waits in a queue that is full and does not move."""
+    """Return the cause for each asset whose run waits in a full queue, if no run of the queue starts."""
     slots = run_storage.queue_limit(instance)
     queued = [run for run in run_storage.queued_runs(instance) if now - run.since > LOOK_SECONDS]
     if slots is None or not queued:

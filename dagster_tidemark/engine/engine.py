@@ -1,7 +1,7 @@
 """The planner of a code server: reads new events of the log, plans, and remembers its requests.
 
-All sensors that request runs share it, so that each sensor treats the requests of the others as running. Reports of
-observations take the same lock: a plan sees all findings of a look, or none.
+All sensors that request runs share one engine, so that each sensor treats requests of the others as running. Reports of
+observations take the same lock: a plan sees either all observations of a listing or none.
 """
 
 import threading
@@ -33,23 +33,24 @@ from dagster_tidemark.settings import Settings
 K = TypeVar("K")
 
 SLICE_SECONDS = 8.0
-"""A tick dies after 60 s, and the code server answers nothing during it. Longer work continues in the next tick."""
+"""Longest work in one tick. The next tick continues it. Dagster ends a tick after 60 s, and the code server answers no
+other request during a tick."""
 
 BOUND = Bound()
-"""A first load may have a million pending partitions."""
+"""Limits on the decisions in one plan. A first load may have a million pending partitions."""
 
 _RESERVED_FOR = 60.0
 _SLOTS_HOLD_FOR = 30.0
-"""Seconds until the number of slots is read again: shifts at streams start and stop, and hold slots."""
+"""Seconds until the number of free slots is read again. Stream runs (shifts) take slots while they run."""
 
 _lock = threading.RLock()
 _told_lock = threading.Lock()
-"""Protects the reported reasons, so that a condition never waits for a sensor that reads the log."""
+"""Lock of the logged reasons. With `_lock`, a condition would wait for a sensor that reads the event log."""
 
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Keep plans from being made."""
+    """Make no plans during the block."""
     with _lock:
         yield
 
@@ -62,15 +63,15 @@ class Engine:
         slots: Number of runs that the instance runs at once; None if it sets no limit.
         reserved: Requested partitions whose run has not appeared yet, with the time of the request.
         asked_for: Requests with reserved targets.
-        home: The code location whose sensors request runs, and the repository in it; None: of any name.
-        off: Its sensors that are switched off, by name.
+        home: The code location whose sensors request runs, and its repository. None means any name.
+        off: Names of the location's sensors that are switched off.
         unanswered: Requested partitions that got no run: the number of requests, and the end of the pause.
-        plans: Assets that Dagster can plan a run for; None: no sensor has requested runs yet.
-        declared: The graph as the code declares it, with the assets that no run can be planned for.
+        plans: Runs that Dagster can plan; None if no sensor of this process has requested runs yet.
+        declared: The graph as declared, including assets without a run that Dagster can plan.
         latest: The last plan that was made.
-        loaded_after: The storage id of the last event when this process loaded the code; None: no process runs it.
+        loaded_after: Storage id of the last event when this process loaded the code; None if no process runs the code.
         partitions: Start of each asset's present partitions definition.
-        contract_scale: The factor of the lag windows in the graph.
+        contract_scale: Scale of the lag contracts in the graph.
         checks: Requested runs of blocking checks.
     """
 
@@ -112,7 +113,7 @@ class Engine:
         return self.follower.history.graph
 
     def request(self, instance: DagsterInstance, now: float, *, ranges: bool) -> tuple[list[Request], Plan]:
-        """Plan, and take either the requests for ranges or the others. The taken requests are reserved.
+        """Make a plan, and reserve and return either its requests for ranges or its other requests.
 
         Args:
             now: Unix seconds.
@@ -130,7 +131,7 @@ class Engine:
             return taken, plan
 
     def request_checks(self, plan: Plan) -> list[CheckRequest]:
-        """Take the needed runs that evaluate only blocking checks, each after its pause."""
+        """Return the required runs of blocking checks whose pause is over, and count an attempt for each."""
         with _lock:
             return self.checks.take(plan)
 
@@ -150,7 +151,7 @@ class Engine:
             self.reserved = {target: at for target, at in self.reserved.items() if target not in set(targets)}
 
     def reject(self, targets: Collection[Target], reason: str, now: float) -> None:
-        """Set aside targets that no run can be made for, so that they are not requested again at every tick."""
+        """Set aside targets without a possible run, so that they are not requested again at every tick."""
         with _lock:
             self.reserved |= dict.fromkeys(targets, now)
             self._rejected |= dict.fromkeys(targets, reason)
@@ -159,7 +160,7 @@ class Engine:
         """Let the sensors of this process request runs of a repository, except runs that Dagster cannot plan.
 
         Returns:
-            True if they did not before.
+            True if the sensors did not request runs of this repository before.
         """
         is_new = self.plans is None or self.plans.repository is not repository
         if is_new:
@@ -178,7 +179,7 @@ class Engine:
         return self.plans.problem_of(assets, checks) if self.plans else ""
 
     def not_asked_for(self, asset: str, why: str | None) -> None:
-        """Record the logged reason why an asset's own condition cannot request it. None: it can again."""
+        """Record the logged reason why an asset's own condition cannot request it; None if it can again."""
         with _told_lock:
             if why is not None:
                 self._raising[asset] = self._told[(asset, None)] = why
@@ -224,17 +225,17 @@ class Engine:
             return {asset: sorted(keys) for asset, keys in found.items()}
 
     def look(self, now: float, instance: DagsterInstance | None = None) -> Plan:
-        """Return the plan at a time (Unix seconds). Take and reserve nothing.
+        """Return the plan at a time (Unix seconds), without reserving its requests.
 
         Args:
-            instance: Read its new events first. None: plan with the known ones.
+            instance: Instance whose new events are read first; None to plan with the events read so far.
         """
-        # Only one of the sensors reads the log: together their slices would take longer than a tick may.
+        # Only one sensor reads the log at a time: together, the sensors would take longer than a tick may.
         if not _lock.acquire(timeout=SLICE_SECONDS):
             return Plan(now, catching_up="another sensor is reading the event log")
         try:
             stop = _after(SLICE_SECONDS)
-            if not self.planner.deciding:  # new events must not change a half-made plan
+            if not self.planner.deciding:  # new events must not change an unfinished plan
                 self._hear_of_others(instance)
                 with collector.paused():
                     self._read(instance, now, stop)
@@ -264,7 +265,7 @@ class Engine:
             _lock.release()
 
     def _hear_of_others(self, instance: DagsterInstance | None) -> None:
-        """Read the failed requests of the process whose sensors request runs, if this process is another one."""
+        """Read the failed requests of the code server's process, unless this process requests runs itself."""
         if instance is not None and self.plans is None:
             self._of_others, unplannable = asked_in_vain.kept(instance, self.graph)
             self._leave_to_people(unplannable)
@@ -293,7 +294,7 @@ class Engine:
             self._slots_until = now + _SLOTS_HOLD_FOR
 
     def _look_after_requests(self, now: float) -> None:
-        """Let requests that led to no run be made again: at once, then after growing pauses."""
+        """Release requests that led to no run, so that they are repeated: at once first, then after growing pauses."""
         for target, at in list(self.reserved.items()):
             if target in self.follower.planned:
                 self.unanswered.pop(target, None)
@@ -309,13 +310,13 @@ class Engine:
         self.follower.planned.clear()
 
     def _as_asked_for(self, plan: Plan, instance: DagsterInstance | None) -> Plan:
-        """Return the plan without requests of stopped sensors. Failed requests are set aside until the next try."""
+        """Return the plan without requests of stopped sensors. Failed requests are set aside until they are retried."""
         aside = self._asked_in_vain(instance)
         found = replace(plan, set_aside=aside | plan.set_aside) if aside else plan
         return held(found, self.graph, self.off) if self.off else found
 
     def _asked_in_vain(self, instance: DagsterInstance | None) -> dict[Target, str]:
-        """Return failed requests with reasons. The process whose sensors tick saves its own for the other processes."""
+        """Return failed requests with reasons. If this process's sensors tick, save its own for other processes."""
         asked = self.reserved.keys() | self.unanswered.keys()
         self._rejected = {target: why for target, why in self._rejected.items() if target in asked}
         with _told_lock:
@@ -360,8 +361,8 @@ def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings |
     """Return the engine of this process for an instance. It is made on the first call, and when the code has changed.
 
     Args:
-        settings: Settings of the code location, which scale its contracts. None: return the engine that a sensor made
-            (a condition sees no settings), or make one with contracts as they are written.
+        settings: Settings of the code location, with the scale of its contracts. A condition has no settings and passes
+            None: it gets the engine that a sensor made, or a new engine with unscaled contracts.
     """
     identity, scale = instance_store.identity_of(instance), settings.contract_scale if settings else None
     # Without the lock: a mere lookup must not wait until another sensor has read the log.
@@ -409,7 +410,7 @@ def engine_of(context: SensorEvaluationContext, assets: AnyGraph, settings: Sett
 
 
 def forget(instance: DagsterInstance) -> None:
-    """Drop the engines of an instance, as the end of a code server does."""
+    """Drop the engines of an instance, as if its code server had ended."""
     with _lock:
         if _engines.pop(instance_store.identity_of(instance), None):
             collector.thaw()

@@ -1,4 +1,4 @@
-"""A guard around user-defined conditions: one that raises harms its own asset, not the whole tick.
+"""A guard around user-defined conditions: an error affects the condition's own asset, and not the whole tick.
 
 Dagster evaluates the conditions of a sensor's assets together, and one exception ends the tick for all assets.
 Belongs here: the guard, and how it is put around the conditions of assets and checks. Does not belong here: the
@@ -37,11 +37,11 @@ T = TypeVar("T")
 class Guarded(dg.AutomationCondition[Any]):
     """Condition that evaluates another one, and catches its failures.
 
-    If the held condition raises, gives no result, or requests a run that the daemon could not plan, the guard requests
-    nothing and gives the reason.
+    If the inner condition raises, returns no result, or requests a run that the daemon could not plan, the guard
+    requests nothing and gives the reason.
 
-    The guard is shown, stored and hashed as the held condition. The held condition keeps its cursor and the state of
-    its `since`, also over ticks in which it raises, so that the events of those ticks count afterwards.
+    Dagster shows, stores and hashes the guard as the inner condition. If the inner condition raises, its cursor and the
+    state of its `since` are kept, so that the events of that tick still count afterwards.
     """
 
     def __init__(self, condition: Condition) -> None:
@@ -111,9 +111,9 @@ class Guarded(dg.AutomationCondition[Any]):
             if not isinstance(found, AutomationResult) or found.key != context.key:
                 raise TypeError(f"expected a result for {context.key.to_user_string()}, found {found!r}")
             limit_to_candidates(found, context)
-            # Dagster computes it after all evaluations, where an exception would again end the whole tick.
+            # Dagster computes the cursor after all evaluations, where an exception would end the whole tick.
             found.get_new_cursor()
-        except Exception as error:  # as in `called`, which cannot wait for a result
+        except Exception as error:  # as in `called`, which cannot await a coroutine
             text = _ADDRESS.sub("", str(Raised(error)))[:_LONGEST]
             return self._failed(context, f"its own automation condition raises {text}", error)
         why = "" if found.true_subset.is_empty else _engine(context).no_run_of(context.key)

@@ -1,4 +1,4 @@
-"""The label of a decision in the UI's tab Automation. The UI cuts it after 40 characters, so the main thing is first.
+"""Label of a decision in the UI's tab Automation. The UI shows 40 characters, so the main point comes first.
 
 Does not belong here: the whole reason (`planner.wording` and its callers), which follows the label.
 """
@@ -37,8 +37,8 @@ def label(decision: Decision) -> str:
 
     Times are in UTC, or in the time zone of the asset's contract, which is then named.
 
-    `due Mon 23 Nov 09:00; starts 08:00: data of 07:12` by its own contract, `starts Mon 23 Nov 08:00 for
-    marts/report: ...` by a reader's, else the state: `run: ...`, `waiting for input: ...`.
+    Due by its own contract: `due Mon 23 Nov 09:00; starts 08:00: data of 07:12`. Due by a reader's contract: `starts
+    Mon 23 Nov 08:00 for marts/report: ...`. Otherwise the state: `run: ...`, `waiting for input: ...`.
     """
     if decision.state is State.REQUESTED:
         return f"run: {decision.reason}"

@@ -1,6 +1,6 @@
 """The present state of an instance's contracts, from the plan and the event log.
 
-Belongs here: the standings of an instance's asset graph. Does not belong here: the state of a contract
+Belongs here: the contract statuses of an instance's asset graph. Does not belong here: the state of a contract
 (`planner.contract_status`), doubts about it (`engine.doubts`), and its reports (`sensors.contract_sensor`,
 `cli.contract_rows`).
 """
@@ -31,7 +31,7 @@ from dagster_tidemark.tags import SINCE
 
 @dataclass
 class _Seen:
-    """Data of an instance that is kept between two looks."""
+    """Data of an instance that is kept between two evaluations."""
 
     graph: Graph
     unbuilt: Unbuilt
@@ -49,7 +49,7 @@ def overview(
     wait: bool = False,
     read_only: bool = False,
 ) -> tuple[Plan, dict[str, ContractStatus]]:
-    """Return the present plan, and the standing of each asset with a contract; none while the event log is being read.
+    """Return the present plan, and the contract statuses by asset; empty while the event log is being read.
 
     Args:
         settings: Settings of the code location; see `engine.engine_for`.
@@ -62,13 +62,13 @@ def overview(
 
 
 def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
-    """Return the sources that the location's sensors watch; none before their first look."""
+    """Return the sources that the location's sensors watch; empty before an overview was saved."""
     kept = saved_overview.kept(instance, settings.code_location) if settings else None
     return kept.watched if kept is not None else Watched()
 
 
 def doubted(found: Mapping[str, ContractStatus], graph: Graph, doubts: Doubts) -> dict[str, ContractStatus]:
-    """Return the standings after the doubts. A contract counts as met only at the time of the last complete look."""
+    """Return the contract statuses with doubts added. Without a recent look, a met contract becomes unknown."""
     return {
         asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
         for asset, standing in found.items()
@@ -83,7 +83,7 @@ def judged(
     wait: bool = False,
     read_only: bool = False,
 ) -> tuple[Plan, dict[str, ContractStatus]]:
-    """Return the same as `overview`, but without doubts: as if each sensor and shift had looked just now."""
+    """Return the same as `overview`, but without doubts: as if each sensor and shift had reported just now."""
     found = engine.engine_for(instance, assets, settings)
     plan = found.look(event_time.now(), instance)
     while wait and plan.catching_up:
@@ -107,11 +107,11 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
 
 
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
-    """Return the start of judging each asset with a cron contract. For assets new to the instance this is now."""
+    """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
     saved = json.loads(instance_store.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
-    # Drop assets whose contract ended: a later one is judged from its start. Another location may judge a source.
+    # Drop assets whose contract was removed: a later contract starts again. Another location may evaluate a source.
     ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]
     new = [key for key in promised if key not in assets]
     if new or ended:

@@ -1,7 +1,7 @@
-"""Dagster's run requests from the planner's requests, after a check that the daemon can make a run of each.
+"""Dagster's run requests, made from the planner's requests after a check that the daemon can plan each run.
 
-A request that the daemon cannot make a run of ends its tick. The later requests of the tick are lost: the daemon tries
-again, and fails at the same request. So a request that it would refuse is set aside with the reason.
+If the daemon cannot plan the run of a request, its tick ends and the later requests are lost: the daemon retries, and
+fails at the same request. So such a request is set aside with the reason.
 """
 
 from collections.abc import Iterable, Set
@@ -34,7 +34,7 @@ class NoRun(Terminal):
     """Dagster cannot make a run of a request. The message gives the reason.
 
     Args:
-        partitions: The partitions that prevent the run; none if the assets prevent it.
+        partitions: The partitions that prevent the run; empty if the assets prevent it.
     """
 
     def __init__(self, reason: str, partitions: Iterable[Partition] = ()) -> None:
@@ -45,7 +45,7 @@ class NoRun(Terminal):
 def run_requests(
     requests: Iterable[Request], assets: AnyGraph, engine: Engine, context: dg.SensorEvaluationContext, now: float
 ) -> list[dg.RunRequest]:
-    """Return the runs to request. Targets that prevent a run are set aside; the rest is requested another time."""
+    """Return the runs to request. Targets that prevent a run are set aside; the others are requested again later."""
     found = []
     for request in requests:
         run = called(_checked_request, request, assets, engine, context)
@@ -66,7 +66,7 @@ def _checked_request(
     """Return the run of a request.
 
     Raises:
-        NoRun: no run of it can be made.
+        NoRun: Dagster cannot make a run of the request.
     """
     with dg.partition_loading_context(dynamic_partitions_store=context.instance):
         validate(request, assets, engine.graph)
@@ -93,7 +93,7 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
     """Raise if Dagster cannot make a run of a request at this moment.
 
     Raises:
-        NoRun: it cannot.
+        NoRun: Dagster cannot make the run.
     """
     keys = [dg.AssetKey.from_user_string(asset) for asset in request.assets]
     for name, key in zip(request.assets, keys, strict=True):
@@ -125,7 +125,7 @@ def validate(request: Request, assets: AnyGraph, graph: Graph) -> None:
 def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequest:
     tags, partition = {**TAGS, **_tables(request.assets), **_priority(request.assets, graph)}, None
     if len(request.partitions) == 1:
-        # Not as a range of one: the body of an asset may read its partition key.
+        # A range of one partition would not do: the function of an asset may read its partition key.
         (partition,) = request.partitions
         by = assets.get(dg.AssetKey.from_user_string(request.assets[0])).partitions_def
         if by is not None and partition is not None:
@@ -139,7 +139,7 @@ def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequ
 
 
 def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
-    """Return the run with the priority of the tightest contract that needs it. A priority that it has stays."""
+    """Return the run with the priority of the tightest contract that needs it, unless it already has a priority."""
     assets = [key.to_user_string() for key in run.asset_selection or ()]
     return changed(run, tags={**_priority(assets, graph), **run.tags})
 
@@ -163,7 +163,7 @@ def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunR
 
 
 def _priority(assets: Iterable[str], graph: Graph) -> dict[str, str]:
-    """Return the tag that lets a run overtake queued runs that can wait; none for Dagster's default priority, 0."""
+    """Return the priority tag of a run, so that it overtakes less urgent ones; empty for Dagster's default, 0."""
     priority = priority_of(assets, graph)
     return {PRIORITY: str(priority)} if priority else {}
 
@@ -232,6 +232,6 @@ def _share(request: dg.RunRequest, part: Set[Any]) -> dg.RunRequest:
         request,
         tags={**request.tags, **built},
         asset_selection=assets,
-        # None: all checks of the assets.
+        # None selects all checks of the assets.
         asset_check_keys=checks if checks is None else [key for key in checks if key in part],
     )

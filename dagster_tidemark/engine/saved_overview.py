@@ -1,4 +1,4 @@
-"""State of the contracts at the last look of the sensor `contracts`, kept in the instance's storage.
+"""State of the contracts at the last evaluation by the sensor `contracts`, kept in the instance's storage.
 
 `tidemark status` reads it without loading the code location. Belongs here: the rows, and how they are kept. Does not
 belong here: later doubts (`engine.doubts`), and how rows are shown (`cli.contract_table`).
@@ -34,14 +34,14 @@ class StandingRow:
 
     Args:
         contract: The contract in words; empty if it has none.
-        state: A freshness status. Without a contract: set aside, or empty.
+        state: A freshness status. Without a contract, it is `set aside` or empty.
         oldest: Arrival of the oldest data that it does not contain.
         pending: Number of its partitions with pending work.
         due: Time of its next request for a run.
         reason: Reason for the state, or for waiting.
         set_aside: Partitions that the planner ignores, each with the reason.
         source: True if its data comes from outside.
-        asap: True if its tag lets it run as soon as anything is pending.
+        asap: True if its tag makes it run as soon as anything is pending.
         shown: True if it always has a row. Other sources have one only if files or rows were refused.
         sensor: The sensor that requests its runs.
         sources: Its direct and indirect sources.
@@ -64,10 +64,10 @@ class StandingRow:
 
 @dataclass(frozen=True)
 class Kept:
-    """A kept overview.
+    """A saved overview.
 
     Args:
-        at: Time of its look (Unix seconds).
+        at: Time of the evaluation (Unix seconds).
         code: The code that the location had loaded (`loaded_code.code_of`).
     """
 
@@ -78,14 +78,14 @@ class Kept:
 
 
 def keep(instance: DagsterInstance, location: str, found: Kept) -> None:
-    """Keep an overview in the place of the last one."""
+    """Save an overview. It replaces the last one."""
     rows = [list(vars(row).values()) for row in found.rows]
     value = {"version": _VERSION, "at": found.at, "code": found.code, "watched": found.watched.as_dict(), "rows": rows}
     instance_store.save(instance, OVERVIEW + location, json.dumps(value))
 
 
 def kept(instance: DagsterInstance, location: str) -> Kept | None:
-    """Return the overview that was kept last. Overviews of other versions are ignored."""
+    """Return the overview that was saved last, or None. Overviews of other versions are ignored."""
     value: Mapping[str, Any] = json.loads(instance_store.saved(instance, OVERVIEW + location) or "{}")
     if value.get("version") != _VERSION:
         return None

@@ -29,7 +29,7 @@ class Context(Protocol):
 
 
 def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterInstance) -> None:
-    """Warn of everything that was set aside since the last call, of former partitions, loops and unloaded code."""
+    """Log warnings about former partitions, loops, unloaded code, and targets set aside since the last call."""
     # The log is accessed only if there is a line: the access alone creates a log file for the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
     for what, reason in new[:_LOGGED]:
@@ -46,7 +46,7 @@ def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterIn
 
 
 def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
-    """Return the planner's graph of a code location that loads, and warn of each asset that is refused.
+    """Return the planner's graph of a code location while it loads, and warn of each refused asset.
 
     `dagster definitions validate` shows the warnings. If Dagster itself refuses the location, the graph is empty.
 
@@ -57,7 +57,7 @@ def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
     log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
     try:
         graph = graph_of(graph_of_definitions([*assets, *others]))
-    except Exception as error:  # Dagster itself refuses a faulty location, in its own words
+    except Exception as error:  # Dagster itself refuses a faulty location, with its own message
         if not is_leaving_out():  # `leaving_out` records the cause
             log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
         return Graph({})

@@ -21,7 +21,7 @@ class StreamRow:
     """A stream. Times in Unix seconds; figures that no shift has reported are None.
 
     Args:
-        backlog: Number of messages that wait: in the queue, in the topic after its position, and held by shifts.
+        backlog: Number of messages that wait in the queue or topic, or that shifts have received but not committed.
         oldest: Age of the oldest waiting message in seconds. For a message that no shift has received from a queue this
             is a lower bound, because SQS does not report it.
         lag: Seconds from the sending of the oldest message of the last batch to its commit.
@@ -96,7 +96,7 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
     hindrances = [str(each["hindrance"]) for each in facts if each.get("hindrance")]
     backlog = max(backlogs) if backlogs else None  # each shift of a stream counts the same queue
     oldest = [float(each["oldest_at"]) for each in facts if each.get("oldest_at") is not None]
-    # A message that arrived a moment ago does not make a stream late, however long it was quiet.
+    # After a long time without messages, a message that has just arrived does not make a stream late.
     waiting_since = [float(each.get("waiting_since") or 0.0) for each in facts if each.get("backlog")]
     return StreamRow(
         stream=post.stream,

@@ -1,6 +1,6 @@
 """Failed requests of code servers, kept in the instance's own storage for other processes.
 
-Only the process with the sensors knows that Dagster could not make a run, or that a condition raised an error. Without
+Only the process of the sensors knows that Dagster could not make a run, or that a condition raised an error. Without
 this record, `tidemark status`, a separate process, would show such targets as requested although they are set aside.
 """
 
@@ -25,8 +25,8 @@ def keep(
 
     Args:
         home: The names of the code location and its repository.
-        aside: From a target to the reason why requests for it fail; (asset, None) means the whole asset.
-        unplannable: From an asset to the reason why its runs cannot be planned.
+        aside: Reason why requests fail, by target; (asset, None) means the whole asset.
+        unplannable: Reason why an asset's runs cannot be planned, by asset.
         ours: The assets that this location builds. No other location on the instance builds them.
     """
     name = ASKED_IN_VAIN + "/".join(str(part) for part in home)
@@ -43,7 +43,7 @@ def keep(
 
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
-    """Return the `aside` and `unplannable` values from all code locations, reduced to the graph's assets."""
+    """Return the `aside` and `unplannable` values of all code locations, limited to the graph's assets."""
     said = [json.loads(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}

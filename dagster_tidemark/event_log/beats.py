@@ -1,4 +1,7 @@
-"""Beats: the reports of shifts, kept in the instance's storage under one key for each post at a stream."""
+"""Beats: regular reports of shifts (runs that read a stream), kept in the instance's storage.
+
+Each post, which is the position of one worker at a stream, has a key.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import SHIFT
 
 SILENT_SECONDS = 25.0
-"""A shift whose last beat is older does not work, or cannot reach the instance's storage."""
+"""Seconds without a beat after which a shift does not work, or cannot reach the instance's storage."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,10 @@ class Beat:
 
     Args:
         run: The id of its run.
-        began: Time when it took the post (Unix seconds).
+        began: Time when the shift took the post (Unix seconds).
         at: Time of the report (Unix seconds).
-        stuck: Seconds since its loop last passed, by its own clock.
-        facts: Facts on its work, for `tidemark status`.
+        stuck: Seconds since the last iteration of the shift's loop, by the shift's own clock.
+        facts: Facts about the shift's work, for `tidemark status`.
     """
 
     run: str
@@ -37,7 +40,7 @@ class Beat:
 
     @classmethod
     def read(cls, text: str | None) -> Beat | None:
-        """Read a beat as `str` writes it. Return None for text of other versions."""
+        """Read a beat from the text that `str` returns. Return None for text of other versions."""
         try:
             return cls(**json.loads(text or ""))
         except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """A history as text, so that a restarted code server need not read the whole event log again.
 
-Belongs here: the form of the text. Texts of other forms are ignored: reading the log again gives the same history. Does
-not belong here: when and where it is saved (`event_log.consumer`), and what outlives a lost checkpoint
+Belongs here: the format of the text. Texts in other formats are ignored: reading the log again gives the same history.
+Does not belong here: when and where it is saved (`event_log.consumer`), and facts that survive the loss of a checkpoint
 (`event_log.journal`).
 """
 
@@ -23,7 +23,7 @@ from dagster_tidemark.tags import HISTORY
 
 _FORM = 5
 FORM_IN_PARTS = 4
-"""Form of a head whose rows are in parts (`event_log.checkpoint_parts`)."""
+"""Format of a head whose rows are in parts (`event_log.checkpoint_parts`)."""
 
 
 @dataclass
@@ -32,9 +32,9 @@ class Checkpoint:
 
     Args:
         blocking: Names of the blocking checks by asset. Evaluations of other checks were not read.
-        added: Assets of the graph that it did not know, or knew in part. The history lacks their events.
-        reader: The state of its log reader.
-        rest: Other values that the follower saved.
+        added: Assets of the graph that the checkpoint lacks, or has only in part. Their events must be read again.
+        reader: State of the log reader.
+        rest: Other values that the log consumer saved.
     """
 
     history: History
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def key_of(graph: Graph) -> str:
-    """Return the key of a code location's checkpoint: two locations on one instance never build the same asset."""
+    """Return the key of a code location's checkpoint. It contains an asset, which no other location builds."""
     built = (key for key, node in graph.nodes.items() if not node.source)
     return f"{HISTORY}{min(built, default='')}"
 
@@ -61,7 +61,7 @@ def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | Non
     """Return a history without its rows, as plain data."""
     return {
         "form": _FORM,
-        # No event of a refused asset is applied: after its repair all of its events must be read.
+        # Events of a refused asset are not applied. When it is no longer refused, all its events must be read.
         "assets": sorted(key for key, node in history.graph.nodes.items() if not node.refused),
         "reader": reader,
         "rest": rest or {},
@@ -84,7 +84,7 @@ def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | Non
 
 
 def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
-    """Return this code location's checkpoint among whole ones, if any. Its assets may differ from the graph's."""
+    """Return this code location's checkpoint from texts that are not in parts, or None. Its assets may differ."""
     state = best_of(texts, graph, [_FORM])
     if state is None:
         return None
@@ -93,7 +93,7 @@ def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
         take_rows(history, state["targets"], set(state["assets"]))
         return completed(history, state)
     except (LookupError, TypeError, ValueError):
-        return None  # it has the form, but was written by another version
+        return None  # the format is the same, but another version wrote it
 
 
 def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, FORM_IN_PARTS)) -> dict[str, Any] | None:
@@ -160,7 +160,7 @@ def packed(state: dict[str, Any]) -> str:
 
 
 def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
-    """Return the plain data of a text; None if the text has a different form."""
+    """Return the plain data of a text; None if the text has a different format."""
     try:
         state = json.loads(zlib.decompress(base64.b64decode(text or "")))
     except (ValueError, zlib.error):
@@ -186,8 +186,7 @@ def take(history: History, row: list[Any]) -> None:
     """Copy the row of a partition into a history.
 
     Raises:
-        TypeError: the row's fields are of a different version. The history is unchanged.
-        ValueError: likewise.
+        TypeError, ValueError: the row has the fields of a different version. The history is unchanged.
     """
     asset, partition, changes, first_arrival, version, listed_at, *rest, again = row
     if partition is not None:
@@ -239,7 +238,7 @@ def take_keys(history: History, said: Mapping[str, Any]) -> None:
 
 
 def newest(row: list[Any]) -> int:
-    """Return the place of the latest event in a row."""
+    """Return the place of the latest event in a row; see `LogReader.place`."""
     changes, built = row[2], row[6]
     return max([change[0] for change in changes] + ([built[0]] if built else []), default=-1)
 

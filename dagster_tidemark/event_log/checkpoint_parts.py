@@ -4,7 +4,7 @@ The head records how far the event log was read when saving began. Each asset ha
 be newer than the head: the events in between are read again after a restart, and an event that is read twice does no
 harm. Parts of an asset alternate between two places, so an interrupted save leaves the former save whole.
 
-Belongs here: parts, and their place in the instance's storage. Does not belong here: the form of a head and of a row
+Belongs here: parts, and their place in the instance's storage. Does not belong here: the format of a head and of a row
 (`event_log.checkpoint`), and when a checkpoint is saved (`event_log.consumer`).
 """
 
@@ -23,7 +23,7 @@ from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import HISTORY_PARTS
 
 _ROWS = 20_000
-"""Rows of a part: half a second to write or read."""
+"""Rows in a part. Writing or reading a part takes half a second."""
 
 _PLACES = 2
 
@@ -37,13 +37,13 @@ class PartsLost(LookupError):
 
 @dataclass
 class Saving:
-    """A checkpoint on its way into the instance's storage.
+    """A checkpoint that is being saved in steps.
 
     Args:
         key: The key of the code location's checkpoint.
-        head: Knowledge other than rows, as it was when saving began.
+        head: Content other than rows, as it was when saving began.
         parts: Parts of the former save.
-        changed: Assets whose rows may differ from the former save; others keep their parts.
+        changed: Assets whose rows may differ from the former save. Other assets keep their parts.
     """
 
     history: History
@@ -60,14 +60,14 @@ class Saving:
         self.parts = {asset: of for asset, of in self.parts.items() if asset in nodes}
         self._left = [asset for asset in nodes if asset in self.changed or asset not in self.parts]
         self._besides = {}
-        # A few partitions are known without content, such as a failed first build or a wiped partition.
+        # Some partitions have rows but no content, such as a failed first build or a wiped partition.
         known: Mapping[str, Collection[Partition]] = history.known
         for asset, partition in chain(history.built, history.failures, history.versions, history.listed_at):
             if partition not in known.get(asset, ()):
                 self._besides.setdefault(asset, set()).add(partition)
 
     def step(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
-        """Save some assets. Return True if the checkpoint is whole."""
+        """Save some assets. Return True if the checkpoint is complete."""
         while self._left:
             asset = self._left[-1]
             _, before, _ = self.parts.get(asset, (0, 0, ""))
@@ -92,7 +92,7 @@ class Saving:
 
 @dataclass
 class Loading:
-    """A checkpoint on its way into a history."""
+    """A checkpoint that is being loaded into a history in steps."""
 
     history: History
     state: dict[str, Any]
@@ -104,7 +104,7 @@ class Loading:
 
         Raises:
             PartsLost: a part is gone, or belongs to another save.
-            TypeError, ValueError: the rows are of another version.
+            TypeError, ValueError: the rows have the fields of another version.
         """
         self._rows = self._rows or self._all(instance)
         known = set(self.state["assets"])

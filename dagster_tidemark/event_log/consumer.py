@@ -1,4 +1,4 @@
-"""Follows the event log: reads new records into the history, continuing at the last position.
+"""Reads new events of the event log into the history, from the last position on.
 
 Belongs here: the order of reading, its limits per tick, and the position after a restart. Does not belong here: the
 content of events (`event_log.intake`) and their meaning (`planner.history`).
@@ -34,7 +34,7 @@ _SAVE_AFTER_EVENTS = 2000
 _SAVE_SECONDS = 600.0
 _SAVE_WHILE_CATCHING_UP_SECONDS = 60.0
 _SLICE_SECONDS = 1.0
-"""Seconds of a tick for saving or loading a part of the checkpoint."""
+"""Most seconds in a tick for saving or loading the checkpoint."""
 _PARTITIONS_IN_A_NOTE = 2000
 _NOTE_WHEN_QUIET_SECONDS = 30.0
 _NOTE_SECONDS = 300.0
@@ -51,10 +51,10 @@ class LogConsumer:
     Args:
         key: The key of the checkpoint in the instance's storage.
         catalog: Time of the last wipe of each asset of the instance (Unix seconds); None before the first query.
-        rebuilds: Unfinished runs of the class rebuild.
-        by_people: Unfinished runs that only a person requested.
+        rebuilds: Unfinished rebuilds, by run id.
+        by_people: Unfinished runs that a person requested, and no sensor.
         begun: Unfinished runs that have left the queue.
-        keeps: True if it writes notes and checkpoints for other processes.
+        keeps: True to write notes and checkpoints for other processes.
     """
 
     history: History
@@ -87,7 +87,7 @@ class LogConsumer:
 
     @property
     def cursor(self) -> int:
-        """Storage id up to which all events are in the history."""
+        """Storage id; the history has all events up to it."""
         return self.reader.after
 
     @property
@@ -97,12 +97,12 @@ class LogConsumer:
 
     @property
     def notes(self) -> dict[str, str]:
-        """Problem with the events of each asset, by asset."""
+        """Problem with an asset's events, by asset."""
         return self.intake.notes
 
     @classmethod
     def started(cls, instance: DagsterInstance, graph: Graph) -> "LogConsumer":
-        """Return a follower that starts at an earlier process's checkpoint, or else at the beginning of the log."""
+        """Return a consumer that continues from an earlier process's checkpoint, or starts at the log's first event."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
         head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)
@@ -151,7 +151,7 @@ class LogConsumer:
         self._to_read_again += sorted(mended & graph.nodes.keys() - {*self._to_read_again})
 
     def _look_for_checks(self, checks: dict[str, frozenset[str]]) -> None:
-        """Schedule these checks for reading their earlier evaluations, which the reader skipped."""
+        """Schedule these checks: their earlier evaluations, which the reader skipped, must be read."""
         if checks:
             self._checks_to_read |= checks
             self._checks_until = self.cursor
@@ -182,7 +182,8 @@ class LogConsumer:
         """Read new events. Return "" if all were read, else a description of the progress when it had to stop."""
         if self._loading is not None and not self._load(instance, self._loading, stop):
             return f"loading the checkpoint, {self._loading.read} partitions so far"
-        if self._checks_to_read:  # before their new evaluations, and after the full history of their assets
+        # Earlier evaluations are applied before new ones, and after the full history of their assets.
+        if self._checks_to_read:
             if not self._read_again(instance, stop):
                 return _ASSETS_READ_AGAIN
             reading_again.read_checks(instance, self._checks_to_read, self._checks_until, self.intake, self.reader)
@@ -203,7 +204,8 @@ class LogConsumer:
                 if stop():
                     return "writing the journal"
             self.caught_up, self._saved_at = True, float("-inf")
-            return ""  # saved after the next tick has read these notes, so that the next process need not read them
+            # The next tick saves after it has read these notes, so that the next process need not read them.
+            return ""
         if self.keeps:
             self._note_now_and_then(instance, quiet=unsaved == self._unsaved)
         self._save_now_and_then(instance, _SAVE_SECONDS)
@@ -235,7 +237,7 @@ class LogConsumer:
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
 
     def _over(self, instance: DagsterInstance, reached: float) -> dict[str, RunFacts]:
-        """Return open runs that are over, while catching up: they built all targets, or ended before this time."""
+        """Return open runs that have built all targets, or ended before this time. Used while catching up."""
         runs = self.history.open_runs
         over = {run_id: RunFacts(run.created_at, Outcome.SUCCEEDED) for run_id, run in runs.items() if not run.planned}
         found = run_facts(instance, [run_id for run_id in runs if run_id not in over])
@@ -266,7 +268,7 @@ class LogConsumer:
                     seconds=run.seconds,
                     by_person=run.by_person,
                 )
-            except Exception:  # affects only the targets of this run; the other runs are closed all the same
+            except Exception:  # affects only the targets of this run: the other runs are closed anyway
                 self.history.open_runs.pop(run_id, None)
                 _log.exception("the end of run %s cannot be applied", run_id)
 

@@ -53,7 +53,7 @@ def kept_code(instance: DagsterInstance, graph: Graph) -> Mapping[str, str]:
 
 
 def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
-    """Return the names of the code locations that have declared tables of a graph; empty if one location is unknown."""
+    """Return the names of the code locations that declare tables of a graph; empty if one has no known name."""
     tables = {key for key, node in graph.nodes.items() if not node.source}
     kept_under = instance_store.saved_under(instance, DEPLOYED).items()
     found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}

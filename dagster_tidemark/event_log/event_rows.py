@@ -184,7 +184,7 @@ def events_after(instance: DagsterInstance, after: int, checks: Collection[str] 
 def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None:
     """Return the event of a row. If the row cannot be read, the event's `problem` is the reason.
 
-    Return None for the evaluation of a non-blocking check with a different name.
+    Return None for the evaluation of a check that is neither blocking nor named in `checks`.
     """
     if (
         row.kind == EventKind.CHECKED
@@ -194,7 +194,7 @@ def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None
         return None
     try:
         return _evaluation(row, id, checks) if row.kind == EventKind.CHECKED else _event(row, id)
-    except Exception as error:  # an unforeseen form must not stop the reading of other events
+    except Exception as error:  # an unexpected format must not stop the reading of other events
         asset = _asset_or_text(row.key or "")
         why = f"event {row.id} cannot be read: {type(error).__name__}: {error}"
         return Event(id, EventKind(row.kind), asset, (row.partition,), row.run_id or None, 0.0, {}, problem=why)

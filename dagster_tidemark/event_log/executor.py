@@ -1,7 +1,7 @@
 """The executor of every run of a code location: Dagster's in-process executor, which first records the run's process.
 
-A step is a Spark job on a remote server: a separate process for the step would only cost its start. Does not belong
-here: the content of the record (`event_log.run_process`).
+A step runs as a Spark job on a remote server, so a separate process for the step would only add its startup time. Does
+not belong here: the content of the record (`event_log.run_process`).
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Applies events to the history: reads their tags, and sets aside targets of unreadable events.
 
-A bad event affects only its own partition: that is set aside, and the reason is logged once. Belongs here: the content
+A bad event affects only its own partition, which is set aside. The reason is logged once. Belongs here: the content
 of an event. Does not belong here: the set of events and their order (`event_log.consumer`), and their consequences
 (`planner.history`).
 """
@@ -32,10 +32,11 @@ class Intake:
 
     Args:
         planned: Targets whose run has appeared since this set was last cleared.
-        touched: Partitions with events from runs that are in no note yet.
+        touched: Partitions with events of runs that have to be written into a note.
         unread: Targets of events that could not be read or applied, with the reason.
         notes: Problem with the events of each asset, by asset.
-        elsewhere: Runs that evaluated blocking checks from other code locations, by asset and check.
+        elsewhere: Runs that evaluated unknown blocking checks, by asset and check. Other code locations may declare
+            these checks.
         oldest: Time of the earliest known event of each asset (Unix seconds).
     """
 
@@ -70,7 +71,7 @@ class Intake:
         elif event.kind is EventKind.CHECKED:
             self._evaluate(node, targets[0], event)
         elif node.source or (not node.inputs and DATA_VERSION in event.tags):
-            # Other observations do not identify the data.
+            # Other observations are ignored, because they do not identify the data.
             self._try(targets[0], event, self._observe)
 
     def _is_former(self, target: Target, event: Event) -> bool:
@@ -85,13 +86,13 @@ class Intake:
         return True
 
     def goes_back_to(self, at: float, assets: Iterable[str]) -> None:
-        """Record that the earliest known event of these assets is from this time (Unix seconds) or earlier."""
+        """Record an event of these assets at this time (Unix seconds), which may be their earliest known event."""
         for asset in assets:
             if at < self.oldest.get(asset, math.inf):
                 self.oldest[asset] = at
 
     def tell(self) -> None:
-        """Set the unread targets aside in the history too, which only detects keys that are no partitions."""
+        """Set the unread targets aside in the history too. The history itself detects only invalid partition keys."""
         self.history.set_aside |= self.unread
 
     def forget(self, asset: str) -> None:

@@ -1,10 +1,10 @@
-"""Notes on the results of runs, in the event log itself, so that deleting runs changes nothing.
+"""Notes on the results of runs, in the event log itself, so that the history survives the deletion of runs.
 
 Deleting a run deletes its events, including those of the partitions that it built. The planner's notes belong to no
 run: they are observations of a separate asset, each with the state of some partitions. A process that reads the log
 from its beginning restores deleted facts from the notes. A wipe of an asset also discards all earlier notes on it.
 
-Belongs here: the form of a note, and how it is restored. Does not belong here: when a note is written
+Belongs here: the format of a note, and how it is restored. Does not belong here: when a note is written
 (`event_log.consumer`).
 """
 
@@ -46,8 +46,8 @@ def write(
     Args:
         location: The key of the code location's checkpoint.
         process: A unique id of the process, which need not read its own notes.
-        wipes_until: The history includes all wipes up to this time (Unix seconds).
-        shifts: The log reader's shifts.
+        wipes_until: Time (Unix seconds); the history includes all earlier wipes.
+        shifts: Offsets of storage ids, see `LogReader.shifts`.
     """
     assets = {asset for asset, _ in targets}
     samples, per_partition = history.durations.samples, history.durations.per_partition
@@ -68,7 +68,7 @@ def write(
 
 
 def beside_rows(history: History) -> dict[str, Any]:
-    """Return the content of a note other than rows: partition keys, and targets that are no partitions."""
+    """Return the content of a note other than rows: partition keys, and invalid partition keys of events."""
     no_keys = sorted((target for target in history.set_aside if history.problem(target)), key=repr)
     said = keys_of(history) | {"no_keys": [list(target) for target in no_keys]}
     return {name: of for name, of in said.items() if of}
@@ -90,7 +90,7 @@ def notes(instance: DagsterInstance, since: float) -> Iterator[tuple[int, dict[s
 
 
 def last_shifts(instance: DagsterInstance, location: str) -> list[tuple[int, int]]:
-    """Return the shifts in a code location's latest note."""
+    """Return the offsets of storage ids (`LogReader.shifts`) from a code location's latest note."""
     for row in event_rows.last_rows_of(instance, JOURNAL, EventKind.OBSERVED, limit=_OF_OTHERS):
         event = event_rows.event_of(row, row.id)
         note = opened(event) if event else None
@@ -107,13 +107,13 @@ def restore(
     only: Collection[str] | None = None,
     knows_better: bool = True,
 ) -> set[Target]:
-    """Restore facts from a note that the log no longer has, and return the note's partitions.
+    """Restore facts that the log no longer has from a note, and return the note's partitions.
 
     Args:
         wiped: Time of the last wipe by asset (Unix seconds).
-        only: Assets to restore; None: all.
-        knows_better: The note wins if note and history have the same latest event: when it was written, the log had
-            more of the earlier events.
+        only: Assets to restore; None means all.
+        knows_better: True to prefer the note if note and history have the same latest event. When the note was written,
+            the log had more of the earlier events.
     """
     assets = history.graph.nodes.keys() if only is None else history.graph.nodes.keys() & set(only)
     told = set()

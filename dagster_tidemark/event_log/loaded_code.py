@@ -1,4 +1,4 @@
-"""Identity of the code that a process has, to notice different code in a code location or its folder."""
+"""Identity of the code that a process has loaded, to notice that a code location or its folder has different code."""
 
 import hashlib
 from functools import cache

@@ -1,6 +1,6 @@
 """Observations of the landing bucket in the event log: writing and reading them.
 
-Belongs here: the event log as seen by the sensors of the bucket, and the tags of observations. Does not belong here:
+Belongs here: the bucket sensors' access to the event log, and the tags of observations. Does not belong here:
 the content of an observation (`sensors.change_detection`).
 """
 
@@ -25,14 +25,15 @@ ALARM = "alarm"
 MISPLACED = "misplaced"
 WAIVED = "waived"
 QUARANTINE = "quarantine"
-"""Check on rejected input, for each asset loaded from files."""
+"""Name of the check on rejected input, which each asset loaded from files has."""
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
-"""Queue of the landing bucket's notifications."""
+"""Key of the asset that represents the queue of the landing bucket's notifications."""
 ACCEPTED_SUFFIX = "-accepted"
-"""Suffix of the version of no files after a held removal was accepted, so that the removal counts as news."""
+"""Suffix for the version of an empty partition after a person accepted the removal of its files. The version then
+differs from the last one, so that the removal counts as a change."""
 AGAIN_SUFFIX = "-again-"
-"""Suffix of the version of unchanged files that a person wants read again; a number follows."""
+"""Suffix for the version of unchanged files that a person wants to be read again. A number follows it."""
 
 _WORDS = 20  # folders listed in a description
 
@@ -41,8 +42,8 @@ class Ledger(Protocol):
     """Storage of observations."""
 
     start: date
-    """First day with partitions. Results leave out earlier partitions, and keys that a feed no longer has: these are no
-    longer listed, so they must neither vanish nor reduce the share of a loss."""
+    """First day with partitions. Results omit earlier partitions, and keys that a feed no longer has. These are no
+    longer listed, so they must count neither as removed nor as present."""
 
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
         """Return the tags of the latest observation by partition, for these partitions or for all."""
@@ -53,7 +54,7 @@ class Ledger(Protocol):
         ...
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Report that the check on mass removals failed with an alarm, or passed; write nothing if unchanged."""
+        """Report that the check on mass removals failed with an alarm, or passed. Write only a changed result."""
         ...
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
@@ -61,7 +62,7 @@ class Ledger(Protocol):
         ...
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        """Report that the check on misplaced files failed with these folders, or passed; write nothing if unchanged."""
+        """Report that the check on misplaced files failed for these folders, or passed. Write only a new result."""
         ...
 
 
@@ -94,7 +95,7 @@ class ObservationLedger:
         return None if said is None else _misplaced_in(said)
 
     def tell_dead_letters(self, count: int) -> None:
-        """Report that the check on dead letters failed with their number, or passed; write nothing if unchanged."""
+        """Report that the check on dead letters failed with this count, or passed. Write only a changed result."""
         key = dead_letters_check()
         if event_storage.latest_check_metadata(self._instance, key) == {DEAD_LETTERS: count}:
             return
@@ -189,7 +190,7 @@ def _waived_in(said: Metadata) -> dict[str, str]:
 
 
 def mass_removal_check(feed: Feed) -> dg.AssetCheckKey:
-    """Return the key of the check that fails while a mass removal of a feed's files is held."""
+    """Return the key of the check that fails while a mass removal of a feed's files waits for a person."""
     return dg.AssetCheckKey(source_key(feed), "mass_removal")
 
 

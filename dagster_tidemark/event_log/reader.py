@@ -21,7 +21,7 @@ from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.event_rows import Event, LogRow
 
 _LATE_SECONDS = 300.0  # longest time between taking an id and committing its event
-_LONG_AGO = 900.0  # by the writer's clock, which may differ from ours
+_LONG_AGO = 900.0  # by the clock of the event's writer, which may differ from this one
 _IDS_AT_ONCE = 50_000
 _TAIL = 200
 
@@ -31,11 +31,12 @@ class LogReader:
     """Position in an event log.
 
     Args:
-        after: Storage id up to which everything has been read.
+        after: Storage id; all events up to it have been read.
         seen: Larger ids that were read too, each with the time when it was first seen (this process's monotonic clock).
         tail: Ids and fingerprints of the last rows read, ending with the row at `after`.
         newest_at: Time of the latest event read (Unix seconds).
-        shifts: Pairs of a first id and an offset. An event's place is its id plus the offset of the last pair up to it.
+        shifts: Pairs of a storage id and an offset that applies from this id on. An event's place in the order is its
+            id plus the offset that applies.
     """
 
     after: int = 0
@@ -82,7 +83,7 @@ class LogReader:
         return cls(state["after"], seen, tail, state["newest_at"], [(first, by) for first, by in state["shifts"]])
 
     def know(self, shifts: list[tuple[int, int]]) -> None:
-        """Adopt the shifts that a different process found, if they are newer."""
+        """Adopt the `shifts` that a different process found, if they are newer."""
         if shifts and (not self.shifts or shifts[-1][1] > self.shifts[-1][1]):
             self.shifts = shifts
 
@@ -134,7 +135,7 @@ class LogReader:
                 self.seen[row.id] = now
             if event is not None:
                 yield event
-        # An id without a committed event yet was taken before any larger id was first seen.
+        # If the event of an id is not committed yet, the id was taken before any larger id was first seen.
         settled = (id for id, first in self.seen.items() if first <= now - _LATE_SECONDS)
         self.after = max(self.after, max(settled, default=0))
         self.seen = {id: first for id, first in self.seen.items() if id > self.after}

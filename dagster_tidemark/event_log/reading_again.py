@@ -72,7 +72,7 @@ def read_again(
     history.forget([target for target in chain(history.built, history.failures) if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()
-    # The history has already learned their duration.
+    # The history already has the durations of these runs.
     reopened = history.open_runs.keys() & ended.keys()
     return {run_id: replace(ended[run_id], seconds=None) for run_id in reopened}
 
@@ -84,7 +84,7 @@ def read_checks(
 
     Args:
         checks: Names of these checks by asset.
-        until: Storage id after which the reader has yielded their evaluations itself.
+        until: Storage id; the reader itself has yielded all later evaluations of these checks.
     """
     for check in sorted(frozenset[str]().union(*checks.values())):
         for row in event_rows.last_evaluations(instance, check, _EVALUATIONS):

@@ -33,7 +33,7 @@ class PartitionsDefinitions:
 
     @classmethod
     def of(cls, instance: DagsterInstance, location: str, graph: Graph) -> "PartitionsDefinitions":
-        """Load the kept definitions. A changed definition starts now; a new asset has had its definition always."""
+        """Load the saved definitions. A changed definition starts now, and that of a new asset at time 0."""
         key = PARTITIONS + location
         kept: dict[str, tuple[str, float, bool]] = json.loads(instance_store.saved(instance, key) or "{}")
         marks = {name: f"{zlib.crc32(of.cut.encode()):08x}" for name, of in graph.nodes.items() if not of.refused}
@@ -43,6 +43,6 @@ class PartitionsDefinitions:
         return cls(key, since, {asset for asset in same if kept[asset][2]}, marks)
 
     def keep(self, instance: DagsterInstance) -> None:
-        """Keep these as the definitions of the deployed code."""
+        """Save these as the definitions of the deployed code."""
         said = {asset: (mark, self.since[asset], asset in self.reported) for asset, mark in self._marks.items()}
         instance_store.save(instance, self.key, json.dumps(said))

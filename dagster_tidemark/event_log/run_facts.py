@@ -38,8 +38,8 @@ class RunFacts:
         ended_at: Time of the end (Unix seconds); None while the run has not ended.
         outcome: Outcome of the run; meaningless while it has not ended.
         seconds: Duration from creation to end if the run succeeded. At most a minute in the queue counts.
-        by_person: True if only a person requested the run.
-        rebuild: True if the run is of the class rebuild.
+        by_person: True if a person requested the run, and no sensor.
+        rebuild: True if the run is a rebuild.
         queued: True if it has not left the queue.
     """
 
@@ -52,7 +52,7 @@ class RunFacts:
 
 
 def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
-    """Return the facts of these runs by id. A deleted run counts as ended."""
+    """Return the facts of runs by run id. A deleted run counts as ended."""
     found: dict[str, RunFacts] = {}
     asked = list(run_ids)
     for start in range(0, len(asked), _PAGE):

@@ -1,11 +1,11 @@
 """Identity and state of the process that executes a run.
 
 Each run's process writes its identity into the run's tags: process id, start, and the place where the id is valid
-(boot, process namespace, container, host). Belongs here: the identity, and the conclusions of a process at the same
-place. Does not belong here: ending a run whose process is gone (`sensors.dead_runs`).
+(boot, process namespace, container, host). Belongs here: the identity, and the state that a process at the same place
+can see. Does not belong here: ending a run whose process is gone (`sensors.dead_runs`).
 
-A process counts as gone only if that is certain. A process that is stopped or slow lives; a process at another place
-is not judged.
+A process counts as gone only if that is certain. A stopped or slow process counts as alive, and the state of a process
+at another place is unknown.
 """
 
 import os
@@ -59,7 +59,7 @@ class ProcessHost:
 
     @classmethod
     def read(cls, text: str) -> "ProcessHost | None":
-        """Read a place as `str` writes it."""
+        """Read a place from the text that `str` returns; None for other text."""
         parts = text.split("|")
         return cls(*parts) if len(parts) == 5 else None
 
@@ -91,7 +91,7 @@ def this_place() -> ProcessHost:
 
 
 def container_in(mounts: str) -> str:
-    """Return the container in a mount table: Docker and Kubernetes mount files from folders that carry its id."""
+    """Return the container's id from a mount table: Docker and Kubernetes mount files from folders named by this id."""
     lines = (line.split() for line in mounts.splitlines())
     sources = [fields[3] for fields in lines if len(fields) > 4 and fields[4] in _FROM_OUTSIDE]
     found = [name for source in sources for name in _CONTAINERS.findall(source)]

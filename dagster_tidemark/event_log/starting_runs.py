@@ -38,8 +38,8 @@ def note_code_server(instance: DagsterInstance) -> None:
 def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessState:
     """Return the state of a run's process before it has recorded its identity.
 
-    Unknown if the run was started by another launcher, by a server with a port or at another place, or has not logged
-    its pid.
+    The state is unknown if another launcher started the run, if the code server has a port or is at another place, or
+    if the process has not logged its pid.
     """
     socket = run_storage.launching_socket(run)
     if PROCESS in run.tags or socket is None:
@@ -53,7 +53,7 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessSt
     pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
         return ProcessState.UNKNOWN
-    # Times are not compared: after a clock change, a living process would look like a later one with the same pid.
+    # Start times are not compared: after a clock change, a live process would seem to be a later one with the same pid.
     return ProcessState.ALIVE if _exists(pid) else ProcessState.GONE
 
 

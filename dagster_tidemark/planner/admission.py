@@ -1,9 +1,9 @@
 """Admission of due runs to the queue of an instance with a limited number of slots.
 
-Runs are requested in the order of their latest starts. If the graph has tighter contracts, only enough runs to keep the
-queue busy are requested. So a run that becomes due later finds a short queue, and its priority lets it pass: the
-tighter its contract, the higher its priority. Runs that would hold a slot for longer than a tighter contract can wait
-leave one slot free.
+Runs are requested in the order of their latest start times. While other assets have tighter contracts, only as many
+runs are requested as keep the queue busy. An urgent run that becomes due later then finds a short queue and overtakes
+it: the tighter the contract, the higher the run's priority. If runs would occupy slots for longer than a tighter
+contract can wait, one slot is kept free.
 
 Belongs here: order, number and priority of runs. Does not belong here: which partitions are due (`planner.evaluate`),
 and which partitions share a run (`planner.requests`).
@@ -22,28 +22,28 @@ from dagster_tidemark.planner.wording import names
 
 _OF_AN_HOUR = 3600.0
 _LOWEST = -9
-"""Above rebuilds (-10). A contract of an hour has 0, like a run that a person starts; a stream's run has 10."""
+"""Lowest priority by contract. Rebuilds have -10, manual runs and a contract of an hour 0, and runs of streams 10."""
 
 _STUCK_AFTER = 600.0
 """Seconds in the queue after which a run no longer keeps other runs from being requested."""
 
 _VARIES = 1.5
-"""Factor by which a run may exceed its longest known duration."""
+"""Assumed longest duration of a run, as a multiple of its longest known duration."""
 
 _REFUSED_AFTER = 60.0
-"""Seconds after which a condition counts as refusing, if it has led to no run."""
+"""Seconds without a run after which the asset's own condition is assumed to refuse a request."""
 
 _WAITING_PER_SLOT = 1
-"""Queued runs for each run under way, so that a free slot need not wait for the next tick."""
+"""Queued runs per slot, so that a slot that becomes free gets a run before the next tick."""
 
 
 def priority(within: float | None) -> int:
-    """Return the `dagster/priority` of a run: one more for each halving of its contract.
+    """Return the `dagster/priority` of a run. It rises by one each time the contract is halved.
 
-    5 minutes have 4, an hour has 0, a day has -5.
+    A contract of 5 minutes gives 4, an hour 0, and a day -5.
 
     Args:
-        within: Seconds of the tightest contract that needs the run, see `Graph.tightest`. None: no contract does.
+        within: Seconds of the tightest contract that needs the run, see `Graph.tightest`; None if no contract does.
     """
     return 0 if within is None else max(_LOWEST, round(math.log2(_OF_AN_HOUR / within)))
 
@@ -55,10 +55,10 @@ def priority_of(assets: Iterable[str], graph: Graph) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run that is open, or about to be.
+    """An open run, a requested run, or a run that may be requested now.
 
     Args:
-        tighter: Assets whose contracts are tighter.
+        tighter: Assets with tighter contracts than the run's.
         is_long: True if a tighter contract cannot wait for the end of the run.
     """
 
@@ -69,13 +69,13 @@ class _Run:
 
 @dataclass
 class Admission:
-    """The runs that fit into the queue.
+    """Selection of the requests that fit into the queue.
 
     Args:
-        slots: Number of runs that can be under way at once. None: no limit, and no run is held back.
-        margin: Seconds from being due to the start of a run.
+        slots: Number of runs that can be under way at once; None if there is no limit, and all runs are requested.
+        margin: Seconds from the due time of a run to its start.
         now: Unix seconds.
-        again_at: Time when more runs may be admitted without a new event (Unix seconds).
+        again_at: Earliest time when more runs may be admitted without a new event (Unix seconds).
     """
 
     graph: Graph
@@ -96,12 +96,12 @@ class Admission:
 
     @property
     def lanes(self) -> int | None:
-        """Number of runs that can be relied on at once: one slot less if it may be kept free for a tighter contract."""
+        """Number of runs that can always run at once, without a slot that may be kept free for a tighter contract."""
         differ = len({of for of, _, _ in self._can_wait}) > 1
         return max(1, self.slots - 1) if self.slots and differ else self.slots
 
     def _rest(self, node: Node) -> float:
-        """Return the seconds that an asset's requested run can wait for a slot. Lag contracts request late."""
+        """Return the seconds that a requested run can wait for a slot. With a lag contract this is only the reserve."""
         pace = Pace(self.history.durations.of_run(node.key), self.margin)
         if node.asap or node.contract is None:
             return 0.0
@@ -112,7 +112,7 @@ class Admission:
     def of(
         self, requests: Collection[Request], decisions: Mapping[Target, Decision]
     ) -> tuple[list[Request], dict[Target, Decision]]:
-        """Return the requests to make now, the most urgent first, and the changed decisions about all others."""
+        """Return the requests to make now, the most urgent first, and the changed decisions on all other requests."""
         ordered = sorted(requests, key=lambda request: self._urgency(request, decisions))
         if self.slots is None:
             return ordered, {}
@@ -120,7 +120,7 @@ class Admission:
         admitted: list[Request] = []
         held: dict[Target, Decision] = {}
         for request in ordered:
-            # There is only one rebuild at a time anyway.
+            # Rebuilds are requested one at a time, and a momentary condition cannot wait for a slot.
             if request.rebuild or any(self.graph.nodes[asset].momentary for asset in request.assets):
                 admitted.append(request)
                 continue
@@ -138,11 +138,11 @@ class Admission:
         return admitted, held
 
     def _refused_from(self, request: Request) -> float:
-        """Return the time when a condition starts to count as refusing a request."""
+        """Return the time after which the asset's own condition is assumed to refuse a request."""
         return min(self.asked.offered.get(target, self.now) for target in request.targets) + _REFUSED_AFTER
 
     def _no_room(self, run: _Run, under_way: Iterable[_Run]) -> str:
-        """Return why a run is not requested yet; empty if it is. Runs of lower priority do not count."""
+        """Return why the queue has no room for a run; empty if it has room. Runs of lower priority do not count."""
         if not run.tighter:
             return ""
         slots = self.slots or 1
@@ -154,14 +154,14 @@ class Admission:
         return ""
 
     def _open(self) -> Iterable[Mapping[str, int]]:
-        """Yield each open or requested run that no person started: its assets, each with its number of partitions."""
+        """Yield the number of partitions by asset for each open or requested run, except manual runs."""
         for run_id, run in self.history.open_runs.items():
             if run_id in self.asked.by_people:
-                continue  # a person's backfill keeps no new data waiting
+                continue  # a manual backfill must not delay new data
             if run_id in self.asked.queued:
                 stuck_at = run.created_at + _STUCK_AFTER
                 if stuck_at <= self.now:
-                    continue  # a limit of the instance holds it in the queue: other runs need not wait for it
+                    continue  # probably a limit of the instance keeps it in the queue: it must not delay other runs
                 self.again_at = min(self.again_at, stuck_at)
             assets = dict(run.built)
             for asset, _ in run.planned:
@@ -178,7 +178,7 @@ class Admission:
         return _Run(of, tighter, any(rest < _VARIES * seconds for rest in tighter.values()))
 
     def _seconds(self, asset: str, partitions: int) -> float:
-        """Return the seconds that a run may take: infinite if the asset has never been built."""
+        """Return the expected seconds of a run; infinite if no run of the asset is known."""
         if not self.history.durations.is_known(asset):
             return math.inf
         if partitions <= FEW:

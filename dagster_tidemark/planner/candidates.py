@@ -1,10 +1,10 @@
 """Partitions to build that no event announces.
 
-Most partitions are built because one of their inputs has data. Others are known only from their definition: those of
-an asset without inputs, and those of an asset that reads only unpartitioned tables. Dynamic keys are added and
-removed. A table that reads its own past also needs the windows without data between its other windows.
+Most partitions are built because an input has data for them. Some follow only from a definition: the partitions of an
+asset without inputs, or of an asset that reads only unpartitioned tables. Dynamic keys are added and removed without
+any event. A table that reads its own past also needs windows without data that lie between windows with data.
 
-Belongs here: these partitions, and since when they exist. Does not belong here: their missing data
+Belongs here: these partitions, and the time since when they exist. Does not belong here: pending data
 (`planner.staleness`).
 """
 
@@ -18,21 +18,21 @@ from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 _BETWEEN_LOOKS = 60.0
-"""Seconds between two looks at definitions that change with time: a window begins, or a mapping moves."""
+"""Seconds between checks of definitions that depend on time: a window begins, or a mapping selects other partitions."""
 
 _NEWEST = 200
-"""Newest partitions of a reader to compute again after the mapping of one of its inputs moved with time."""
+"""Number of a reader's newest partitions to compute again after a mapping changed with time."""
 
 _NEVER = float("-inf")
 
 
 @dataclass
 class Candidates:
-    """Partitions that only their definition, or the asset's own past, determines.
+    """Partitions to build that follow from a definition, or from the asset's own past.
 
     Args:
         failed: Assets whose partitions cannot be listed, with the reason.
-        odd: Keys that people added and that are not valid partitions of an asset, with the reason.
+        odd: Dynamic keys that are not valid partitions, by asset, each with the reason.
     """
 
     graph: Graph
@@ -55,11 +55,11 @@ class Candidates:
 
     @property
     def look_again_at(self) -> float:
-        """When to look at definitions again if nothing happens (Unix seconds)."""
+        """Time of the next check of definitions if no event arrives (Unix seconds)."""
         return self._looked_at + _BETWEEN_LOOKS if self._timed else float("inf")
 
     def moved(self, now: float) -> list[Target]:
-        """Return partitions that appeared or were removed since the last call, and readers whose mapping moved."""
+        """Return partitions that appeared or were removed since the last call, and readers whose mapping changed."""
         keys_changed = self.graph.moment.revision != self._revision
         if not keys_changed and now < self._looked_at + _BETWEEN_LOOKS:
             return []
@@ -73,20 +73,20 @@ class Candidates:
         return found + self._moving()
 
     def begins(self, node: Node, target: Target) -> float:
-        """Return when a partition can be built: when it exists and, for an asset without inputs, its window is over."""
+        """Return when a partition can be built: it exists and, for an asset without inputs, its window has ended."""
         window = node.window(target[1]) if not node.inputs else None
         return max(node.exists_from(target[1]), window.end if window else _NEVER)
 
     def since(self, key: str) -> float:
-        """Return when an asset that waits for no data was first looked at (Unix seconds)."""
+        """Return when the planner first saw an asset that waits for no data (Unix seconds)."""
         return self.history.first_seen.setdefault(key, self.graph.moment.now)
 
     def was_never(self, target: Target) -> bool:
-        """Return True if a dynamic partition has never existed, as far as known. A removed partition was given up."""
+        """Return True if a partition has never existed, as far as the history shows: neither built nor removed."""
         return target not in self.history.keys.removed and target not in self.history.built
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:
-        """Return True if a partition reads no partition of an input, so that it does not wait for it."""
+        """Return True if a partition reads no partition of an input, and so does not wait for the input."""
         if read.upstream is None:
             return False
         wanted = read.upstream(partition)
@@ -95,7 +95,7 @@ class Candidates:
     # A table that reads its own past.
 
     def note(self, node: Node, partition: Partition) -> None:
-        """Record that a partition is built, or has all inputs except its past."""
+        """Record that a partition is built, or has all inputs except the table's own past."""
         if node.reads_itself:
             group, place = node.place(partition)
             at = (node.key, group)
@@ -103,7 +103,7 @@ class Candidates:
             self._last[at] = max(self._last.get(at, place), place)
 
     def ask_for_past(self, node: Node, target: Target, mark: Callable[[Target], None]) -> None:
-        """Mark the past partitions that a partition needs and that no other partition has requested yet."""
+        """Mark the earlier partitions that a partition reads, unless they are built or already marked."""
         arrival = self._asked_by.get(target, self.graph.moment.now)
         for past in self._past(node, target[1]):
             known = (node.key, past) in self.history.built or (node.key, past) in self._asked_by
@@ -114,7 +114,7 @@ class Candidates:
     def gap(
         self, node: Node, target: Target, entries: Mapping[Partition, Any], mark: Callable[[Target], None]
     ) -> float | None:
-        """Return the arrival that makes a window without data due because a later window reads it, or None."""
+        """Return the arrival from which a window without data is due, or None if no later window needs it."""
         group, place = node.place(target[1])
         if place >= self._last.get((node.key, group), place):
             return None
@@ -139,7 +139,7 @@ class Candidates:
                 yield from (p for p in read.upstream(partition) if not node.problem(p))
 
     def _after_first(self, node: Node, partition: Partition, past: Collection[Partition]) -> bool:
-        """Return True if a partition reads a past partition that is not older than the first one, which has no past."""
+        """Return True if a past partition is not older than the table's first partition, which has no past."""
         group, place = node.place(partition)
         first = min(self._first.get((node.key, group), place), place)
         return any(node.place(one)[1] >= first for one in past)
@@ -168,14 +168,14 @@ class Candidates:
         return keys ^ known
 
     def _came_meanwhile(self, node: Node, partition: Partition) -> bool:
-        """Return True if a partition did not exist at the last look of an earlier process or of earlier code."""
+        """Return True if a partition did not exist at the last check by an earlier process or by earlier code."""
         if node.dynamic is None or not self._keys_before:
             return False
         parts = ((self._keys_before.get(name), key) for name, key in node.dynamic(partition))
         return any(before is not None and key not in before for before, key in parts)
 
     def _moving(self) -> list[Target]:
-        """Return the newest partitions of assets whose mapping has moved with time."""
+        """Return the newest partitions of assets with a mapping that has changed with time."""
         found: list[Target] = []
         for key, node in self.graph.nodes.items():
             stamps = () if node.refused else tuple(_asked(read.stamp) for read in node.inputs if read.stamp)
@@ -189,4 +189,4 @@ class Candidates:
 
 def _asked(stamp: Callable[[], object]) -> object:
     found = called(stamp)
-    return object() if isinstance(found, Raised) else found  # its readers are then computed at each look
+    return object() if isinstance(found, Raised) else found  # no two are equal: the readers are computed at each check

@@ -3,7 +3,7 @@
 An instance has a limited number of lanes. The upcoming runs are put into these lanes from the last run backwards, each
 as late as its lane allows. This gives the latest starts that keep all runs in time (list scheduling in reverse).
 
-Belongs here: that arithmetic. Does not belong here: when a run alone would be due (`planner.demand`).
+Belongs here: this arithmetic. Does not belong here: the due time of a run without others (`planner.demand`).
 """
 
 from bisect import bisect_right
@@ -19,11 +19,11 @@ class Upcoming:
     """Partition that has to run at a future time.
 
     Args:
-        latest: When it has to be requested if nothing else runs (Unix seconds).
+        latest: Latest time to request it if nothing else runs (Unix seconds).
         seconds: Duration of its run.
         joins: Input that is built in the same run.
         after: Inputs that are built before it, in separate runs.
-        most: Most partitions in a run of the asset; None: any number.
+        most: Most partitions in a run of the asset; None if there is no limit.
     """
 
     target: Target
@@ -51,12 +51,12 @@ class _Run:
 
 
 def earlier_starts(upcoming: Sequence[Upcoming], slots: int, margin: float) -> dict[Target, float]:
-    """Return the targets that must be requested before their time, with the new time (Unix seconds).
+    """Return the partitions that must be requested earlier than if they ran alone, with that time (Unix seconds).
 
     Args:
-        upcoming: Inputs before their readers.
+        upcoming: The upcoming partitions. Inputs come before their readers.
         slots: Number of runs that can be under way at once.
-        margin: Seconds from being due to the start of the run.
+        margin: Seconds from the due time of a run to its start.
     """
     if len(upcoming) <= slots:
         return {}
@@ -76,7 +76,7 @@ def earlier_starts(upcoming: Sequence[Upcoming], slots: int, margin: float) -> d
 
 
 def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
-    """Return one run for all partitions that are built together."""
+    """Return the runs: one for all partitions that are built together."""
     run_of: dict[Target, _Run] = {}
     for one in upcoming:
         run = _Run(one.latest, one.seconds, [one.target], set(one.after), one.most)
@@ -88,7 +88,7 @@ def _together(upcoming: Iterable[Upcoming]) -> list[_Run]:
 
 
 def _as_ranges(runs: Iterable[_Run]) -> list[_Run]:
-    """Return the runs, with partitions of an asset that are due within the length of one run merged into few runs."""
+    """Return the runs after merging many runs of an asset that are due within the duration of one run."""
     by_asset: dict[str, list[_Run]] = {}
     for run in sorted(runs, key=lambda run: run.latest):
         by_asset.setdefault(run.targets[0][0], []).append(run)

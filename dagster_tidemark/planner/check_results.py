@@ -1,7 +1,7 @@
 """Results of blocking checks, which decide if the readers of a partition may be built.
 
-A partition is free after each blocking check has passed on its last write. A check that failed blocks, and so
-does a check without a result. Pure. Does not belong here: the planner's decisions (`planner.waiting`).
+Readers may be built after each blocking check has passed on the partition's last write. A failed check blocks them,
+and so does a check without a result. Pure. Does not belong here: the planner's decisions (`planner.waiting`).
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from dagster_tidemark.sources.feed import Partition
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of a check, with the storage id `id`. `run_id` is the run that evaluated it, if one did."""
+    """Result of a check. `id` is its storage id, and `run_id` the run that evaluated the check, if any."""
 
     id: int
     passed: bool
@@ -22,7 +22,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class LatestWrite:
-    """Latest write of a partition, with the storage id `id`. `run_id` is the run that wrote it, if one did."""
+    """Latest write of a partition. `id` is its storage id, and `run_id` the run that wrote the partition, if any."""
 
     id: int
     run_id: str | None = None
@@ -30,13 +30,13 @@ class LatestWrite:
 
 @dataclass
 class Results:
-    """Latest results of one check: on the asset as a whole (`whole`), and since then on single partitions."""
+    """Latest results of one check: on the whole asset (`whole`), and later ones on single partitions (`on`)."""
 
     whole: CheckResult = CheckResult(-1, passed=True)
     on: dict[Partition, CheckResult] = field(default_factory=dict)
 
     def take(self, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """Record a result on these partitions. No partitions: on the whole asset."""
+        """Record a result on these partitions, or on the whole asset if there are none."""
         if partitions:
             self.on |= {p: result for p in partitions if result.id >= self._latest(p).id}
         elif result.id >= self.whole.id:
@@ -61,11 +61,11 @@ class CheckResults:
     of: dict[str, dict[str, Results]] = field(default_factory=dict)
 
     def evaluated(self, asset: str, check: str, result: CheckResult, partitions: Collection[Partition]) -> None:
-        """Record the result of a check. No partitions: on the whole asset."""
+        """Record the result of a check on these partitions, or on the whole asset if there are none."""
         self.of.setdefault(asset, {}).setdefault(check, Results()).take(result, partitions)
 
     def keep(self, blocking: Mapping[str, Collection[str]]) -> None:
-        """Forget checks that are no longer blocking, of the given assets."""
+        """Forget the checks of these assets that are no longer blocking."""
         for asset in blocking.keys() & self.of.keys():
             self.of[asset] = {name: of for name, of in self.of[asset].items() if name in blocking[asset]}
 

@@ -23,7 +23,7 @@ def declared(graph: Graph) -> dict[str, Declared]:
 
 
 def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict[str, Changed]:
-    """Return the assets of `now` whose declarations differ from before, except for code versions."""
+    """Return the assets of `now` whose declarations differ from `before`. Code versions are ignored."""
     found = {}
     for key, asset in now.items():
         if key not in before:
@@ -37,9 +37,9 @@ def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict
 
 
 def not_loaded(deployed: Mapping[str, Declared], graph: Graph) -> dict[str, str]:
-    """Return the assets of a graph, read from files just now, whose code the platform has not loaded, with the reason.
+    """Return the assets whose code on disk the platform has not loaded, each with the reason.
 
-    Return nothing if no platform has reported its loaded code.
+    The graph was read from disk just now. The result is empty if no platform has reported its loaded code.
     """
     if not deployed:
         return {}
@@ -66,7 +66,7 @@ def _declared(node: Node) -> Declared:
 
 
 def _wants_more(before: Declared, now: Declared) -> bool:
-    """Return True if its inputs may be needed for a new promise, or for more partitions."""
+    """Return True if an asset may need inputs that were never built, for a new contract or more partitions."""
     return any(before.get(name) != now[name] for name in ("contract", "asap", "partitions", "automated"))
 
 

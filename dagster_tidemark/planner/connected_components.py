@@ -7,10 +7,11 @@ T = TypeVar("T")
 
 
 def connected(keys: Iterable[T], near: Callable[[T], Iterable[T]]) -> list[list[T]]:
-    """Return the components of some keys. Keys keep their order, and components the order of their first keys.
+    """Return the connected components of the keys. Keys keep their order; components are sorted by their first key.
 
     Args:
-        near: Returns the neighbors of a key, in one direction at least. Neighbors outside `keys` are ignored.
+        near: Returns neighbors of a key. For an edge, one of the two keys must return the other. Neighbors outside
+            `keys` are ignored.
     """
     ordered = list(dict.fromkeys(keys))
     beside: dict[T, set[T]] = {key: set() for key in ordered}

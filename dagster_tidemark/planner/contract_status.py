@@ -24,8 +24,8 @@ _MET = "it contains everything that arrived"
 _THEIRS = "this code location does not build it, so its freshness policy is not evaluated"
 
 Missing = Callable[[Node], Mapping[Partition, float]]
-"""From an asset to its missing partitions that were promised for a past time, oldest first, with that time. It raises
-if the windows of the asset cannot be computed."""
+"""Returns the missing partitions of an asset that were promised for a past time, each with that time, the oldest first.
+Raises if the asset's windows cannot be computed."""
 
 
 def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> dict[str, ContractStatus]:
@@ -33,7 +33,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
     found: dict[str, ContractStatus] = {}
     silence = Silence(graph, history)
     held = withheld(graph, history, plan, silence)
-    above: dict[str, set[str]] = {}  # assets that it is made from, at any depth, and that the planner skips
+    above: dict[str, set[str]] = {}  # direct and indirect inputs that the planner skips, by asset
     whole: dict[str, str] = {}
     for key, node in graph.nodes.items():
         above[key] = set().union(*(above.get(r.key, set()) | ({r.key} & whole.keys()) for r in node.inputs))
@@ -54,7 +54,7 @@ def is_set_aside(node: Node, plan: Plan) -> str:
     if node.left_out:
         return node.left_out
     reason = plan.aside(node.key).get(None, "")
-    # An event without a partition key does not concern a partitioned asset as a whole.
+    # An event without a partition key does not set a whole partitioned asset aside.
     return "" if reason and node.partitioned and reason == node.problem(None) else reason
 
 
@@ -100,7 +100,7 @@ def _of_decision(decision: Decision, now: float) -> ContractStatus:
 
 
 def _goes_as_planned(decision: Decision) -> bool:
-    # A lazy run is requested close to its latest start. Only a delay is a risk, unless the contract sets a warning.
+    # Runs are requested close to their latest start on purpose. That is a risk only if the contract sets a warning.
     return decision.warn_at is None and decision.state in _ON_ITS_WAY and not decision.attempts
 
 
@@ -136,7 +136,7 @@ def _with_loops(standing: ContractStatus, plan: Plan) -> ContractStatus:
 
 
 def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[ContractStatus]:
-    """Return the oldest missing window whose tick is past, unless a decision already covers it."""
+    """Return the status of the oldest missing window whose promised time is past and that no decision covers."""
     found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
     for partition, promised in found.items():
         target = (node.key, partition)

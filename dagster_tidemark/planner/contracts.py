@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 SHORTEST_WINDOW = 60.0
-"""A lag contract is never scaled below this."""
+"""Seconds of the shortest lag contract after scaling."""
 
 LAUNCH_SECONDS = 2.0
-"""Seconds from a request to the body of its run on a laptop: at most 1.5 s in `proof/live-lag.json`.
+"""Seconds from a request until the run executes the asset: at most 1.5 s on a laptop (`proof/live-lag.json`).
 
-Longer launches are learned: the duration counts from the creation of a run.
+Longer launches are learned, because the duration of a run counts from its creation.
 """
 
 _RESERVE_BEYOND_RUN = 60.0  # the first pause after a failure
@@ -27,7 +27,7 @@ _RESERVE_BEYOND_RUN = 60.0  # the first pause after a failure
 
 @dataclass(frozen=True)
 class LagContract:
-    """Promise to incorporate data within `fail` seconds of its arrival; after `warn` seconds it is at risk."""
+    """Promise to incorporate data within `fail` seconds of its arrival. After `warn` seconds the promise is at risk."""
 
     fail: float
     warn: float | None = None
@@ -56,7 +56,7 @@ Contract = LagContract | CronContract
 
 @dataclass(frozen=True)
 class Window:
-    """Time that a partition covers, from `start` to before `end`."""
+    """Time that a partition covers: from `start` up to `end`, which is excluded."""
 
     start: float
     end: float
@@ -68,7 +68,7 @@ class Pace:
 
     Args:
         run_duration: Seconds from the creation of a run to its end.
-        margin: From being due to the creation of the run; see `margin_of`.
+        margin: Seconds from the due time of a run to its creation; see `margin_of`.
     """
 
     run_duration: float
@@ -81,14 +81,14 @@ class FreshnessStatus(StrEnum):
     MET = "met"
     AT_RISK = "at risk"
     NOT_JUDGED = "not judged"
-    """No sensor looks after the asset: it is set aside."""
+    """The contract is not evaluated, for example because the planner has set the asset aside."""
     UNKNOWN = "unknown"
-    """No sensor or shift has looked lately, or the asset cannot be built: `engine.doubts` gives the reason."""
+    """No sensor or shift has reported lately, or a service that runs need is unreachable; see `engine.doubts`."""
     BREACHED = "breached"
 
 
 def margin_of(tick_seconds: float, launch_seconds: float = LAUNCH_SECONDS) -> float:
-    """Return the longest time from being due to running: a tick just missed, the tick itself, and the launch."""
+    """Return the longest time from the due time of a run to its start: a missed tick, the next tick, and the launch."""
     return 2 * tick_seconds + launch_seconds
 
 
@@ -104,7 +104,7 @@ def tick_before(contract: CronContract, at: float) -> float:
 
 
 def first_tick(contract: Contract, window: Window | None) -> float | None:
-    """Return T0, the promised time of a window. None for a lag contract, and without windows."""
+    """Return the promised time of a window, which is its first tick; None for a lag contract or without a window."""
     if isinstance(contract, LagContract) or window is None:
         return None
     return tick_at_or_after(contract, window.end)
@@ -131,7 +131,7 @@ def deadline(
 
 
 def warn_at(contract: Contract, arrival: float) -> float | None:
-    """Return when data that is not incorporated starts to be at risk, or None if the contract sets no such time."""
+    """Return when the promise for pending data becomes at risk, or None if the contract sets no such time."""
     return arrival + contract.warn if isinstance(contract, LagContract) and contract.warn is not None else None
 
 
@@ -151,10 +151,11 @@ class Due:
     """Times of a run's request and deadline.
 
     Args:
-        opens: Time when nothing later is required, so that waiting saves no run. Infinite: as late as possible.
-        latest: Time when it has to be requested, including the reserve for a second attempt.
-        start_by: Latest time of the request, without that reserve.
-        deadline: Time when it has to be done.
+        opens: Time from which waiting saves no run, because no later data is required. It is infinite if the run should
+            be requested as late as possible.
+        latest: Latest time of the request that leaves the reserve for a second attempt.
+        start_by: Latest time of the request without that reserve.
+        deadline: Time when the run has to be done.
     """
 
     opens: float
@@ -176,13 +177,15 @@ def due(
     built: bool = True,
     own_tick: float | None = None,
 ) -> Due:
-    """Return when to request the run that incorporates data of an arrival: late, so that the fewest runs are needed.
+    """Return when to request the run for data with this arrival. Late requests need the fewest runs.
 
-    Cron: when nothing later is required; earlier only if the run takes longer than the bound. A partition that was
-    never built is due as soon as its inputs are present and its window has ended (cron: and its own tick is past).
+    With a cron contract, the run is due when no later data is required, or earlier if it takes longer than the bound. A
+    partition that was never built is due as soon as its inputs are present and its window has ended; with a cron
+    contract, from `bound` seconds before its own tick.
 
     Args:
-        arrival: Arrival of the oldest pending data. Never built: when the last required input had data.
+        arrival: Arrival of the oldest pending data. For a partition that was never built, the time when its last
+            required input had data.
         own_tick: First tick of the window, see `deadline`.
     """
     promised = deadline(contract, arrival, window, built=built, own_tick=own_tick)
@@ -211,8 +214,8 @@ def verdict(promised: float, at_risk_from: float | None, now: float) -> Freshnes
 
 @lru_cache(maxsize=100_000)
 def _tick(schedule: str, timezone: str, at: float) -> float:
-    # CronSim gives ticks after a time; a tick at the time itself counts. In an hour that a night has twice, it may
-    # repeat the first of two ticks.
+    # CronSim returns ticks after a time, but a tick at the time itself counts too. When a clock change repeats an hour,
+    # CronSim may also return the first of two ticks again.
     ticks = CronSim(schedule, _local(at - 0.001, timezone))
     return next(tick for tick in _times(ticks) if tick >= at)
 

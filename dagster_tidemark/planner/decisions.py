@@ -18,14 +18,14 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class State(StrEnum):
-    """State of a partition with pending work; the first that applies."""
+    """State of a partition with pending work."""
 
     NO_DATA = "no data"
     NO_CONSUMER = "no consumer"
     BLOCKED = "blocked by a check"
     INCOMPLETE = "waiting for all inputs to change"
     QUEUED = "queued"
-    """Requested: its run has not begun."""
+    """Requested, but the run has not started."""
     RUNNING = "running"
     WAITING = "waiting for input"
     NOT_DUE = "not due"
@@ -35,7 +35,7 @@ class State(StrEnum):
     """The sensor that would request it is switched off."""
     UNANSWERED = "asked for, and no run came"
     LEFT = "due, if its own condition says so"
-    """Left to the asset's own automation condition, which decides."""
+    """The asset's own automation condition decides."""
     REQUESTED = "requested"
 
 
@@ -44,20 +44,20 @@ class Decision:
     """Decision about a partition of an asset, with its reason.
 
     Args:
-        reason: In data terms, stable while nothing happens.
-        oldest_arrival: Arrival of the oldest data it does not contain. None: nothing arrived, only its code is newer.
-        deadline: By its own contract. None: no contract, or no pending data.
-        warn_at: When it starts to be at risk, by its own contract.
-        latest_start: Latest time to request its run so that it ends by the deadline.
-        due_at: When its run is requested. None: nothing needs it.
-        due_for: The asset whose contract makes it due: itself, or a consumer that pulls it.
-        start_by: Latest time to request its run, by that contract. None: no contract needs it.
-        wait_for: Inputs that it waits for or lacks (a lacking input has the partition None if any partition would do).
-        stale: Why it is stale without new data: another code version, or a rebuilt input. Empty: it is not.
+        reason: Reason in terms of data. The text changes only if something happens.
+        oldest_arrival: Arrival of the oldest data that the partition does not contain; None if no data is pending.
+        deadline: Deadline by the asset's own contract; None without a contract or pending data.
+        warn_at: Time when the asset's own contract starts to be at risk.
+        latest_start: Latest time to request the run so that it ends by the deadline.
+        due_at: Time to request the run; None if nothing needs it.
+        due_for: Asset whose contract makes the partition due: its own asset, or a consumer.
+        start_by: Latest time to request the run by the contract of `due_for`; None if no contract needs it.
+        wait_for: Inputs that the partition waits for. An input without any data has the partition None.
+        stale: Reason for a rebuild without new data: another code version, or a rebuilt input. Empty if there is none.
         built: True if it was ever built.
         attempts: Failed attempts in a row.
-        next_try: When the pause after the last attempt ends.
-        zone: Time zone of its contract, used to show its deadline.
+        next_try: End of the pause after the last attempt.
+        zone: Time zone of the contract, used to show the deadline.
     """
 
     asset: str
@@ -105,9 +105,9 @@ class Request:
     """One run to request: these assets over these consecutive partitions.
 
     Args:
-        as_range: True if the sensor `catch_up` requests it, as a range; else the condition does, as one partition.
-        rebuild: True if no data arrived and only code is newer: it runs after everything that has a deadline.
-        conditional: True if the asset's own condition decides: nothing else may request it.
+        as_range: True if the sensor `catch_up` requests it. Otherwise the asset's condition requests one partition.
+        rebuild: True if it is a rebuild without new data. It runs after everything that has a deadline.
+        conditional: True if only the asset's own condition may request it.
     """
 
     assets: tuple[str, ...]
@@ -123,10 +123,10 @@ class Request:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A run that evaluates only a blocking check, because a due partition waits for its result.
+    """A run that evaluates only a blocking check, because a due partition waits for the result.
 
     Args:
-        partition: None if the check has no partitions: it evaluates the whole asset.
+        partition: None if the check has no partitions and evaluates the whole asset.
         written: Storage id of the latest write that has no result.
     """
 
@@ -141,13 +141,13 @@ class Asked:
     """Requests that are not in the history yet.
 
     Args:
-        reserved: Targets whose run may just be slow to appear.
+        reserved: Requested targets whose run has not appeared yet.
         unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
-        rebuilding: True if a rebuild is requested or under way: there is one at a time.
-        by_people: Open runs that only a person requested.
+        rebuilding: True if a rebuild is requested or under way. Only one is requested at a time.
+        by_people: Open runs that a person requested, and no sensor.
         runs: Requests with reserved targets.
-        queued: Open runs that have not begun.
-        offered: Targets that their own condition may request, with the time since then (Unix seconds).
+        queued: Open runs that have not started.
+        offered: Targets that wait for their asset's own condition, each with the start of the wait (Unix seconds).
     """
 
     reserved: frozenset[Target] = frozenset()
@@ -164,15 +164,15 @@ class Plan:
     """Decisions of the planner at one time.
 
     Args:
-        decisions: For each partition with pending work, except the deferred ones. All other partitions contain
-            everything that arrived.
-        deferred: By asset, the number of pending partitions behind the decided ones, because there are too many.
+        decisions: Decision on each partition with pending work, except deferred partitions. All other partitions
+            contain all data that arrived.
+        deferred: Number of pending partitions of an asset without a decision, because there are too many.
         requests: The runs to request now.
-        set_aside: Skipped items, with the reason: events about partitions that no asset has, partitions, and
-            whole assets (a partitioned one has the partition None).
-        checks: Needed runs that evaluate only blocking checks. The engine decides when each is tried again.
+        set_aside: Skipped partitions and assets, each with the reason. A whole asset has the partition None. Events may
+            name partitions that the asset does not have.
+        checks: Required runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
-        catching_up: Progress of reading the event log. Nothing is requested until it is complete. Empty: it is.
+        catching_up: Progress of reading the event log; empty if it is complete. Before that, nothing is requested.
     """
 
     now: float
@@ -217,9 +217,9 @@ class Lack:
     """A promise about a partition that no run can keep, because sources have no data for it.
 
     Args:
-        sources: The silent sources.
-        since: Since when data waits for them; None if no data waits.
-        deadline: Time that the partition was promised for.
+        sources: Sources without data for the partition.
+        since: Arrival of the data that waits for these sources; None if no data waits.
+        deadline: Promised time of the partition.
     """
 
     partition: Partition
@@ -235,10 +235,10 @@ class ContractStatus:
     Args:
         verdict: The worst verdict of its partitions.
         lag: The longest lag, in seconds; 0 if nothing is pending.
-        partition: The partition with that verdict. None: the contract is met and nothing is pending.
-        reason: In data terms.
-        set_aside: Partitions and inputs of the asset that are set aside: the verdict does not cover them.
-        lacks: Promises that silent sources break, now or at their deadline.
+        partition: The partition with that verdict; None if the contract is met and nothing is pending.
+        reason: Reason in terms of data.
+        set_aside: Partitions and inputs of the asset that are set aside. The verdict does not cover them.
+        lacks: Promises that are broken, or will be at the deadline, because sources have no data.
     """
 
     asset: str
@@ -253,20 +253,22 @@ class ContractStatus:
 
 
 RANGES = "catch_up"
-"""Sensor that requests ranges, and single partitions of assets that belong to different sensors."""
+"""Sensor that requests ranges, and runs of one partition over assets of several sensors."""
 
 
 def asker(graph: Graph, request: Request) -> str:
     """Return the sensor that makes a request.
 
-    A single partition is requested by its asset's automation sensor. The landing sensor may be quicker, but requests
-    nothing else: if an automation sensor is switched off, nothing requests its single partitions.
+    The automation sensor of an asset requests its single partitions. The sensor `landing` may make the same requests
+    earlier, but no others. If an automation sensor is switched off, no sensor requests these partitions.
     """
     return RANGES if request.as_range else graph.nodes[request.assets[0]].sensor
 
 
 def held(plan: Plan, graph: Graph, off: Collection[str]) -> Plan:
-    """Return a plan without the requests that no sensor would make. Their partitions are held, and name the sensor.
+    """Return a plan with only the requests that a sensor would make.
+
+    The other requests' partitions get the state `HELD`, and the reason names the sensor that is switched off.
 
     Args:
         off: Names of the sensors that are switched off.

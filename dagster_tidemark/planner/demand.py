@@ -5,9 +5,9 @@ An asset without a contract runs as its consumers need. An input with several re
 Belongs here: due times through the graph, from pending data and the learned duration of runs. Nothing here depends
 on the current time. Does not belong here: whether a partition can run (`planner.planner`).
 
-The needs of a partition are kept as a function of the arrival of its data (`Needs`), put together once from the needs
-of its readers. If one table reads a thousand days, and a thousand others read that table, each way costs a thousand
-steps.
+The needs of a partition are a function of the arrival of its data (`Needs`), computed once from the needs of its
+readers. If one table reads a thousand days and a thousand tables read that table, this takes two thousand steps and not
+a million.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 
 _MOST_TERMS = 16
-"""Most terms of a kind. Above it two are merged into the stricter of each: earlier than needed, never later."""
+"""Most terms of a kind. Further terms are merged into a stricter one: runs are then due earlier, never later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Contract, as a demand for data of any arrival.
+    """Contract of an asset. It determines the demand for data of any arrival.
 
     Args:
         tick: Promised time of the window itself, or None.
-        after: It covers data that arrives later than this; a first build covers the rest.
+        after: The term covers data that arrives after this time. A first build covers earlier data.
     """
 
     asset: str
@@ -74,8 +74,9 @@ class Needs:
     """Needs of a partition for data of any arrival. The strictest one counts.
 
     Args:
-        asap: Assets that run as soon as they have pending work, with the seconds that this partition runs before them.
-        contracts: Contracts, with the same seconds.
+        asap: Assets that run as soon as they have pending work. The value says how many seconds earlier this partition
+            has to run.
+        contracts: Contracts, with the same kind of value.
         firsts: Demands of first builds, each with the latest arrival that it covers. The contract covers later data.
         always: Demand for any arrival, because the run that needs the partition takes place anyway.
     """
@@ -100,7 +101,7 @@ class Needs:
         self.always = demand if self.always is None else _strictest(self.always, demand)
 
     def reduced(self) -> "Needs":
-        """Reduce to a few terms of each kind, without terms that another term covers."""
+        """Remove terms that another term covers, merge the rest into a few of each kind, and return the needs."""
         self.contracts = _reduced(self.contracts)
         if len(self.firsts) < 2:
             return self
@@ -163,7 +164,10 @@ class Demands:
         return _strictest(*found) if found else None
 
     def _needs_of(self, target: Target) -> Needs:
-        """Compute readers first, with an explicit stack: a chain of partitions can be as long as a table's history."""
+        """Return the needs of a partition, from those of its readers.
+
+        It uses an explicit stack, because a chain of partitions can be as long as a table's history.
+        """
         stack, asking = [target], dict[Target, list[tuple[Input, Target, Pending]]]()
         while stack:
             one = stack[-1]
@@ -171,7 +175,7 @@ class Demands:
                 stack.pop()
             elif one not in asking:
                 asking[one] = list(self._readers(one))
-                # A partition on the stack would be its own reader. A mapping can declare that; it has no effect.
+                # Readers on the stack are skipped: a mapping can declare that a partition reads itself.
                 stack += [r for _, r, _ in asking[one] if r not in self._needs and r not in asking]
             else:
                 self._needs[one] = self._put_together(one, asking[one])
@@ -212,8 +216,8 @@ class Demands:
     def _ask_once(self, found: Needs, target: Target, of_reader: Pending, needs: Needs, earlier: float) -> None:
         """Ask an input to run again before a reader that will run anyway for other data.
 
-        Only once: the reader waits for later data only if its contract needs it. Otherwise an input that keeps
-        changing would hold up its reader for ever.
+        The input is asked once. The reader waits for later data only if its contract needs that data. Otherwise an
+        input that keeps changing would delay its reader forever.
         """
         needed = None if of_reader.arrival is None else self._at(needs, of_reader.arrival)
         if needed is None:

@@ -11,10 +11,10 @@ class DynamicKeys:
     """Facts about partition keys, noticed by comparing the keys at two times.
 
     Args:
-        existing: By name of a dynamic partitions definition, the keys that existed at the planner's last look.
-        removed: When the removal of a partition was noticed (Unix seconds).
+        existing: Keys at the planner's last check, by name of the dynamic partitions definition.
+        removed: Time when the removal of a partition was noticed (Unix seconds).
         appeared: Two times between which a new partition appeared (Unix seconds).
-        declared: When a deploy declared a partition key that had events before (Unix seconds).
+        declared: Time when a deploy declared a partition key that had events before (Unix seconds).
     """
 
     existing: dict[str, Collection[str]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""One look at everything pending: due partitions, and the reasons why others wait.
+"""One evaluation of all pending partitions: which are due, and why the others wait.
 
 Belongs here: the decision on each partition, at one time. Does not belong here: the pending work
 (`planner.staleness`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
-to request (`planner.requests`). An error in one partition sets only that partition aside, with the reason.
+to request (`planner.requests`). If the decision on a partition raises, only that partition is set aside.
 """
 
 import math
@@ -27,7 +27,7 @@ from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.sources.feed import Partition
 
 _AT_ONCE = 200
-"""Partitions between two chances to stop."""
+"""Number of decisions before the caller may pause."""
 
 _SOON = (State.REQUESTED, State.QUEUED, State.RUNNING, State.WAITING)
 """States of partitions that a run builds soon, if slots allow."""
@@ -38,13 +38,13 @@ _NOTHING_DECIDED = Decision("", None, State.NOT_DUE, "")
 
 @dataclass(frozen=True)
 class Bound:
-    """Limits on the pending partitions that one look decides on.
+    """Limits on the number of decisions in one evaluation pass.
 
     Args:
-        many: Number of pending partitions above which the bound applies.
-        most: Partitions of an asset that can be requested soon; older ones wait behind them.
-        longest: Partitions that a requested range may have in addition to these.
-        range: Additional partitions of all ranges in one look.
+        many: Number of pending partitions above which the limits apply.
+        most: Number of partitions of an asset that a run builds soon. Decisions on older partitions are deferred.
+        longest: Number of deferred partitions that may be added to a requested range.
+        range: Number of deferred partitions that may be added to all ranges in one pass.
     """
 
     many: float = 20_000
@@ -54,7 +54,7 @@ class Bound:
 
 
 class EvaluationPass:
-    """One look at everything pending, at one time."""
+    """One evaluation of all pending partitions, at one time."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class EvaluationPass:
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
         )
-        # It refers back to this look. Otherwise only the garbage collector would free both, which takes half a second.
+        # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.
         del self._waiting
 
     def _look_ahead(self, slots: int, most: int | None) -> Iterator[int]:
@@ -133,9 +133,9 @@ class EvaluationPass:
         self._earlier = earlier_starts(upcoming, lanes, self._margin)
 
     def _decide_each(self, most: int | None) -> Iterator[int]:
-        """Decide on all pending partitions, or for each asset on as many as can be requested soon.
+        """Decide on all pending partitions, or for each asset until `most` partitions will be built soon.
 
-        The others wait behind these. The oldest are decided on as well, because they may break a promise first.
+        The others are deferred, except the oldest, which may break a promise first.
         """
         count = 0
         for node in filter(_is_asked_for, self.graph.nodes.values()):
@@ -149,7 +149,7 @@ class EvaluationPass:
                     self._defer(node, rest, stale)
                     break
                 decision = self._decided((node.key, partition))
-                # Without any contract below it, no older partition has a consumer either.
+                # If no contract needs the asset, its older partitions have no consumer either.
                 soon += decision is not None and (
                     decision.state in _SOON or (decision.state is State.NO_CONSUMER and not is_needed)
                 )
@@ -163,10 +163,10 @@ class EvaluationPass:
         return self.decisions.get(target)
 
     def _defer(self, node: Node, rest: Sequence[Partition], stale: Sequence[Partition]) -> None:
-        """Leave the rest of an asset's partitions to later looks, except the oldest.
+        """Leave the rest of an asset's partitions to later passes, except the oldest.
 
         Args:
-            stale: Partitions of `rest` with a decision.
+            stale: Partitions of `rest` that already have a decision.
         """
         ends = dict.fromkeys((_oldest(rest, self.backlog.of[node.key]), rest[-1]))
         for partition in (p for p in ends if (node.key, p) not in self.decisions):
@@ -194,7 +194,7 @@ class EvaluationPass:
     def _decide_more(self) -> Iterator[int]:
         """Decide on more partitions of requested ranges: a range costs one run, however long it is.
 
-        One look decides on a limited number. The other ranges are left for the next look.
+        One pass decides on a limited number. The other ranges are left for the next pass.
         """
         before, left, later = (self._asked, self._changed), self._bound.range, list[Request]()
         for request in before[0]:
@@ -236,7 +236,7 @@ class EvaluationPass:
                 yield from (((key, partition), pending) for partition, pending in entries.items())
 
     def _left(self, target: Target, pending: Pending) -> list[Decision]:
-        """Return the decision on a partition that others request: only its promise is judged."""
+        """Return the decision on a partition that the planner does not request, to evaluate its contract only."""
         if pending.arrival is None:
             return []
         facts = self._facts(self.graph.nodes[target[0]], target, pending)
@@ -356,13 +356,13 @@ class EvaluationPass:
             return facts.but(state=State.NOT_DUE, reason=reason)
         inputs = self._waiting.for_inputs(target, pending, start_by)
         if inputs:
-            # A partition that waits for one input may share its run, but must not pass the check of another input.
+            # A partition may share the run of an input that it waits for, unless the check of another input blocks it.
             return self._waiting.blocked(node, target, facts, inputs) or waiting(facts, inputs, self.decisions)
         held = self._waiting.held(node, target, start_by, facts)
         return held or facts.but(state=State.REQUESTED, reason=f"{_arrived(facts)}, due{_for(node, demand)}")
 
     def _loop_of(self, node: Node, target: Target, pending: Pending) -> Loop | None:
-        """Return the loop, or suspected loop, that alone makes a built partition due. Other new data is never held."""
+        """Return the loop if only data of a loop, or suspected loop, makes a built partition due; else None."""
         loop = self._loops.get(node.key)
         if loop is None or target not in self.history.built:
             return None
@@ -372,7 +372,10 @@ class EvaluationPass:
         return loop if all(key in loop.tables or key == loop.source for key, _ in pending.pending_upstreams) else None
 
     def _held_by(self, loop: Loop, target: Target, demand: Demand, facts: Decision) -> Decision | None:
-        """Return the decision on a partition whose last run began a short time ago. A test breaks no contract."""
+        """Return the decision to pause after a recent run of a partition in a loop, or None.
+
+        The test of a suspected loop never delays a run past its latest start.
+        """
         until = max(self.history.built[target].started_at + loop.pause, facts.next_try or 0.0)
         if not loop.confirmed:
             until = min(until, demand.start_by, math.inf if facts.latest_start is None else facts.latest_start)
@@ -406,7 +409,7 @@ class EvaluationPass:
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival: the last of several, or the last partition if nothing arrived."""
+    """Return the partition with the earliest arrival, the last one if several have it or if nothing arrived."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

@@ -14,14 +14,14 @@ _DAY = 86_400.0
 
 
 class Outcome(StrEnum):
-    """End of a run."""
+    """How a run ended."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELED = "canceled"
     """Canceled by a person."""
     LOST = "lost"
-    """Lost with the platform: its process died, or it never began. It says nothing about the partitions it planned."""
+    """Lost by the platform: its process died, or it never started. This is no failure of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Change:
     """A change of a partition's content.
 
     Args:
-        arrived_at: When its data arrived at the sources (Unix seconds). None: a rebuild changed it without new data.
+        arrived_at: When its data arrived at the sources (Unix seconds). None if a rebuild changed it without new data.
         run_id: The run that made it, or None.
     """
 
@@ -60,9 +60,9 @@ class Failure:
 
     Args:
         attempts: Failed attempts in a row.
-        as_of: Storage id when the last one was created.
-        lost: Attempts in a row that were lost with the platform; 0 if the last one failed.
-        seconds: Duration of the last one.
+        as_of: Storage id at the creation of the last attempt.
+        lost: Attempts in a row that the platform lost; 0 if the last attempt failed.
+        seconds: Duration of the last attempt.
     """
 
     attempts: int
@@ -95,7 +95,7 @@ class OpenRun:
         planned: Targets that it still has to build, with the id of their planned event.
         created_at: When the first planned event was written.
         as_of: Id of the first planned event. The run sees all older events.
-        written: Its writes by asset, while other partitions of that asset are not written yet.
+        written: Writes by asset, until the run has written all its partitions of that asset.
         built: By asset, the number of partitions it has built.
         run_id: Its id, one string for all partitions that it builds. A copy per event would take 96 bytes each.
     """
@@ -114,7 +114,7 @@ def contains(built: Built, change: Change) -> bool:
 
 
 def reaches(read: Input, arrived_at: float | None, window: Window | None) -> bool:
-    """Return True if an input's change that arrived at a time makes a built partition of this window stale."""
+    """Return True if a change of an input, with this arrival, makes a built partition with this window stale."""
     if read.use_latest:
         return False
     if read.ripple_days is None or arrived_at is None or window is None:

@@ -19,14 +19,14 @@ Target = tuple[str, Partition]
 
 @dataclass
 class Moment:
-    """Time and dynamic keys that the answers of partition definitions and mappings depend on.
+    """Time and dynamic keys, which the results of partitions definitions and mappings depend on.
 
     Args:
         now: Unix seconds.
         dynamic: From the name of a dynamic partitions definition to the keys that exist.
         revision: Number that increases whenever the dynamic keys change.
-        loaded_after: Storage id of the last event at the time when the planning process loaded this code. By default no
-            process has loaded it yet.
+        loaded_after: Storage id of the last event when the planning process loaded this code; infinite if no process
+            has loaded it.
         defined_at: By asset, the time when it got its present partitions definition (Unix seconds).
     """
 
@@ -49,14 +49,15 @@ class Input:
 
     Args:
         key: The asset it reads.
-        upstream: From a partition of the reader to the partitions it reads. None: it reads all.
-        downstream: From a partition of the input to the partitions that read it. None: all do.
-        missing_inputs: Why a run over a reader's partition is refused: it needs missing partitions. Empty: it is not.
-        stamp: Returns a value that changes when the mapping changes. None: the mapping does not depend on time.
-        broad: True if all partitions of the reader read it, so that it does not tell which ones to build.
-        ripple_days: For an unpartitioned input: days that a change makes stale, up to the day of its arrival.
+        upstream: Returns the input's partitions that a partition of the reader reads. None means all.
+        downstream: Returns the reader's partitions that read a partition of the input. None means all.
+        missing_inputs: Returns the reason to refuse a run of a reader's partition that needs missing partitions; empty
+            if there is none.
+        stamp: Returns a value that changes when the mapping changes; None if the mapping does not depend on time.
+        broad: True if all partitions of the reader read it. The input then does not determine which ones to build.
+        ripple_days: Only for an unpartitioned input: a change makes this many days stale, up to the day of its arrival.
         use_latest: True if it only has to exist. Its changes make the reader neither pending nor late.
-        joinable: True if one run can build both: same partitions, same key.
+        joinable: True if one run can build both assets: their partitions are the same, and each reads the same key.
         optional: True if a partition of the reader is built without this input when the input has nothing for it.
     """
 
@@ -77,30 +78,30 @@ class Node:
     """An asset.
 
     Args:
-        order: From a partition to a sort key, the oldest first. With several dimensions a tuple, time first.
-        follows: Returns True if Dagster's range from the first partition to the second holds just those two. By default
+        order: Returns the sort key of a partition, the oldest first. With several dimensions it is a tuple, time first.
+        follows: Returns True if Dagster's range from the first partition to the second has only these two. By default
             True if their `order` differs by one.
-        window: From a partition to the time it covers; None if partitions are not time windows.
-        exists_from: From a partition to the earliest time of a request (Unix seconds).
-        problem: Why a partition key does not belong to this asset; None if it does.
+        window: Returns the time that a partition covers; None if partitions are not time windows.
+        exists_from: Returns the earliest time when a partition can be requested (Unix seconds).
+        problem: Returns the reason why a partition key does not belong to this asset; None if it does.
         exists: Returns True if a valid key exists at the graph's moment: dynamic keys are added and removed.
         keys: Returns all partitions that exist at the graph's moment. Called only if no input determines them. A
             returned object never changes: the same object means the same partitions.
-        automated: True if the planner decides when it runs. Sources and assets that only people run have False.
+        automated: True if the planner decides when it runs. False for sources, and for assets that only people run.
         conditional: True if only its own automation condition requests its runs.
         momentary: True if its own condition allows runs only at moments (cron ticks): a request cannot wait for a slot.
         contract: Promised freshness.
         asap: True if it runs as soon as it has pending work; its contract is only reported.
         requires_all: True if it runs only when every input has changed.
         code_version: Version of today's code.
-        cut: Its partitions definition, in Dagster's words; empty if it has none.
-        dynamic: From a partition to its keys that people add and remove without a deploy, each with the name of its
-            definition. None: no dimension has dynamic keys.
-        odd: Keys that people added at the graph's moment and that are not valid partitions, each with the reason.
+        cut: Dagster's description of its partitions definition; empty if it has none.
+        dynamic: Returns a partition's dynamic keys, which are added and removed without a deploy, each with the name of
+            its definition. None if no dimension has dynamic keys.
+        odd: Returns the dynamic keys at the graph's moment that are not valid partitions, each with the reason.
         source: True if its data comes from outside: it is observed, or its builds are reported. It has no inputs here.
-        refused: Why the planner cannot handle it; it is set aside with this reason. Empty: it can.
-        unplannable: Why only people can run it, with their own run config; then it is not `automated`.
-        most: Most partitions that its backfill policy allows in a run; None: any number.
+        refused: Reason why the planner cannot handle it and sets it aside; empty if it can.
+        unplannable: Reason why only people can run it, with their own run config. It is then not `automated`.
+        most: Most partitions that its backfill policy allows in a run; None if there is no limit.
         together: Assets that are always built in the same run with it (one operation that cannot be split).
         sensor: Its automation sensor.
         blocking: Names of its blocking checks.
@@ -150,11 +151,11 @@ class Node:
 
     @property
     def left_out(self) -> str:
-        """Return why the planner cannot request its runs although it should; empty if it can."""
+        """Reason why the planner should request its runs but cannot; empty if there is none."""
         return self.refused or self.unplannable
 
     def in_a_row(self, first: Partition, second: Partition) -> bool:
-        """Return True if a range from the first partition to the second holds just those two."""
+        """Return True if a range from the first partition to the second has only these two."""
         if self.follows is not None:
             return self.follows(first, second)
         return bool(self.order(second) - self.order(first) == 1)
@@ -171,7 +172,7 @@ class Node:
 
     @cached_property
     def enumerated(self) -> bool:
-        """True if only its definition determines which partitions to build, because no input does."""
+        """True if only the asset's definition determines which partitions to build, because no input does."""
         drives = (r for r in self.inputs if not (r.broad or r.use_latest or r.key == self.key))
         return self.automated and (self.partitioned or not self.inputs) and not any(drives)
 
@@ -181,9 +182,9 @@ class Graph:
     """Nodes in topological order.
 
     Args:
-        moment: Shared with the functions of nodes and inputs: their answers hold at that moment.
-        dynamic: Names of its dynamic partitions definitions, whose keys the moment must hold.
-        elsewhere: By asset, blocking checks that other code locations declare: the history learns them from the log.
+        moment: Shared with the functions of nodes and inputs, whose results are valid at that moment.
+        dynamic: Names of the dynamic partitions definitions in use. The moment must have their keys.
+        elsewhere: Blocking checks that other code locations declare, by asset. The history learns of them from the log.
     """
 
     nodes: Mapping[str, Node]
@@ -200,10 +201,10 @@ class Graph:
         object.__setattr__(self, "readers", readers)
 
     def without_runs_of(self, unplannable: Mapping[str, str]) -> "Graph":
-        """Return the same graph, except that only people run some assets.
+        """Return the same graph, but with some assets that only people run.
 
         Args:
-            unplannable: From an asset to the reason.
+            unplannable: These assets, each with the reason.
         """
         nodes = {
             key: replace(node, automated=False, unplannable=unplannable[key]) if key in unplannable else node
@@ -225,8 +226,8 @@ class Graph:
     def share_a_run(self, reader: Node, read: Input) -> bool:
         """Return True if one run builds a reader and an input when both are due for a partition.
 
-        Due times (`planner.demand`) and requests (`planner.requests`) follow this one rule. If it returns False, the
-        input's run comes first, and takes its time.
+        Due times (`planner.demand`) and requests (`planner.requests`) both use this rule. If it returns False, the
+        input runs first, and the due time allows for the duration of that run.
         """
         upstream = self.nodes.get(read.key)
         if upstream is None or not read.joinable or reader.conditional or upstream.conditional:
@@ -246,7 +247,7 @@ class Graph:
 
     @cached_property
     def sources_of(self) -> Mapping[str, frozenset[str]]:
-        """From an asset to the sources its data comes from, at any depth."""
+        """Direct and indirect sources of each asset."""
         found: dict[str, frozenset[str]] = {}
         for key, node in self.nodes.items():
             above = [found.get(read.key, frozenset({read.key})) for read in node.inputs]
@@ -255,16 +256,16 @@ class Graph:
 
     @cached_property
     def parts(self) -> Mapping[str, Sequence[str]]:
-        """By asset, the connected assets without sources. An asset can share a run only with these."""
+        """Connected component of each asset, ignoring sources. An asset can share a run only with its component."""
         built = [key for key, node in self.nodes.items() if not node.source]
         together = connected(built, lambda key: [*(r.key for r in self.nodes[key].inputs), *self.nodes[key].together])
         return {key: part for part in together for key in part}
 
     @cached_property
     def tightest(self) -> Mapping[str, float]:
-        """By asset, the seconds of the tightest contract that needs it: its own, or a contract of its readers.
+        """Seconds of the tightest contract that needs each asset: its own, or a contract of its readers.
 
-        An asset that runs as soon as anything is pending counts like an asset with the shortest contract.
+        An asset that runs as soon as anything is pending counts as an asset with the shortest contract.
         """
         found: dict[str, float] = {}
         for key, node in reversed(list(self.nodes.items())):

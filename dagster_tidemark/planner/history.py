@@ -1,7 +1,7 @@
 """Facts from the event log: changes of partitions, and the changes that each partition contains.
 
-A fold over events in the order of their storage ids, without calls to anything else. The planner compares the present
-content with the incorporated content, so an event that is read late, twice or after a restart does no harm.
+The history results only from events, in the order of their storage ids. The planner compares the present content of
+inputs with the content that a partition contains. So an event that is read late, twice or after a restart does no harm.
 
 A partition contains what its latest materialization contains: every change of its inputs that was visible when
 that run was created (the storage id of its planned event), and all changes made earlier in the same run.
@@ -42,16 +42,16 @@ class History:
     """State folded from the events read so far.
 
     Args:
-        changes: By partition, oldest first: its latest change, and earlier ones that a reader does not contain.
+        changes: Changes of each partition, oldest first: the latest, and earlier ones that a reader does not contain.
         first_arrival: When the first data of a partition arrived.
         first_seen: When the first event about a source was read.
         dirty: Targets that an event may have affected since the planner last computed them.
         set_aside: Events about partitions that their asset does not have, with the reason.
         former: Partitions of an earlier definition of their asset: events about them are skipped.
-        again: From a built partition to its last run, lost with the platform: the rebuild is still needed.
+        again: Built partitions that still need a rebuild, because the platform lost their last run, with its id.
         checks: The latest results of blocking checks.
-        broken: By asset and changed partition of an input: why the affected partitions of the asset are unknown.
-        unseen: By wiped partition, the changes that some reader did not contain.
+        broken: Reason why an asset's partitions that read a changed partition are unknown, by asset and that partition.
+        unseen: Changes of wiped partitions that some reader did not contain.
         keys: Facts about partition keys that no event contains.
         durations: Durations of runs.
         loops: Loops through observations.
@@ -83,7 +83,7 @@ class History:
 
     @property
     def heard_of(self) -> set[str]:
-        """Return the assets with any known event, including a failed run or a run with nothing to write."""
+        """Assets with any known event. A failed run counts, and so does a run that had nothing to write."""
         known = {asset for asset, partitions in self.known.items() if partitions}
         return known.union(asset for asset, _ in chain(self.built, self.failures))
 
@@ -130,7 +130,7 @@ class History:
         at: float,
         code_version: str | None = None,
     ) -> None:
-        """Record the write of a partition. `as_of` is None for an event reported without a run: it clears nothing.
+        """Record the write of a partition. `as_of` is None for an event without a run, which does not count as a build.
 
         A run's writes of one asset take effect together, after the last write. Each partition has its own event, and
         consumers would otherwise be requested for some of the partitions first and then for the rest.
@@ -183,11 +183,11 @@ class History:
                 self._saw(target, run_id, run, as_of)
                 continue
             built = self.built.get(target)
-            # When the log is read again, this end may come after a later run's build, which already made up for it.
+            # When the log is read again, this end may be applied after a later build, which replaces the lost run.
             if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
             node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
-            if before is not None and before.as_of == as_of:  # this attempt counts already: its events are read again
+            if before is not None and before.as_of == as_of:  # already counted: its events are read again
                 continue
             self.failures[target] = run_retries.after(
                 before,
@@ -212,9 +212,9 @@ class History:
         """Record the result of a blocking check.
 
         Args:
-            target: Its partition is None if the check does not name one.
-            run_id: The run whose materialization the result is about. None, or `evaluated_by` of a run that wrote
-                nothing: the result is about the whole asset.
+            target: The asset and partition; the partition is None if the check does not name one.
+            run_id: The run whose materialization was checked. If this is None, or `evaluated_by` and that run wrote
+                nothing, the result is about the whole asset.
             evaluated_by: The run that evaluated the check.
         """
         self.revision += 1
@@ -226,7 +226,7 @@ class History:
                 on |= {p for p in self.known.get(asset, ()) if check in self.unchecked((asset, p))}
             if not on:
                 return  # the evaluated partitions were written again since then
-        # Still empty: its run wrote nothing, and the log has no write that the result fits (runs can be deleted).
+        # If `on` is still empty, the log has no write that the result is about (runs can be deleted).
         self.checks.evaluated(asset, check, CheckResult(id, passed, evaluated_by), on)
 
     def blocking(self, target: Target) -> str | None:
@@ -269,8 +269,7 @@ class History:
         self.revision += 1
         gone = set(targets)
         for target in gone:
-            # The version stays: a rebuild with the same content is no change for readers that contain it. For all other
-            # readers it still is.
+            # The version is kept: a rebuild with the same content is a change only for readers that do not contain it.
             if self.problem(target) is None:
                 self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
             for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
@@ -280,7 +279,7 @@ class History:
         self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
 
     def clear(self) -> None:
-        """Forget everything: the event log is read from its beginning."""
+        """Forget everything, before the event log is read from its beginning."""
         self.graph.elsewhere.clear()
         vars(self).update(vars(History(self.graph)))
 
@@ -328,8 +327,8 @@ class History:
         self.known.get(target[0], set()).discard(target[1])
 
     def are_keys_now(self, targets: Iterable[Target]) -> None:
-        """Record that a deploy has declared these keys: their readers know of their data only since then."""
-        # One moment earlier, so that a run requested in the same look already knows them.
+        """Record that a deploy has just declared these keys: no earlier run could read their data."""
+        # The time is a second earlier, so that a run requested in the same tick already reads their data.
         self.keys.declared |= dict.fromkeys(targets, self.graph.moment.now - _A_MOMENT)
 
     def as_of(self, run_id: str, target: Target) -> int | None:
@@ -347,7 +346,7 @@ class History:
         return next(written, built.as_of if built is not None and built.run_id == run_id else None)
 
     def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
-        """Return the partitions of an input that a target reads and that hold data."""
+        """Return the partitions with data that a partition reads from an input."""
         wanted = self.known.get(read.key, ()) if read.upstream is None else read.upstream(partition)
         return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
 
@@ -357,7 +356,7 @@ class History:
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
             began = self._began_after(source, target, built)
-            if began is not None:  # it did not exist yet: no run could read its data before
+            if began is not None:  # it did not exist before: no run could read its data
                 if self.reaches(read, changes[-1].arrived_at, target):
                     yield source, self._since(source, began)
                 continue
@@ -368,7 +367,7 @@ class History:
                     yield source, change
 
     def is_there(self, source: Target) -> bool:
-        """Return True if a partition exists now. It may have data before that, but no run reads it."""
+        """Return True if a partition exists now. Data may arrive before that, but no run reads it then."""
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
 
@@ -378,7 +377,7 @@ class History:
         if node is None:
             return None
         gone, came = self.keys.appeared.get(source, (0.0, 0.0))
-        # A new key is noticed with a delay. If the reader has the same key, it existed when the reader was built.
+        # A new key is noticed with a delay. If the reader has the same key, the key existed when the reader was built.
         if gone <= built.started_at < came and not self._dynamic_keys(source) <= self._dynamic_keys(reader):
             return came
         began = max(node.exists_from(source[1]), self.keys.declared.get(source, 0.0))
@@ -394,7 +393,7 @@ class History:
         return change if change.arrived_at is None or first is None else replace(change, arrived_at=max(began, first))
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
-        """Return True if an input's change that arrived at a time makes a built partition stale."""
+        """Return True if a change of an input, with this arrival, makes a built partition stale."""
         return reaches(read, arrived_at, self.graph.nodes[target[0]].window(target[1]) if read.ripple_days else None)
 
     def has_new_data(self, target: Target, since: int) -> bool:
@@ -407,7 +406,7 @@ class History:
         return changed is True  # if a mapping raises, the planner names the asset when it computes the partition
 
     def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
-        """Record a change that none of our runs made; `at` is the time of its event (Unix seconds)."""
+        """Record a change that no known run made; `at` is the time of its event (Unix seconds)."""
         before = self.changes.get(target)
         self._changed(target, version, change)
         if self.changes.get(target) is not before:
@@ -422,20 +421,20 @@ class History:
         if change.arrived_at is not None:
             self.first_arrival.setdefault(target, change.arrived_at)
         self.dirty.add(target)
-        if before and change.id < before[-1].id:  # committed late: the version stays, but the change counts
+        if before and change.id < before[-1].id:  # its event was committed late: the newer version stays
             ordered = list(before)
             insort(ordered, change, key=lambda known: known.id)
             self.changes[target] = tuple(ordered)
             return
         self.versions[target] = version
         before = before or self.unseen.pop(target, ())
-        # After a wipe the same content is back, and no change for the readers that contain it.
+        # The same content after a wipe is no change for readers that contain it.
         self.changes[target] = (
             before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
         )
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Return the changes that a built reader does not contain, or may not contain when an open run ends."""
+        """Return the changes that a built reader does not contain, or may not contain after an open run ends."""
         open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
         readers = (
             [(read, t, self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
@@ -448,7 +447,7 @@ class History:
         )
 
     def readers_of(self, target: Target) -> Iterator[tuple[Input, Target]]:
-        """Yield the targets that read a target. If all partitions read it, only partitions with data."""
+        """Yield the partitions that read a partition. If an asset has no mapping, yield its partitions with data."""
         for node, read in self.graph.readers.get(target[0], ()):
             for partition in self.reading(node, read, target[1]):
                 yield read, (node.key, partition)
@@ -456,7 +455,7 @@ class History:
     def reading(self, node: Node, read: Input, partition: Partition) -> Iterable[Partition]:
         """Return the partitions of an asset that read a partition of one of its inputs.
 
-        If the mapping raises, these are all partitions with data, and `broken` names the asset.
+        If the mapping raises, return all partitions with data, and record the reason in `broken`.
         """
         if read.downstream is not None:
             broken = (node.key, (read.key, partition))
@@ -486,7 +485,7 @@ class History:
             self._shorten_pauses(asset)
 
     def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
-        """Record that a run succeeded without writing a partition: its content stays, and contains what the run saw."""
+        """Record that a run succeeded without writing a partition: the old content also covers what the run read."""
         before = self.built.get(target)
         if before is None or before.as_of < as_of:
             node = self.graph.nodes.get(target[0])
@@ -497,9 +496,9 @@ class History:
         self.again.pop(target, None)
 
     def _consumed(self, m: Materialization, before: Built | None) -> float | None:
-        """Return the smallest arrival that a materialization newly contains, or None.
+        """Return the earliest arrival of the data that a materialization newly contains, or None.
 
-        For a first build, this is when the last of its inputs had data: its own clock started then.
+        For a first build, return when its last required input had data, because its contract counts from then.
         """
         node, after = self.graph.nodes.get(m.target[0]), Built(m.id, m.as_of, m.run_id)
         if node is None or not node.inputs:
@@ -518,7 +517,7 @@ class History:
         return max(*arrivals, node.exists_from(m.target[1])) if arrivals else m.at
 
     def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
-        """Return the smallest arrival of an input's changes that are in `after` and not in `before`."""
+        """Return the earliest arrival among an input's changes that `after` contains and `before` does not."""
         sources = list(self.inputs_of(read, target[1]))
         if before is None:
             first = (self.first_arrival.get(source) for source in sources)
@@ -546,7 +545,7 @@ class History:
         return problem is not None
 
     def problem(self, target: Target) -> str | None:
-        """Return why a partition does not, or no longer, belong to its asset, or None if it does."""
+        """Return why a partition does not belong to its asset, or no longer does; None if it belongs to the asset."""
         node = self.graph.nodes.get(target[0])
         found = called(node.problem, target[1]) if node else None
         return f"{target[1]!r}: {found.error}" if isinstance(found, Raised) else found

@@ -1,12 +1,12 @@
 """Loops through observations: a source that gets new data because of a table made from it.
 
-Dagster refuses a cycle of assets. It cannot see that a table writes what a source then observes: each build brings new
-data, which requests the next build. Such a loop is suspected by the order of events: again and again, new data of a
-source partition arrives soon after a commit of the same table, and never without one. The new data closes a loop if
-the committed table is made from that source, or from a source that another such pair leads to.
+Dagster refuses a cycle of assets, but it cannot see that a source observes data that a table writes. Then each build
+brings new data, which requests the next build. The order of events suggests such a loop: new data of a source partition
+repeatedly arrives soon after a commit of the same table, and never without such a commit. This is a loop if the table
+is made from that source, directly or through other such pairs of table and source.
 
 A suspicion is tested: the next runs are requested later than usual, or earlier if they are usually requested late. In a
-loop the new data moves along with them. Data that comes on its own keeps its times, and the count starts again. Pure.
+loop, the new data then arrives later or earlier too. Other data keeps its times, and the count starts again. Pure.
 Belongs here: the count and the loops. Does not belong here: the decision on a due partition (`planner.evaluate`).
 """
 
@@ -20,25 +20,25 @@ from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.wording import names
 
 _SUSPECTED_AFTER = 10
-"""Rounds in a row: new data soon after a commit of the same table, and none without one."""
+"""Rounds in a row before a loop is suspected. In each, new data follows a commit of the same table."""
 
 _CONFIRMED_BY = 3
-"""Rounds in a row whose length moved along with a run that was requested later or earlier than usual."""
+"""Rounds in a row that must get longer or shorter with the request of a run before a loop is confirmed."""
 
 _TESTED = 8
-"""Rounds of a test. A suspicion that they do not confirm is dropped, and the next one needs twice as many rounds."""
+"""Most rounds of a test. After these, an unconfirmed suspicion is dropped, and the next one needs twice the rounds."""
 
 _LONGER, _SHORTER = 1.6, 0.7
-"""Shares of the usual length above and below which a round has moved."""
+"""A round counts as changed if it takes more or less than these multiples of its usual duration."""
 
 _SOON = 60.0
-"""Seconds from a commit to the new data that it causes: a queue takes seconds, a sensor that lists at most a minute."""
+"""Most seconds from a commit to the new data that it causes: a queue takes seconds, a listing sensor up to a minute."""
 
 _ROUND_SECONDS = 600.0
-"""Longest round of a detected loop. A slower loop costs at most six runs an hour."""
+"""Most seconds in a round of a detected loop. A slower loop costs at most six runs an hour."""
 
 _PAUSE_OF_A_TEST = 2.5
-"""Usual rounds between the starts of two runs, in a test that requests them later."""
+"""Time between the starts of two runs during a test, as a multiple of the usual round."""
 
 A_LOOP = "a loop: "
 
@@ -51,12 +51,12 @@ _FOLLOWED = 1000
 
 @dataclass
 class _Count:
-    """Rounds in a row of a source partition. A round is a commit of one of these tables, then new data.
+    """Count of a source partition's rounds in a row. A round is a commit of one of the tables, followed by new data.
 
     Args:
-        usual: Seconds of a round when the loop was suspected; None before.
-        tested: Rounds since then.
-        moved: Rounds of the test in a row that were longer or shorter than usual.
+        usual: Usual seconds of a round; None until the loop is suspected.
+        tested: Rounds since the loop was suspected.
+        moved: Rounds in a row of the test that were longer or shorter than usual.
         confirmed: Rounds since the loop was confirmed.
     """
 
@@ -106,13 +106,13 @@ class Loop:
 
     @property
     def reason(self) -> str:
-        """Text that stays the same while the loop continues."""
+        """Description of the loop. The text stays the same while the loop continues."""
         return f"{A_LOOP}{self.source} gets new data each time {names(self.tables)} is built, which builds it again"
 
 
 @dataclass
 class Loops:
-    """Order of commits and new data, as far as it shows loops."""
+    """Latest commits, and counts of the new data that follows them, which show loops."""
 
     _counts: OrderedDict[Target, _Count] = field(default_factory=OrderedDict)
     _commits: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -147,7 +147,7 @@ class Loops:
         return frozenset(table for table, _ in takewhile(lambda c: c[1] > after, reversed(self._commits.items())))
 
     def of(self, graph: Graph) -> dict[str, Loop]:
-        """Return the loops of a graph, by each table that is on one and reads its source."""
+        """Return the loops of a graph, by table. The tables are part of a loop and read the loop's source."""
         suspected = {source: count for source, count in self._counts.items() if count.usual is not None}
         caused: dict[str, set[str]] = {}
         for (source, _), count in suspected.items():
@@ -170,7 +170,7 @@ class Loops:
 
 
 def _on_the_way(graph: Graph, source: str, causes: frozenset[str], caused: Mapping[str, set[str]]) -> set[str]:
-    """Return the tables between a source and one of the tables that cause its new data; empty if none is reachable."""
+    """Return the tables between a source and the tables that cause its new data; empty if none is reachable."""
     down = _reached(source, lambda key: _after(graph, key, caused))
     before: dict[str, set[str]] = {}
     for key in down | {source}:

@@ -1,7 +1,7 @@
 """Models: assets that read all partitions of an input, and are fitted once for all partitions.
 
-A model waits for the last stale partition of its inputs, and its readers wait for the model. Does not belong here: the
-end of the wait (`planner.waiting`: at the readers' own deadline).
+A model waits until no partition of its inputs is stale, and readers wait for the model. Does not belong here: the end
+of a reader's wait at its latest start (`planner.waiting`).
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from dagster_tidemark.planner.staleness import PendingWork
 
 @dataclass
 class Refits:
-    """Progress of rebuilds of model inputs, at one time: counted once per model, for all its readers."""
+    """Progress of rebuilding the inputs of models, at one time. It is counted once per model, for all readers."""
 
     graph: Graph
     history: History

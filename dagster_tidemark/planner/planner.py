@@ -1,8 +1,8 @@
 """Decisions from a history: due work, waiting work, and runs that build several partitions.
 
-Pure: it calls nothing outside, and the caller gives the time. Level-triggered: a partition is due because the content
-of an input is newer than the content of the last materialization, whatever caused that. Belongs here: when a plan is
-made again. Does not belong here: the decisions (`planner.evaluate`).
+Pure: it makes no outside calls, and the caller passes the time. Level-triggered: a partition is due because an input
+has newer content than the last materialization, regardless of the cause. Belongs here: the choice between the last plan
+and a new one. Does not belong here: the decisions (`planner.evaluate`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ TICK_SECONDS = 5.0
 
 @dataclass
 class Planner:
-    """Plan of one graph, updated at every tick from the news in its history.
+    """Plan of one graph, updated at every tick from the changes in its history.
 
     Args:
-        margin: Seconds from being due to the start of a run, see `contracts.margin_of`.
-        bound: Number of pending partitions that one plan decides on.
-        slots: Number of runs that can be under way at once. None: no limit.
+        margin: Seconds from the due time of a run to its start, see `contracts.margin_of`.
+        bound: Limits on the number of decisions in one plan.
+        slots: Number of runs that can be under way at once; None if there is no limit.
     """
 
     graph: Graph
@@ -47,12 +47,12 @@ class Planner:
 
     @property
     def steady_until(self) -> float:
-        """Time until which the last plan holds without new events (Unix seconds)."""
+        """Time until which the last plan stays valid without new events (Unix seconds)."""
         return min(self._wake, self.backlog.begins_next)
 
     @property
     def deciding(self) -> bool:
-        """True if a plan is half made. Events during that time are left for the next plan."""
+        """True while a plan is unfinished. New events are then left for the next plan."""
         return self._tick is not None
 
     def plan(
@@ -66,7 +66,7 @@ class Planner:
 
         Args:
             asked: Requests that are not in the history yet.
-            stop: Called now and then during long work. If it returns True, the plan is not made in this tick, and the
+            stop: Called repeatedly during long work. If it returns True, the plan is not finished in this tick, and the
                 next call continues it.
         """
         if self._tick is None:
@@ -87,7 +87,7 @@ class Planner:
             for decided in self._steps:
                 if stop():
                     return Plan(now, catching_up=f"deciding on each partition, {decided} decided so far")
-        except BaseException:  # also if it is interrupted: the next call starts again
+        except BaseException:  # also if it is interrupted: the next call starts a new plan
             self._tick = None
             raise
         self._tick = None

@@ -1,7 +1,7 @@
 """Rehearsal of another version of the code: the planner runs on a copy of the history until nothing is due.
 
-Each request of a plan counts as done, with other content than before, and the next plan follows from that. If nothing
-is due, time moves on to the next due time. This finds the runs that the sensors would request. Belongs here: the
+Each requested partition counts as built with changed content, and the next plan is made from that state. If nothing is
+due, the time is set to the next due time. This finds the runs that the sensors would request. Belongs here: the
 partitions that run, and why the code makes them run. Does not belong here: changes of the code
 (`planner.code_changes`).
 """
@@ -22,7 +22,7 @@ from dagster_tidemark.planner.wording import name, names
 
 _MOST_ROUNDS = 10_000
 _HORIZON = 32 * 86_400.0
-"""Seconds that a rehearsal looks ahead: by then the slowest contract (a month) is due."""
+"""Seconds that a rehearsal covers. The slowest contract (a month) is due within this time."""
 
 _FIRST_ID = 1 << 60
 """Ids of the rehearsal's events are higher than any id of an event log."""
@@ -36,10 +36,10 @@ class Rebuild:
 
     Args:
         reason: Cause of the run.
-        certain: True if it runs in any case. Otherwise only if its inputs (`after`) have other content by then.
+        certain: True if it runs in any case. False if it runs only if a rebuild changes its inputs (`after`).
         after: Inputs whose rebuild makes it run.
-        due_at: When it is due (Unix seconds), if that is later than now.
-        held: Why it does not run until a person acts. Empty: nothing holds it.
+        due_at: Time when it is due (Unix seconds), if that is later than now.
+        held: Reason why it does not run until a person acts; empty if there is none.
     """
 
     asset: str
@@ -60,9 +60,9 @@ class Changed:
     """Declared differences between the code of an asset and the running code, except for code versions.
 
     Args:
-        said: In words.
-        asks_anew: True if it is new or promises more: its inputs may never have been built.
-        reads: Inputs that it did not read before.
+        said: The differences in words.
+        asks_anew: True if the asset is new or its contract promises more. It may need inputs that were never built.
+        reads: Inputs that the asset did not read before.
     """
 
     said: str
@@ -72,10 +72,10 @@ class Changed:
 
 @dataclass
 class Rehearsal:
-    """Consequences of another version of the code, played to their end.
+    """Simulation of the runs that another version of the code would cause.
 
     Args:
-        history: A copy with the new graph. The rehearsal changes it.
+        history: A copy of the history with the new graph. The rehearsal changes this copy.
         changed: Assets whose declaration differs.
         versions: From an asset to the code version of its open runs.
     """
@@ -95,7 +95,7 @@ class Rehearsal:
         self._planner, self._began = Planner(self.graph, self.history, bound=Bound(many=math.inf)), self.now
 
     def play(self) -> list[Rebuild]:
-        """Return the partitions that run, in the order of their runs, and then the held ones."""
+        """Return the partitions that run, in the order of their runs, and then partitions that wait for a person."""
         self._end_open_runs()
         due_at = None
         for _ in range(_MOST_ROUNDS):
@@ -142,7 +142,7 @@ class Rehearsal:
             of_asset.setdefault(target[0], []).append(target)
         run_id = f"rehearsal {next(self._ids)}"
         self.history.planned(targets, id=next(self._ids), run_id=run_id, at=self.now)
-        for key, node in self.graph.nodes.items():  # in topological order: a run may build what it reads itself
+        for key, node in self.graph.nodes.items():  # in topological order: a run may build an asset and its input
             mine = of_asset.get(key, [])
             for target in mine:
                 why = self._why(target, plan.decisions.get(target)) or self._along(target)
@@ -173,7 +173,7 @@ class Rehearsal:
             self.history.checked(target, check, id=next(self._ids), passed=True, run_id=run_id, evaluated_by=run_id)
 
     def _why(self, target: Target, decision: Decision | None) -> Rebuild | None:
-        """Return why the code makes a partition run. None: only new data or a new window does."""
+        """Return why the code makes a partition run; None if only new data or a new window does."""
         node, built = self.graph.nodes[target[0]], self.history.built.get(target)
         if node.exists_from(target[1]) > self._began:
             return None
@@ -189,7 +189,7 @@ class Rehearsal:
         return Rebuild(*target, f"after {names(map(name, after))}", certain=False, after=after) if after else None
 
     def _has_news(self, node: Node, target: Target, inputs: Collection[str]) -> bool:
-        """Return True if one of the inputs holds changes that a built partition does not contain."""
+        """Return True if one of the inputs has changes that a built partition does not contain."""
         return any(any(self.history.news(read, target)) for read in node.inputs if read.key in inputs)
 
     def _rebuilt_inputs(self, node: Node, target: Target) -> Iterator[Target]:

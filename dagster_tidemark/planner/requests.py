@@ -1,6 +1,6 @@
 """Runs to request for decisions: which partitions share a run, and which are requested as a range.
 
-A run follows the backfill policies of its assets. A range is requested only if Dagster's own range holds just the
+A run follows the backfill policies of its assets. A range is requested only if Dagster's own range contains exactly the
 intended partitions. Belongs here: the runs to request for given partitions. Does not belong here: the choice of due
 partitions.
 """
@@ -17,7 +17,7 @@ from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 
 SINGLES = 8
-"""Due partitions of an asset above which they are requested as ranges instead of one run each."""
+"""Most due partitions of an asset that get one run each. More partitions are requested as ranges."""
 
 _RANGES_PER_TICK = 8
 _SHARE_OF_A_REBUILD = 4
@@ -41,16 +41,16 @@ class Requests:
     found: tuple[list[Request], dict[Target, Decision]] = field(default_factory=lambda: ([], {}))
 
     def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
-        """Return the runs to request, and the decisions that change: on partitions left out, or joined to another run.
+        """Return the runs to request, and changed decisions on partitions that wait or join another run.
 
-        There is one rebuild at a time, so that no queued rebuild holds partitions that could get new data.
+        There is one rebuild at a time. A queued rebuild would block partitions that could get new data.
         """
         for _ in self.steps(decisions):
             pass
         return self.found
 
     def steps(self, decisions: Mapping[Target, Decision]) -> Iterator[None]:
-        """Work in steps until `found` is the result of `of`. The caller may pause between two steps."""
+        """Find the result of `of` in steps, and set `found` to it. The caller may pause between two steps."""
         found = _Found(self.graph, self.history, self.asked, decisions)
         for key in self.graph.nodes:
             self._isolated(found, key)
@@ -78,7 +78,7 @@ class _Found:
         self.arrived: dict[str, list[Partition]] = {}
         self.stale: dict[str, list[Partition]] = {}
         self.waiting: dict[Partition, set[str]] = {}
-        # Runs that people requested do not count: a person's backfill keeps no new data waiting.
+        # Manual runs do not count: a manual backfill must not delay new data.
         ours = {target for target, runs in history.running.items() if not runs <= asked.by_people}
         self.in_flight: dict[str, list[Partition]] = {}
         for key, partition in {*ours, *asked.reserved}:
@@ -91,9 +91,9 @@ class _Found:
                 self.waiting.setdefault(partition, set()).add(key)
 
     def arrivals(self, key: str) -> None:
-        """Add the runs for an asset's due partitions, with the assets that wait only for these."""
+        """Add the runs for an asset's due partitions. Assets that wait only for these partitions join the runs."""
         node = self.graph.nodes[key]
-        # Partitions in `changed` are throttled already, like the run that they would have joined.
+        # Partitions in `changed` are throttled already, together with the run that they would have joined.
         due = [p for p in self.arrived.get(key, ()) if (key, p) not in self.taken and (key, p) not in self.changed]
         newest_first = sorted(due, key=node.order, reverse=True)
         ready = [p for p in newest_first if not self._held_by_others((key, p))]
@@ -102,9 +102,9 @@ class _Found:
         self._together(node, [p for p in ready if not self._failed_often((key, p))])
 
     def rebuild(self, *, allowed: bool) -> None:
-        """Add at most one run for partitions that only code made stale: the newest partitions, and a short run.
+        """Add at most one run for partitions that only code made stale: a short run of the newest partitions.
 
-        Readers of a rebuilt chunk follow before an older chunk: their partitions are newer.
+        Readers of rebuilt partitions come before older partitions, because the readers' partitions are newer.
         """
         newest: list[tuple[float, Node, list[Partition]]] = []
         for key, node in self.graph.nodes.items():
@@ -158,9 +158,9 @@ class _Found:
     def _singly(
         self, node: Node, ordered: Sequence[Partition], joined: Mapping[Partition, tuple[str, ...] | None]
     ) -> None:
-        """Request one run per partition, but no more at a time than the queue can check."""
-        # An asset with one partition per run can have thousands of due partitions. Without a bound, the queue would
-        # hold them all. Queued runs over older partitions, which may be stuck, do not hold up a newer partition.
+        """Request one run per partition, up to `SINGLES` at a time."""
+        # An asset with one partition per run can have thousands of due partitions, which would fill the queue. Only
+        # runs of newer partitions count: a queued run of an older one may be stuck, and must not delay newer ones.
         bounded = node.most == 1 or node.conditional
         in_flight = [node.order(p) for p in self.in_flight.get(node.key, ()) if bounded and not node.problem(p)]
         for place, partition in enumerate(ordered):
@@ -169,7 +169,7 @@ class _Found:
                 self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
                 continue
             assets = joined[partition] or self._joined(node.key, partition)
-            # A condition requests only the assets of one sensor. A run over the assets of two is requested as a range.
+            # A condition requests only assets of one sensor. A run over assets of two sensors is requested as a range.
             split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
             self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
 
@@ -211,7 +211,10 @@ class _Found:
         return any(source not in assets for source, _ in decision.wait_for)
 
     def _with_what_it_waits_for(self, name: str, partition: Partition, assets: Sequence[str]) -> list[str] | None:
-        """Return an asset that waits and can join a run, with the due assets that it waits for as well."""
+        """Return the assets to add to a run so that a waiting asset joins it, or None if it cannot join.
+
+        These are all assets of its operation, and other due assets that it waits for.
+        """
         operation = self._operation(name)
         decided = [d for one in operation if (d := self.decisions.get((one, partition))) is not None]
         waits = {
@@ -237,7 +240,7 @@ class _Found:
         return [*more, *operation]
 
     def _is_due_alone(self, target: Target) -> bool:
-        """Return True if this look requests an asset that no run has yet and that may share a run with others."""
+        """Return True if this pass requests a partition that is in no run yet and may share a run with others."""
         decision = self.decisions.get(target)
         if decision is None or decision.state is not State.REQUESTED or decision.due_at is None:
             return False
@@ -272,7 +275,7 @@ class _Found:
         return held_by_operation(self.graph, self.decisions, target)
 
     def _failed_often(self, target: Target) -> bool:
-        # In a range, one bad partition would hold up all others for ever. Alone it holds up only itself.
+        # In a range, a partition that always fails would block the others forever. It is requested alone instead.
         return self.decisions[target].attempts > 1
 
 
@@ -285,20 +288,23 @@ def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target
 
 
 def ranges(node: Node, newest_first: Sequence[Partition], most: int | None) -> list[Sequence[Partition]]:
-    """Return the consecutive partitions of an asset in parts of at most `most`: oldest first, the newest part first."""
+    """Split an asset's partitions into parts of at most `most` consecutive ones, the newest part first.
+
+    Partitions in a part are sorted from the oldest to the newest.
+    """
     return [part for run in _runs(node, newest_first) for part in _parts(run, most or len(run))]
 
 
 def _parts(run: Sequence[Partition], most: int) -> list[Sequence[Partition]]:
-    """Return a row of consecutive partitions in parts of at most `most`, the newest part first."""
+    """Split consecutive partitions into parts of at most `most`, the newest part first."""
     starts = range(len(run), 0, -most)
     return [run[max(0, start - most) : start] for start in starts]
 
 
 def _runs(node: Node, newest_first: Sequence[Partition]) -> list[list[Partition]]:
-    """Return the rows of consecutive partitions: oldest first in each, the newest row first.
+    """Group partitions into rows of consecutive ones: the newest row first, and the oldest partition first in each row.
 
-    With several dimensions, a row runs along one dimension: partitions that differ in another one are in separate rows.
+    With several dimensions, partitions are consecutive along one: if they differ in another, they are in separate rows.
     """
     runs: list[list[Partition]] = []
     last: dict[Any, list[Partition]] = {}

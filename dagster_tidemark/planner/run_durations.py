@@ -11,7 +11,7 @@ SAMPLES = 20
 """Number of run durations kept for an asset."""
 
 DEFAULT_SECONDS = 60.0
-"""Duration of a run, and of a partition in it, of an asset without samples."""
+"""Assumed duration of a run, and per partition, for an asset without samples."""
 
 FEW = 8
 """Most partitions of a sampled run. A larger run does not show how long a few partitions take."""
@@ -45,9 +45,9 @@ class RunDurations:
     def of_run(self, asset: str) -> float:
         """Return the seconds of a run over a few partitions: the longest sample, unless it is an outlier.
 
-        The longest, because data promised for nine o'clock must be ready even if the run is slow again. From four
-        samples on, at most twice the second longest: a single run that hung for an hour would otherwise make the next
-        twenty runs start that much too early.
+        The longest sample counts, because data promised for nine o'clock must be ready even if the run is slow again.
+        From four samples on, the result is at most twice the second longest. Otherwise a single run that hung for an
+        hour would make the next twenty runs start an hour too early.
         """
         samples = self.samples.get(asset)
         if not samples:

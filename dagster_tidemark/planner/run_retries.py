@@ -47,7 +47,8 @@ def after(
 
     Args:
         before: Record of the attempts before it.
-        outcome: An attempt that was lost with the platform says nothing about the partition, and is not counted.
+        outcome: Outcome of the attempt. An attempt that the platform lost is no failure of the partition, and does not
+            count as an attempt.
         seconds: Duration of the attempt.
         starts_over: True if the count starts over: new data arrived since the last attempt, or a person tried.
     """
@@ -58,5 +59,5 @@ def after(
 
 
 def shortened(failure: Failure) -> Failure:
-    """Return the record after a success of the same asset: its problem may be over, so the pause is the first again."""
+    """Return the record after another partition of the asset was built. The problem may be over: the pause is short."""
     return replace(failure, attempts=min(failure.attempts, 1), lost=min(failure.lost, 1))

@@ -1,4 +1,4 @@
-"""Sources without data for a partition, since when they are silent, and whether they have ever had data.
+"""Sources without data for a partition, with the time since when each is silent.
 
 Pure. Belongs here: facts about silent sources from the history. Does not belong here: their effect on a contract
 (`planner.contract_status`, `planner.withheld`, `planner.unbuilt`).
@@ -21,7 +21,7 @@ class Silence:
     _known: dict[str, float | None] = field(default_factory=dict)
 
     def of(self, target: Target) -> str:
-        """Name the sources without data for a partition, the longest silent first. If they are unknown, name all."""
+        """Name the sources without data for a partition, the longest silent first; all sources if none is known."""
         return self.told({source for source, _ in self.lacking(target)} or self.graph.sources_of[target[0]])
 
     def told(self, sources: Iterable[str]) -> str:
@@ -34,10 +34,10 @@ class Silence:
         )
 
     def lacking(self, target: Target) -> set[Target]:
-        """Return the partitions of sources that are required for a partition and have no data.
+        """Return the source partitions without data that a partition requires.
 
-        The search follows inputs that are not built, and ends at an input whose mapping raises: it cannot be built.
-        An input that may be empty for a partition is not required.
+        The search follows inputs that are not built. It ends at a partition whose mapping raises, which cannot be
+        built. Optional inputs are not required.
         """
         found, seen, stack = set[Target](), {target}, [target]
         while stack:
@@ -62,7 +62,7 @@ class Silence:
         return found
 
     def _last(self, source: str) -> float | None:
-        """Return when the last data of a source's newest partition arrived: a late file of an older one is no sign."""
+        """Return when a source's newest partition last got data. Late files of older partitions do not count."""
         if source not in self._known:
             node, known = self.graph.nodes.get(source), self.history.known.get(source, ())
             of = {p: max(self._arrivals((source, p)), default=None) for p in known}
@@ -76,9 +76,9 @@ class Silence:
 
 
 def reaches_back(graph: Graph, history: History, source: str, before: float) -> bool:
-    """Return True if a source had data for a time before `before` (Unix seconds), or never had any data.
+    """Return True if a source had data for a time before `before` (Unix seconds).
 
-    A source without any data may have existed: nothing says that it began later.
+    A source that never had data counts as well, unless its first event is later than `before`.
     """
     node, known = graph.nodes.get(source), history.known.get(source, ())
     if not known:

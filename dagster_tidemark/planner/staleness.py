@@ -1,6 +1,6 @@
 """Pending data of each partition, followed through the graph back to the sources.
 
-Belongs here: its incremental computation, from the history alone. Does not belong here: which partitions exist
+Belongs here: the incremental computation from the history. Does not belong here: which partitions exist
 (`planner.candidates`), when one is due (`planner.demand`) and when it is requested (`planner.planner`).
 
 Only partitions that an event may have affected are computed again, in topological order. Their readers follow only if
@@ -34,11 +34,12 @@ class Pending:
     """Pending work of a partition: changes of its inputs that it does not contain.
 
     Args:
-        arrival: Arrival of the oldest data it does not contain (never built: when the last required input had data).
-        pending_upstreams: Inputs with pending work themselves, and the oldest arrival that affects this partition.
-        news: Arrival of the oldest input change that can be read now and is not contained.
-        stale: Reason for a rebuild though no data arrived. Empty: none is needed.
-        has_stale_upstream: True if it is stale, or anything it is made from.
+        arrival: Arrival of the oldest data that the partition does not contain. If it was never built, the time when
+            its last required input had data.
+        pending_upstreams: Input partitions that have pending work, each with the oldest arrival that affects this one.
+        news: Earliest arrival of the input changes that the partition does not contain and that a run can read now.
+        stale: Reason for a rebuild without new data; empty if none is needed.
+        has_stale_upstream: True if the partition is stale, or one of its direct or indirect inputs.
         missing_inputs: Required inputs without any data.
         unchanged: Inputs that have not changed, if all inputs have to change before a run.
         built: True if it was ever built.
@@ -70,13 +71,13 @@ class _OfInput:
 
 @dataclass
 class PendingWork:
-    """Pending work by partition, kept up to date with a history.
+    """Pending work by partition, updated from a history.
 
     Args:
-        of: Pending work by asset and partition. Partitions without an entry contain everything.
+        of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
-        not_loaded: By asset, a code version that its runs use and that the planning process has not loaded.
+        not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
     """
 
     graph: Graph
@@ -92,21 +93,21 @@ class PendingWork:
     _sleeping: set[Target] = field(default_factory=set)
     _troubles: object = None
     _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
-    """For partitions with a mapping that depends on time: their last build, and the oldest arrival since then."""
+    """Last build, and oldest arrival since then, of each partition with a mapping that depends on time."""
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
 
     @property
     def begins_next(self) -> float:
-        """When the next window begins that already has data, or that no event announces (Unix seconds)."""
+        """Time of the next computation without any event, for example because a window begins (Unix seconds)."""
         return min(self._asleep[0][0] if self._asleep else float("inf"), self.candidates.look_again_at)
 
     def settle(self, now: float, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Compute partitions again that are affected by events or by the beginning of a window.
+        """Compute again the partitions that an event or the beginning of a window affects.
 
         Args:
-            stop: Called now and then. If it returns True, the rest is left for the next call.
+            stop: Called repeatedly. If it returns True, the rest is left for the next call.
 
         Returns:
             True if nothing was left.
@@ -115,8 +116,8 @@ class PendingWork:
         count = 0
         for key, node in self.graph.nodes.items():
             while partitions := self._dirty.get(key):
-                # Partitions that read their own past are computed in order: otherwise each would repeat the one before.
-                # The others are sorted too: the order of a set of strings differs between two processes.
+                # If partitions read their own past, they are computed in order. Otherwise a partition would be computed
+                # again after each earlier one. Others are sorted because the order of a set differs between processes.
                 waiting = sorted(partitions, key=node.order if node.reads_itself else str)
                 for partition in waiting:
                     self._look(node, partition, now)
@@ -137,7 +138,7 @@ class PendingWork:
         if found is None:
             entries = self.of.get(node.key, {})
             ordered = called(lambda: sorted(entries, key=node.order, reverse=not node.reads_itself))
-            # If the partitions definition raises, the decision on each partition names it.
+            # If the partitions definition raises, the decision on each partition reports the error.
             found = self._ordered[node.key] = list(entries) if isinstance(ordered, Raised) else ordered
         return found
 
@@ -146,7 +147,7 @@ class PendingWork:
         return self.of.get(target[0], {}).get(target[1])
 
     def readers(self, target: Target) -> Iterable[tuple[Input, Target, Pending]]:
-        """Yield the partitions with pending work that read a partition."""
+        """Yield the readers of a partition that have pending work."""
         for node, read in self.graph.readers.get(target[0], ()):
             entries = self.of.get(node.key)
             if not entries:
@@ -158,7 +159,7 @@ class PendingWork:
                     yield read, (node.key, partition), entries[partition]
 
     def inputs(self, read: Input, partition: Partition) -> Iterable[tuple[Target, Pending]]:
-        """Return the partitions of an input that a partition reads and that have pending work."""
+        """Return the pending work of the input's partitions that a partition reads."""
         entries = self.of.get(read.key)
         if not entries:
             return []
@@ -189,7 +190,7 @@ class PendingWork:
             self._mark_readers(target)
 
     def _wake_with(self, target: Target, now: float) -> None:
-        """Schedule a partition for the beginning of its window, if its data arrives before that."""
+        """Schedule a partition for the time when it begins to exist, if an event arrives before that time."""
         node = self.graph.nodes.get(target[0])
         if node is not None and node.partitioned and not node.problem(target[1]):
             begins = node.exists_from(target[1])
@@ -258,7 +259,7 @@ class PendingWork:
         if built is None:
             return self._first(node, target, said, pending_upstreams, missing_inputs, has_stale_upstream)
         if node.reads_itself:
-            missing_inputs = ()  # it was built through a window without data, and can be built so again
+            missing_inputs = ()  # it was built although a window has no data, and can be built again
         arrivals = [of.oldest for _, of in said if of.oldest is not None]
         unchanged: tuple[str, ...] = ()
         if node.requires_all and arrivals:
@@ -270,7 +271,7 @@ class PendingWork:
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
-            # A person built it without these inputs. No run can build it again: nothing is pending, nor for readers.
+            # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
             arrival, news, pending_upstreams = None, None, {}
         if arrival is None and not (stale or unchanged or has_stale_upstream):
             return None
@@ -313,9 +314,10 @@ class PendingWork:
     def _still_owed(
         self, node: Node, target: Target, arrival: float | None, missing_inputs: tuple[str, ...]
     ) -> float | None:
-        """Return the arrival of the oldest data since the last build, even if a mapping has moved past it.
+        """Return the arrival of the oldest data since the last build, even if the mapping no longer selects that data.
 
-        A table that reads the last hour gets new data every hour. If only that data counted, it would never be due.
+        A table that reads only the last hour gets new data every hour. If only the latest hour counted, the table would
+        never be due.
         """
         if all(read.stamp is None for read in node.inputs):
             return arrival
@@ -333,8 +335,8 @@ class PendingWork:
         if built.code_version and node.code_version and built.code_version != node.code_version:
             if built.as_of <= self.graph.moment.loaded_after:
                 return f"built by code {built.code_version}, the current code is {node.code_version}"
-            # The run was created after this code was loaded, and its code differs: files were edited since. Each
-            # rebuild would lead to the next one.
+            # The run was created after this code was loaded, but used other code: the files were edited since. A
+            # rebuild would use that code again, and would request the next rebuild.
             self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
         return f"run {run.split('-')[0]} was lost with the platform before it rebuilt this" if run else ""
@@ -366,7 +368,7 @@ class PendingWork:
             if not built or self.history.reaches(read, pending.arrival, target):
                 found.pending_upstreams[source] = pending.arrival
                 found.oldest = _min(found.oldest, pending.arrival)
-            elif read.use_latest:  # it was wiped: its readers do not run without it
+            elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:
             found.needs_none = self.candidates.needs_none(node, read, target[1])
@@ -384,7 +386,7 @@ def _others(node: Node, missing_inputs: tuple[str, ...]) -> bool:
 
 
 def _told(pending: Pending | None) -> object:
-    """Return the facts about a partition that matter to its readers. Another late input does not."""
+    """Return the facts about a partition that its readers depend on."""
     return pending and (pending.arrival, pending.has_stale_upstream, pending.built)
 
 

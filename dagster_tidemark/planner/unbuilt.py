@@ -1,7 +1,7 @@
-"""Windows of cron contracts that are missing after their tick, kept from one look to the next.
+"""Windows of cron contracts that are missing after their promised time, remembered between evaluations.
 
-Pure. A window stays until it is built, or until a person gives it up by reporting it as materialized. Does not belong
-here: their effect on a contract's status (`planner.contract_status`).
+Pure. A window is missing until it is built, or until a person gives it up by reporting it as materialized. Does not
+belong here: the effect of missing windows on a contract's status (`planner.contract_status`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,25 +14,26 @@ from dagster_tidemark.planner.silence import reaches_back
 from dagster_tidemark.sources.feed import Partition
 
 Windows = Callable[[str, float, float], Iterable[Partition]]
-"""From an asset and two times to its partitions whose window ends after the first time and up to the second."""
+"""Returns the partitions of an asset whose window ends after the first time, and not after the second."""
 
 
 @dataclass(frozen=True)
 class Since:
-    """Start times of the judging of assets (Unix seconds).
+    """Times when the evaluation of cron contracts began (Unix seconds).
 
     Args:
-        began: When the planner first looked at this instance.
-        assets: When it first looked at each asset with a cron contract.
+        began: Time when contracts of this instance were first evaluated.
+        assets: Time when the contract of each asset was first evaluated.
     """
 
     began: float
     assets: Mapping[str, float] = field(default_factory=dict)
 
     def judged_from(self, graph: Graph, history: History, asset: str) -> float:
-        """Return when judging of an asset begins: as soon as the planner can see its data arrive.
+        """Return the time when the evaluation of an asset's contract begins.
 
-        For an asset that was added later, this is when it was added: its earlier windows were not promised.
+        This is the first event of a source, or the first evaluation if that is earlier. If the asset was added later,
+        it is the time when it was added: its earlier windows were not promised.
         """
         looked = self.assets[asset]
         if looked > self.began:
@@ -62,10 +63,10 @@ class Unbuilt:
     _of: dict[str, _Asset] = field(default_factory=dict)
 
     def missing(self, node: Node, history: History, since: Since, now: float) -> Mapping[Partition, float]:
-        """Return the partitions of an asset that are missing although they were promised for a past time, oldest first.
+        """Return the missing partitions of an asset that were promised for a past time, oldest first.
 
         Returns:
-            From the partition to its promised time.
+            The promised time of each partition.
         """
         if not isinstance(node.contract, CronContract):
             return {}
@@ -76,7 +77,7 @@ class Unbuilt:
             state = self._of[node.key] = _Asset(judged_from, tick_before(node.contract, judged_from))
         if state.next_tick <= now:
             self._add(node, node.contract, state, history, now)
-        # A run that found nothing to write has built it too.
+        # A partition also counts as built if its run found nothing to write.
         state.missing = {
             p: promised
             for p, promised in state.missing.items()
@@ -87,9 +88,9 @@ class Unbuilt:
         return state.missing
 
     def _could_be_there(self, node: Node, partition: Partition, since: float, history: History) -> bool:
-        """Return False if a window is not promised: it ended before judging began, and no source reaches back so far.
+        """Return False if a window was not promised: it ended before evaluation began, and no source has data that old.
 
-        A source and its table may be deployed together, in the middle of a day: no contract promised the day before.
+        For example, a source and its table may be deployed together at noon. No contract promised the day before.
         """
         window = node.promised_window(partition)
         if window is None or window.end > since:
@@ -114,9 +115,9 @@ class Unbuilt:
 def _promised(
     node: Node, contract: CronContract, since: float, history: History, partitions: Iterable[Partition]
 ) -> dict[Partition, float]:
-    """Return the promised time of each partition: the own tick of its window, shared by all windows that end before it.
+    """Return the promised time of each partition: the first tick after its window has ended.
 
-    A partition without a window was promised for the first tick since its judging began, or since a person added it.
+    A partition without a window is promised for the first tick after evaluation began, or after its key was added.
     """
     found: dict[Partition, float] = {}
     after = tick = float("-inf")

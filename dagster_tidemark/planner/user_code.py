@@ -1,8 +1,8 @@
-"""Calls of user code: what raises sets its own asset aside, and harms no other asset.
+"""Calls of user code. An error sets aside the asset that the code belongs to, and affects no other asset.
 
-User code are mappings, partitions definitions and conditions, also where Dagster calls them. Belongs here: the one
-place that catches everything they raise. Does not belong here: the consequence, which the caller decides, and rules on
-messages (`streams.user_rules`), whose errors may be about the message or about a service.
+User code is a mapping, a partitions definition or a condition, also if Dagster calls it. Belongs here: the only place
+that catches all errors of user code. Does not belong here: the consequence, which the caller decides, and rules on
+messages (`streams.user_rules`), where an error may come from the message or from a service.
 """
 
 from collections.abc import Callable
@@ -27,5 +27,5 @@ def called(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _
     """Return the result of a function that may run user code, or the error that it raised."""
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # user code may raise anything, and the caller has a reason to give for it
+    except Exception as error:  # user code may raise anything, and the caller reports the error
         return Raised(error)

@@ -27,10 +27,10 @@ class WaitingReasons:
     """Reasons why partitions wait, at one time.
 
     Args:
-        decisions: Decisions made so far: on every input of the given partitions.
+        decisions: Decisions made so far. They cover all inputs of the partitions in question.
         at: Returns when a partition is requested for a demand.
-        wake_at: Takes a time when the answer may change.
-        deferred: By asset, pending partitions without a decision in this look.
+        wake_at: Called with a time when the reason may change.
+        deferred: Pending partitions of each asset without a decision in this pass.
         in_flight: Returns the state of a partition that is being built, or None.
         unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
     """
@@ -54,11 +54,11 @@ class WaitingReasons:
         self._refits = Refits(self.graph, self.history, self.backlog)
 
     def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
-        """Return the inputs that go first: their pending data makes this due, or they are being built anyway.
+        """Return the inputs to wait for: their pending data makes the partition due, or they are being built anyway.
 
-        This holds only while there is time. Past the latest start, a partition does not wait for an input that cannot
-        be built now, nor for data newer than pending data that the input already holds. It only waits for an input
-        that holds none. Otherwise a stream that never pauses would hold up its readers for ever.
+        After its latest start, a partition no longer waits for an input that cannot be built now. It also no longer
+        waits for newer data of an input that already has pending data for it, only for an input without any. Otherwise
+        a stream that never pauses would delay its readers forever.
         """
         waits: list[Target] = []
         passed: list[Target] = []
@@ -69,7 +69,7 @@ class WaitingReasons:
                 (passed if late else waits).append(source)
             elif self.now < start_by and self._is_under_way(source):
                 waits.append(source)
-        if pending.news is None and not pending.stale:  # asked for early, perhaps: a run would find nothing new
+        if pending.news is None and not pending.stale:  # a run would find nothing new, perhaps because it is early
             return tuple(waits or pending.pending_upstreams)
         if waits or not passed:
             return tuple(waits)
@@ -82,7 +82,7 @@ class WaitingReasons:
         return () if needed is not None and needed.at <= self.now else tuple(passed)
 
     def for_rebuilt_inputs(self, node: Node, target: Target) -> tuple[Target, ...]:
-        """Return the inputs that wait for a rebuild of their own or upstream, except inputs that cannot be built."""
+        """Return the inputs that will change because they or their inputs are stale and can be rebuilt."""
         return tuple(source for source in self._restless(node, target) if self._is_to_be_rebuilt(source))
 
     def _restless(self, node: Node, target: Target) -> list[Target]:
@@ -92,7 +92,7 @@ class WaitingReasons:
         ]
 
     def _is_to_be_rebuilt(self, source: Target) -> bool:
-        """Return True if a stale input, or an input that makes it stale, can be built. Nothing waits for ever."""
+        """Return True if a stale input, or an upstream partition that makes it stale, can be rebuilt."""
         if source not in self._to_be_rebuilt:
             seen: set[Target] = set()
             stack, found = [source], False
@@ -102,7 +102,7 @@ class WaitingReasons:
                 if one in seen or pending is None:
                     continue
                 seen.add(one)
-                if pending.stale:  # without a decision, no run rebuilds it
+                if pending.stale:  # a partition without a decision is rebuilt only if it is deferred
                     found = self._is_deferred(one) if decision is None else not _is_given_up(decision)
                 else:
                     stack += self._restless(self.graph.nodes[one[0]], one)
@@ -121,7 +121,7 @@ class WaitingReasons:
     def _is_stuck(self, target: Target) -> bool:
         seen: set[Target] = set()
         stack = [target]
-        while stack:  # all its inputs are stuck as well; a table's own past can be a long chain
+        while stack:  # a waiting input is stuck if all its inputs are; the chain can be long
             one = stack.pop()
             decision = self.decisions.get(one)
             if decision is None and self._is_deferred(one):
@@ -136,7 +136,7 @@ class WaitingReasons:
         return True
 
     def _is_newer(self, source: Target, arrival: float, target: Target) -> bool:
-        """Return True if an input's missing data is newer than its data for a reader, or than its last build."""
+        """Return True if data that an input lacks is newer than its last build, or than its data for a reader."""
         built = self.history.built.get(source)
         if built is None:
             return False
@@ -173,12 +173,12 @@ class WaitingReasons:
         return facts.but(state=State.NO_DATA, reason=missing) if missing else None
 
     def blocked(self, node: Node, target: Target, facts: Decision, rebuilt: Collection[Target] = ()) -> Decision | None:
-        """Return the decision on a partition if a blocking check of an input holds it up, or None.
+        """Return the decision on a partition that waits for a blocking check of an input, or None.
 
         A check blocks if it failed, or if it has no result for the last write of the input.
 
         Args:
-            rebuilt: Inputs that are built before this, in the same run or an earlier run: their checks run again.
+            rebuilt: Inputs that the same run or an earlier run builds first. Their checks run again.
         """
         lacking: list[Target] = []
         for read in node.inputs:
@@ -201,7 +201,7 @@ class WaitingReasons:
         return facts.but(state=State.BLOCKED, reason=self._lacks_result(lacking[0]), wait_for=tuple(lacking))
 
     def check_requests(self) -> list[CheckRequest]:
-        """Return the checks to run for inputs that block without a result and get none from a run under way."""
+        """Return the blocking checks to run: they have no result, and no run under way will evaluate them."""
         found: dict[tuple[str, str, Partition], int] = {}
         for source, checks in self._unchecked.items():
             alone = self.graph.nodes[source[0]].run_alone

@@ -19,7 +19,7 @@ from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.sources.feed import Partition
 
 _LONGER = 1.5
-"""Windows of one grain differ by less: a day by a clock change, a month by three days."""
+"""Factor above which a window is coarser than another. Clock changes and the lengths of months make less difference."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Held:
 
 
 def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, ContractStatus]:
-    """Return the worst standing of each asset with a contract that lacks withheld data, its own or an input's."""
+    """Return the worst contract status of each asset for which data is withheld, directly or in an input."""
     found: dict[str, ContractStatus] = {}
     for decision in plan.decisions.values():
         standings = called(_standings, graph, history, plan, silence, decision)
@@ -73,9 +73,9 @@ def _standings(
 
 
 def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> _Held | None:
-    """Return the data that a partition holds up. None if there is none, or if it was never promised.
+    """Return the data that a partition withholds; None if there is none, or if it was never promised.
 
-    A source that has begun after the window of the partition promised no data for it.
+    A source that first had data after the partition's window promised none for that window.
     """
     node, target = graph.nodes[decision.asset], decision.target
     if decision.state is not State.NO_DATA or decision.built or not decision.wait_for:
@@ -98,9 +98,9 @@ def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision
 
 
 def _arrival(graph: Graph, history: History, plan: Plan, read: Input, target: Target) -> float | None:
-    """Return the arrival of the first data of an input that is for this partition, and in no other partition.
+    """Return the arrival of an input's first data for this partition, or None. Data in built partitions is left out.
 
-    A day of prices that each hour reads is no data for an hour without orders.
+    Prices of a whole day, which each hour reads, do not count as data for an hour without orders.
     """
     node, upstream = graph.nodes[target[0]], graph.nodes.get(read.key)
     if upstream is None or read.upstream is None or read.key == node.key:
@@ -147,7 +147,7 @@ def _below(graph: Graph, history: History, held: Target, now: float) -> Iterator
 def _standing(
     node: Node, partition: Partition, history: History, held: _Held, silence: Silence, now: float
 ) -> ContractStatus | None:
-    """Return how an asset's promise on a partition stands, or None if it is judged elsewhere."""
+    """Return the status of an asset's contract for a partition, or None if another module evaluates it."""
     target, contract = (node.key, partition), node.contract
     built = target in history.built
     if contract is None or (isinstance(contract, CronContract) and not built):  # see `planner.unbuilt`

@@ -1,4 +1,4 @@
-"""Wording of decisions. A text stays the same while nothing happens: it holds a moment, never an age."""
+"""Wording of decisions. Texts contain times and never ages, so that they change only if something happens."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -20,7 +20,7 @@ def name(target: Target) -> str:
 
 
 def names(all_: Iterable[str]) -> str:
-    """Return the first few of many names."""
+    """Return the first few names, and the number of further names."""
     found = list(all_)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more
@@ -37,5 +37,5 @@ def unanswered(times: int, next_try: float) -> str:
 
 
 def lost(ended_at: float) -> str:
-    """Return the text for a run that ended with the platform before it built its partition; it is run again."""
+    """Return the text for a run that the platform lost before it built its partition. The run is repeated."""
     return f"its run was lost at {moment(ended_at)}, before it built this"

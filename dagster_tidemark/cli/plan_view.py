@@ -128,7 +128,7 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
     """Return the declared tables as the catalog has them.
 
     Raises:
-        CatalogUnreadable: the catalog does not answer, or has no table although some were built.
+        CatalogUnreadable: the catalog does not answer, or has no declared table although some were built.
     """
     tables = location.tables(settings)
     found = stored_tables(settings, tables.values())

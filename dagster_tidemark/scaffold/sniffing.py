@@ -1,7 +1,7 @@
-"""The form of a sample file: encoding, separator, header, decimal comma, times. Each finding has its evidence.
+"""Finds the form of a sample file, with evidence: encoding, separator, header, decimal comma, times.
 
-A wrong guess would change values, so a form is proposed only if every value of the sample has it and no other form fits
-as well. Does not belong here: types and keys (`column_types`, `row_key`), and reading of rows (`sample`).
+A wrong guess would change values, so a form is proposed only if it fits every value of the sample and no other form
+does. Does not belong here: types and keys (`column_types`, `row_key`), and reading rows (`sample`).
 """
 
 import codecs
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _DAYS = ("dd.MM.yyyy", "dd.MM.yy", "d.M.yyyy", "yyyy/MM/dd", "dd-MMM-yyyy", "dd MMM yyyy")
 _EITHER = (("dd/MM/yyyy", "MM/dd/yyyy"), ("d/M/yyyy", "M/d/yyyy"), ("dd-MM-yyyy", "MM-dd-yyyy"))
-"""Patterns that many values fit alike. One is proposed if some value excludes the other."""
+"""Pairs of patterns that both fit many values. One is proposed only if some value does not fit the other."""
 
 _OF_DAY = (" HH:mm", " HH:mm:ss", " H:mm", " H:mm:ss", ", HH:mm", " hh:mm:ss a", " h:mm a")
 _LOGS = ("dd/MMM/yyyy:HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss Z", "yyyyMMddHHmmss")
@@ -63,7 +63,7 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
     try:
         text.decode()
     except UnicodeDecodeError:
-        has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # then a few bytes are damaged
+        has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # UTF-8 with a few damaged bytes
         if not has_utf8:
             try:
                 text.decode("cp1252")
@@ -74,7 +74,7 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
 
 
 def json_found(text: bytes, encoding: str) -> Json | None:
-    """Return the place of the rows if a file is one object that mostly consists of an array of objects."""
+    """Return the options with the place of the rows, if a file is one object that mostly consists of an array."""
     whole = text.decode(charset_of(encoding, text), errors="replace").lstrip("\ufeff").strip()
     try:
         end = json.JSONDecoder().raw_decode(whole)[1]

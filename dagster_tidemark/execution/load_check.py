@@ -1,4 +1,4 @@
-"""Checks on assets that are loaded from a feed: rejected rows and files, removed files, and rows that are missing.
+"""Checks on assets that are loaded from a feed: rejected rows and files, removed files, and the count of rows.
 
 The checks use facts that the load already has, so they need no query. They are about the whole asset, not about one
 run: a damaged file fails the check until it is corrected, even if later runs load other files.
@@ -179,12 +179,12 @@ def removals_result(
 
 
 def accounting_result(asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object]) -> dg.AssetCheckResult:
-    """Return a result that fails if landed rows are neither in the table nor rejected.
+    """Return a result that fails if the rows in the table, rejected and superseded do not add up to the landed rows.
 
-    Missing rows are reported until the whole partition is read again.
+    A partition with such a difference is reported until it is read again as a whole.
 
     Args:
-        before: The metadata of the last result, with the missing rows of other partitions.
+        before: The metadata of the last result, with the differences in other partitions.
     """
     earlier = before.get(UNACCOUNTED, {})
     missing: Counter[str] = Counter(

@@ -42,7 +42,7 @@ def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.Partiti
     """
     ours, theirs = _dimensions(ends.ours), _dimensions(ends.theirs)
     links = _links(mapping, ends, ours, theirs, edge_of)
-    # A dimension without a mapping contributes all partitions that exist at the moment.
+    # A dimension without a mapping contributes all partitions that exist at the planner's moment.
     all_ours = {d for d in ours if not any(link.ours == d and link.edge.downstream for link in links)}
     all_theirs = {d for d in theirs if not any(link.theirs == d and link.edge.upstream for link in links)}
     moving = [k for k in (*_of(ours, all_ours), *_of(theirs, all_theirs)) if k.moving]

@@ -15,7 +15,7 @@ LATER = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
 
 
 def as_of(moment: Moment, at: float | None = None) -> AbstractContextManager[None]:
-    """Make Dagster evaluate partitions as of a moment during the block.
+    """Make Dagster evaluate partitions as of the planner's moment during the block.
 
     Args:
         at: Time to use instead of the moment's time (Unix seconds).

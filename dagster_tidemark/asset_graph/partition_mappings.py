@@ -5,7 +5,7 @@ here: the mapping between two definitions. Does not belong here: the definitions
 (`asset_graph.partition_keys`).
 
 Time mappings are evaluated as of a distant future, when every window exists, so that their results never change.
-Mappings to "the last" or "all" partitions, and user-defined mappings, are evaluated as of the moment.
+Mappings to "the last" or "all" partitions, and user-defined mappings, are evaluated as of the planner's moment.
 """
 
 from collections.abc import Sequence, Set
@@ -196,7 +196,7 @@ def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
 
 
 def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """Return the edge of a user-defined mapping, evaluated as of the moment. Invalid partition keys are left out."""
+    """Return the edge of a user-defined mapping as of the planner's moment. Invalid partition keys are left out."""
 
     def _stamp() -> object:
         return ends.moment.now, ends.moment.revision

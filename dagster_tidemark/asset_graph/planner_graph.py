@@ -61,7 +61,9 @@ _T = TypeVar("_T")
 
 
 def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
-    """Return the plain graph of a code location's assets. Its moment is the present time, until the caller changes it.
+    """Return the planner's graph of a code location's assets.
+
+    Its `Moment` is the present time, until the caller changes it.
 
     If a run builds a range of several assets, the strictest backfill policy limits the number of partitions.
 
@@ -80,7 +82,7 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
 
 
 def dynamic_names(asset_graph: AnyGraph) -> frozenset[str]:
-    """Return the names of the dynamic partitions definitions in use. A moment must contain the keys of each of them."""
+    """Return the names of the dynamic partitions definitions in use. A `Moment` must contain the keys of each."""
     found = (_dynamic_in(asset_graph.get(key).partitions_def) for key in asset_graph.toposorted_asset_keys)
     return frozenset(name for names in found for name in names)
 

@@ -63,7 +63,7 @@ class TimePartitions:
         return found if isinstance(found, str) else None
 
     def exists(self, partition: Partition) -> bool:
-        """Return True if a partition exists at the moment."""
+        """Return True if a partition exists at the planner's moment."""
         return self.exists_from(partition) <= self.moment.now
 
     def order(self, partition: Partition) -> float:
@@ -88,7 +88,7 @@ class TimePartitions:
         )
 
     def keys(self) -> Sequence[Partition]:
-        """Return all partitions that exist at the moment. They are cached, and each call only adds new ones."""
+        """Return all partitions that exist at the planner's moment. Each call only adds new keys to a cached list."""
         self._look()
         until, keys = self._listed
         if keys and not self.exists(keys[-1]):  # the clock was set back
@@ -101,7 +101,7 @@ class TimePartitions:
         return keys
 
     def ends(self) -> Sequence[Partition]:
-        """Return the first and last partition that exist at the moment, without listing the others."""
+        """Return the first and last partition that exist at the planner's moment, without listing the others."""
         self._look()
         return self._ends
 

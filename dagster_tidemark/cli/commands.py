@@ -42,7 +42,7 @@ class Commands(TyperGroup):
             if (said := explained(error)) is None:
                 raise
             fail(said, code=DagsterUnsupported.exit_code)
-        except Exception as error:  # the libraries' error classes may not be imported
+        except Exception as error:  # such as an error of a library that is not imported here
             if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
                 raise
             fail(str(error).partition("\n")[0], code=1)

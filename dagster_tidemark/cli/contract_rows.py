@@ -42,7 +42,7 @@ class ContractRow:
         last_built: Time of the last build.
         within: Fraction (0 to 1) of the last day without a breach, or of the time since the first check result.
         set_aside: Parts of the asset that the automation ignores, each with the reason.
-        source: True for a source. Sources have a row only if a part is set aside or data was rejected.
+        source: True for a source. A source has a row only if the automation ignores a part of it or data was rejected.
         files_rejected: Some of the feed's files that are in quarantine as a whole and are not waived.
         rows_rejected: Number of rejected rows in other files.
         asap: True if the asset's tag makes it run as soon as any data is pending.

@@ -59,7 +59,7 @@ class NoSelection(Terminal):
 def show(
     settings: Settings, select: str | None, *, against: Path | None, as_json: bool, with_diff: bool = False
 ) -> CodePlan:
-    """Print the runs that deploying this process's code would cause, and its changes of tables.
+    """Print the runs and the changes of tables that deploying this process's code would cause.
 
     Args:
         with_diff: True to print the diffs of changed definitions, False to print only their labels.

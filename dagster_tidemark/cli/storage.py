@@ -31,7 +31,7 @@ def opened_instance() -> Iterator[DagsterInstance]:
     try:
         with DagsterInstance.get() as instance:
             yield instance
-    except Exception as error:  # any database driver's, and the driver may not be installed
+    except Exception as error:  # drivers have their own error classes
         if not isinstance(error, SQLAlchemyError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
         raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error

@@ -81,7 +81,7 @@ class AssetCode:
         return self.code.fingerprint(*self.starts(key), *self._resources(asset))
 
     def _resources(self, asset: dg.AssetsDefinition) -> list[Ref]:
-        """Return the resources that an asset requires and the code location gives a value."""
+        """Return the resources that an asset requires, except resources without a value in the code location."""
         given = self.code.resources
         needed = [name for name in sorted(asset.required_resource_keys) if name in given]
         return [Given(name) for name in (*needed, *([ANY] if ANY in given and asset.required_resource_keys else []))]

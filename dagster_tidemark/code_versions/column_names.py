@@ -18,7 +18,7 @@ class Names:
 
     Args:
         mentioned: All such words.
-        made: Names that the code gives to new columns, computed from other columns.
+        made: Names that the code gives to columns that it computes from other columns.
     """
 
     mentioned: frozenset[str]

@@ -24,7 +24,7 @@ class Module:
         bindings: Module-level statements that bind or change a name, in order, by name.
         imports: Imported name to (module, attribute). The attribute is None if the name refers to the module itself.
         stars: Modules imported with `*`.
-        others: Module-level statements that bind nothing.
+        others: Module-level statements that bind no name.
         for_types: Names that only type checkers see.
     """
 

@@ -1,4 +1,4 @@
-"""Tells for what purpose this process loads the definitions."""
+"""Detects why this process loads the definitions: for a run, or in a code server."""
 
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 

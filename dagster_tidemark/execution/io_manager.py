@@ -19,7 +19,10 @@ from dagster_tidemark.lakehouse.table import Table
 
 
 class NoSuchTable(Terminal):
-    """An asset has no declared table. Declare a table in `schemas`, named by the parts of the asset key with a dot."""
+    """An asset has no declared table.
+
+    Declare a table in `schemas`. Its name must be the parts of the asset key, joined by dots.
+    """
 
 
 class IcebergIOManager(dg.IOManager):

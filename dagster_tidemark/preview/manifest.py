@@ -184,7 +184,7 @@ class Store:
     @property
     def path(self) -> Path:
         """The path of the file."""
-        # Use a record of release 0.1.0 if it exists, because its branches and a sensor that it stopped still do.
+        # Use the record of release 0.1.0 if there is one: the branches of that preview may exist, and a sensor be off.
         if self.name == DEFAULT and (only := self.folder / _ONLY).exists():
             return only
         return self.folder / _FOLDER / f"{self.name}.json"

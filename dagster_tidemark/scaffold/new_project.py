@@ -137,7 +137,7 @@ def _taken(package: str) -> str:
     if package in ("samples", "tests"):
         return "the project has a folder of this name for something else"
     found = find_spec(package)
-    if found is not None and found.origin is not None:  # not only a folder without modules
+    if found is not None and found.origin is not None:  # a folder without modules has no origin, and is allowed
         return "an installed package has this name"
     return ""
 

@@ -1,4 +1,4 @@
-"""Prints the rows of `tidemark status` for a terminal of 80 columns."""
+"""Formats the rows of `tidemark status` for a terminal of 80 columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`tidemark init`: write a new project, in which `make dev` works without changes."""
+"""`tidemark init`: write a new project whose `make dev` works without changes."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Prints the entries of `tidemark quarantine` for a terminal of 80 columns.
+"""Formats the entries of `tidemark quarantine` for a terminal of 80 columns.
 
 Does not belong here: selecting entries (`lakehouse.loading.quarantine_actions`), and actions on entries
 (`cli.quarantine_work`).

@@ -195,7 +195,7 @@ class Project:
     def imported(
         self, module: str, attribute: str | None, under_way: frozenset[tuple[str, str]] = frozenset()
     ) -> Target:
-        """Return what an import binds."""
+        """Return what an imported name refers to."""
         if attribute is None:
             return self.named(module)
         return self._attribute(module, attribute, under_way)

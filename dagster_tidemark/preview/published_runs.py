@@ -20,7 +20,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 def arrivals(instance: DagsterInstance, node: Node, partitions: Sequence[Partition]) -> dict[Partition, dict[str, Any]]:
-    """Return metadata for each partition: the newest arrival time that its inputs report to incorporate."""
+    """Return metadata for each partition: the newest arrival time of data that its inputs contain."""
     of = {
         read.key: event_storage.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
         for read in node.inputs

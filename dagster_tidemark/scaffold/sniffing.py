@@ -154,7 +154,7 @@ class _Table:
 
 
 def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table | None:
-    """Return the longest table that a separator gives; None if no line has two values."""
+    """Return the longest table if values are split at a separator; None if no line has two values."""
     dialect = Dialect(Csv(separator=mark, quote=quote))
     rows = [dialect.fields_of(line) for line in lines]
     counted = Counter(len(row) for row in rows if len(row) > 1)

@@ -1,1 +1,1 @@
-"""Converts Dagster's definitions into the planner's plain graph: partitions, mappings, declarations."""
+"""Converts Dagster's asset graph into the planner's plain graph: partitions, mappings, declarations."""

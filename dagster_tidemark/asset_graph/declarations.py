@@ -1,8 +1,8 @@
 """Reads and validates each declaration of an asset's automation.
 
 Declarations are a freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`,
-`use_latest` and `optional` of a dependency, and a backfill policy. Belongs here: the valid values; errors name all
-others. Does not belong here: the location of declarations in Dagster's graph (`asset_graph.planner_graph`).
+`use_latest` and `optional` of a dependency, and a backfill policy. Belongs here: the valid values, and errors for
+invalid ones. Does not belong here: finding the declarations in Dagster's graph (`asset_graph.planner_graph`).
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_COMPARED = 20  # ticks
+_COMPARED = 20  # number of compared ticks
 _FROM = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -57,13 +57,17 @@ def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
 
 
 def _plain(declared: str, timezone: str) -> str:
-    """Return a schedule in five fields that has the same meaning for the planner and Dagster."""
+    """Return a cron schedule with five fields.
+
+    Raises:
+        Refused: the schedule is invalid, or the planner and Dagster do not read it alike.
+    """
     schedule = _ALIASES.get(declared.strip().lower(), declared)
     try:
         ZoneInfo(timezone)
         ours = [tick.timestamp() for tick in islice(CronSim(schedule.upper(), _FROM), _COMPARED)]
         theirs = _ticks(declared)
-    except Exception as error:  # two libraries have many for a wrong schedule or time zone
+    except Exception as error:  # the libraries raise many types for a wrong schedule or time zone
         raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {told(error)}") from error
     if not ours or ours != theirs:
         raise Refused(f"FreshnessPolicy.cron({declared!r}): write it in five fields of numbers, like '0 9 * * 1-5'")
@@ -77,10 +81,13 @@ def _ticks(schedule: str) -> list[float]:
 
 
 def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
-    """Return True if an asset has a tag. The tag has only one valid value.
+    """Return True if an asset has a tag.
+
+    Args:
+        value: The only valid value of the tag.
 
     Raises:
-        Refused: the value differs.
+        Refused: the tag has another value.
     """
     if tags.get(tag, value) != value:
         raise Refused(f"tag {tag}={tags[tag]!r} is unknown; expected {value!r}")
@@ -88,15 +95,15 @@ def tagged(tags: Mapping[str, str], tag: str, value: str) -> bool:
 
 
 def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed: bool) -> int | None:
-    """Return how many days a change of an input makes stale; None: all.
+    """Return the number of the reader's days that a change of an input makes stale; None means all days.
 
     Args:
-        name: The input.
+        name: The input's name, for messages.
         whole: True if the input has no partitions.
         timed: True if the reader has time partitions.
 
     Raises:
-        Refused: the value is no number of days, or the partitions do not fit.
+        Refused: the value is not a number of days, or the input has partitions, or the reader has no time partitions.
     """
     declared = _value(metadata.get(RIPPLE_DAYS))
     if declared is None:
@@ -112,19 +119,19 @@ def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed
 
 
 def use_latest_of(metadata: Mapping[str, Any], name: str) -> bool:
-    """Return True if an input only has to exist.
+    """Return True if an input only has to exist, so that its changes do not make the reader stale.
 
     Raises:
-        Refused: it is neither true nor false.
+        Refused: the value is neither true nor false.
     """
     return _flag(USE_LATEST, metadata, name)
 
 
 def optional_of(metadata: Mapping[str, Any], name: str) -> bool:
-    """Return True if a partition is built without an input that has nothing for it.
+    """Return True if a partition may be built although an input has no data for it.
 
     Raises:
-        Refused: it is neither true nor false.
+        Refused: the value is neither true nor false.
     """
     return _flag(OPTIONAL, metadata, name)
 
@@ -138,10 +145,10 @@ def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:
 
 
 def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of blocking checks of an asset that other code locations declare and evaluate.
+    """Return the names of an asset's blocking checks that other code locations declare and evaluate.
 
     Raises:
-        Refused: it is no list of names.
+        Refused: the value is not a list of names.
     """
     declared = _value(metadata.get(BLOCKING_CHECKS, []))
     if not isinstance(declared, list | tuple) or not all(isinstance(name, str) and name for name in declared):
@@ -150,7 +157,7 @@ def checks_elsewhere_of(metadata: Mapping[str, Any]) -> frozenset[str]:
 
 
 def most_of(policy: dg.BackfillPolicy | None) -> int | None:
-    """Return how many partitions a run may build; None: any number. Dagster's default without a policy is one."""
+    """Return the maximum number of partitions in a run; None means no limit. Dagster's default limit is one."""
     return 1 if policy is None else policy.max_partitions_per_run or None
 
 

@@ -1,8 +1,9 @@
-"""Metadata of dependencies, stored where Dagster does not compare it.
+"""Stores metadata of dependencies where Dagster does not compare it.
 
-Dagster builds the job of a run from its assets and their inputs. If two assets read an input that the run does not
-build, Dagster requires both dependencies to have the same metadata. With `ripple_days: 1` on one and `use_latest` on
-the other, Dagster cannot make the run. The planner's metadata therefore moves from a dependency to its asset.
+Dagster builds the job of a run from the assets of the run and their inputs. If two of these assets read the same input
+and the run does not build it, Dagster requires both dependencies to have equal metadata. Dagster cannot create the run
+if one dependency has `ripple_days: 1` and the other has `use_latest`. The planner's metadata is therefore moved from
+the dependency to the asset that reads the input.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ _OURS = (RIPPLE_DAYS, USE_LATEST, OPTIONAL)
 
 
 def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Return the spec with `ripple_days`, `use_latest` and `optional` of its dependencies in its own metadata."""
+    """Return the spec after moving `ripple_days`, `use_latest` and `optional` from its dependencies to the asset."""
     ours = {dep.asset_key.to_user_string(): _only(dep, ours=True) for dep in spec.deps}
     declared = {read: said for read, said in ours.items() if said}
     if not declared:
@@ -30,7 +31,7 @@ def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
 
 
 def dep_metadata(spec: dg.AssetSpec, parent: dg.AssetKey) -> dict[str, Any]:
-    """Return an asset's metadata of a dependency, moved or not."""
+    """Return the metadata of a dependency, from the dependency itself and from the asset."""
     said = spec.metadata.get(READS, {})
     moved: Mapping[str, Any] = getattr(said, "value", said)  # Dagster may have wrapped it
     found = dict(moved.get(parent.to_user_string(), {}))

@@ -1,7 +1,7 @@
-"""Maps multi-partitions dimension by dimension. An unmapped dimension contributes all of its partitions.
+"""Maps multi-partitions dimension by dimension. A dimension without a mapping contributes all of its partitions.
 
-Belongs here: Dagster's MultiPartitionMapping and MultiToSingleDimensionPartitionMapping. Dagster's implementation lists
-all partitions of both sides for one key; this module combines the edges of the dimensions instead.
+Belongs here: Dagster's MultiPartitionMapping and MultiToSingleDimensionPartitionMapping. To map one key, Dagster's
+implementation lists all partitions of both assets. This module combines the edges of the dimensions instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from dagster_tidemark.sources.feed import Partition
 ByDimension = dg.MultiToSingleDimensionPartitionMapping | dg.MultiPartitionMapping
 """Partition mappings supported by this module."""
 
-_Dimension = str | None  # None: the one dimension of a single key
+_Dimension = str | None  # None for keys with only one dimension
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class _Link:
 
 
 def by_dimension(mapping: ByDimension, ends: Ends, edge_of: Callable[[dg.PartitionMapping, Ends], Edge]) -> Edge:
-    """Return the edge between two assets if one or both have multi-partitions.
+    """Return the edge between two assets. At least one of the assets has multi-partitions.
 
     Args:
-        edge_of: Returns the edge between two dimensions.
+        edge_of: Function that returns the edge between two dimensions.
 
     Raises:
         Refused: the mapping does not fit the dimensions.
     """
     ours, theirs = _dimensions(ends.ours), _dimensions(ends.theirs)
     links = _links(mapping, ends, ours, theirs, edge_of)
-    # Unmapped dimensions take part with all partitions. The existing ones may depend on the moment.
+    # A dimension without a mapping contributes all partitions that exist at the planner's moment.
     all_ours = {d for d in ours if not any(link.ours == d and link.edge.downstream for link in links)}
     all_theirs = {d for d in theirs if not any(link.theirs == d and link.edge.upstream for link in links)}
     moving = [k for k in (*_of(ours, all_ours), *_of(theirs, all_theirs)) if k.moving]

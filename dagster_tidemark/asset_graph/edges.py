@@ -1,6 +1,6 @@
-"""Edges of the asset graph: mappings between the partitions of a reader and of its input.
+"""Edges of the asset graph: mappings between the partitions of a reader and the partitions of its input.
 
-Belongs here: the types. Does not belong here: edges from partition mappings (`asset_graph.partition_mappings`).
+Belongs here: the types. Does not belong here: making edges from partition mappings (`asset_graph.partition_mappings`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Way = Callable[[Partition], Sequence[Partition]]
 
 @dataclass(frozen=True)
 class Ends:
-    """The two assets of an edge: the keys of the reader and of its input, and the input's name for messages."""
+    """The two assets of an edge: the reader's partitions, the input's partitions, and the input's name for messages."""
 
     ours: Keys
     theirs: Keys
@@ -28,7 +28,7 @@ class Edge:
     """Mapping between two assets' partitions; see `graph.Input`.
 
     Args:
-        identity: True if both have the same definition and each partition reads the partition with the same key.
+        identity: True if both assets have the same partitions and each partition reads the one with the same key.
     """
 
     upstream: Way | None
@@ -40,7 +40,7 @@ class Edge:
 
 
 def kept(way: Way, stamp: Callable[[], object] = lambda: None) -> Way:
-    """Return the same mapping with a cache that is valid until the stamp changes."""
+    """Return the mapping with a cache. The cache is emptied when the value of `stamp` changes."""
     known: tuple[object, dict[Partition, Sequence[Partition]]] = (None, {})
 
     def _of(partition: Partition) -> Sequence[Partition]:
@@ -48,7 +48,7 @@ def kept(way: Way, stamp: Callable[[], object] = lambda: None) -> Way:
         at = stamp()
         if known[0] != at:
             known = (at, {})
-        found = known[1]  # stays with this stamp, even if another thread replaces `known`
+        found = known[1]  # belongs to this stamp, even if another thread replaces `known`
         if partition not in found:
             found[partition] = way(partition)
         return found[partition]

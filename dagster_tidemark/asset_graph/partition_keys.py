@@ -1,10 +1,10 @@
 """Existence, order and time windows of an asset's partitions, for the planner.
 
-Has one `Keys` for each kind of Dagster's partitions definitions; `asset_graph.time_partitions` has those of time. Every
-answer comes from the definition itself. Does not belong here: mappings between the partitions of two assets
-(`asset_graph.partition_mappings`).
+Makes a `Keys` for each kind of Dagster's partitions definitions, with `asset_graph.time_partitions` for time
+partitions. All results come from the definition itself. Does not belong here: mappings between the partitions of two
+assets (`asset_graph.partition_mappings`).
 
-Answers that depend on the key alone are cached forever; the existing partitions depend on the `Moment`.
+Results that depend on the key alone are cached forever. The set of existing partitions depends on the `Moment`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,13 +32,13 @@ class Keys:
 
     Args:
         definition: Dagster's partitions definition; None for an asset without partitions.
-        subset: Returns Dagster's subset of one partition. It contains the partition even if that does not exist yet.
-        ends: Returns the first and last partition that exist at the moment, which may be fewer than two.
+        subset: Function that returns Dagster's subset with one partition, even if the partition does not exist yet.
+        ends: Function that returns the first and the last existing partition; fewer if less than two exist.
         timed: True if each partition covers one time window.
-        dynamic: Returns a partition's keys that people add and remove, each with the name of its definition.
+        dynamic: Function that returns the dynamic keys in a partition's key, each with the name of its definition.
         moving: True if partitions can appear or disappear while the code stays the same.
-        odd: Returns keys that people added but that are no valid partitions, each with the reason.
-        dimensions: Keys of each dimension by its name, in the order of a multi-partition key; else empty.
+        odd: Function that returns dynamic keys that were added but are not valid, each with the reason.
+        dimensions: For multi-partitions, the `Keys` of each dimension by name, in the key's order; else empty.
     """
 
     definition: dg.PartitionsDefinition | None
@@ -60,7 +60,7 @@ class Keys:
 
 @dataclass
 class KeysOf:
-    """Keys of each definition at one moment. Assets with the same definition share its cached answers."""
+    """Factory of the `Keys` of definitions at one moment. Assets with equal definitions share one `Keys`."""
 
     moment: Moment
     _known: dict[Any, Keys] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class KeysOf:
         """Return the keys of a definition; None means an asset without partitions."""
         try:
             known = self._known.get((type(definition), definition))
-        except TypeError:  # a user-defined definition that is not hashable
+        except TypeError:  # the definition is user-defined and not hashable
             return self._made(definition)
         if known is None:
             known = self._known[(type(definition), definition)] = self._made(definition)
@@ -94,7 +94,7 @@ def split(partition: Partition) -> Sequence[str]:
 
 
 def joined(parts: Sequence[Partition]) -> Partition:
-    """Return the key of a multi-partition, from the keys of its dimensions in their order."""
+    """Return the key of a multi-partition from the keys of its dimensions, in the order of the dimensions."""
     return SEPARATOR.join(part or "" for part in parts)
 
 
@@ -149,9 +149,9 @@ def _static(definition: dg.StaticPartitionsDefinition) -> Keys:
 
 
 def _listed(definition: dg.PartitionsDefinition, moment: Moment) -> Keys:
-    """Return the keys of dynamic partitions or a user-defined definition. Only their present existence is known.
+    """Return the `Keys` of dynamic partitions or of a user-defined definition, which only lists its present keys.
 
-    The planner never requests a range of such keys: the keys between two others can change before the run begins.
+    The planner never requests a range of such keys, because the keys in the range can change before the run begins.
     """
     named = definition.name if isinstance(definition, dg.DynamicPartitionsDefinition) else None
     known: tuple[object, dict[Partition, int]] = (None, {})
@@ -181,7 +181,7 @@ def _multi(definition: dg.MultiPartitionsDefinition, dimensions: Mapping[str, Ke
     of = list(dimensions.values())
     timed = [place for place, keys in enumerate(of) if keys.timed]
     listed = [place for place, keys in enumerate(of) if not keys.moving]
-    # Ranges follow one dimension only. A chain across two dimensions is no range, even if each pair of neighbors is.
+    # A range has keys of one dimension only. Ranges along different dimensions cannot be joined to one range.
     along = timed[-1] if timed else (listed[-1] if listed else None)
     oldest_first = sorted(range(len(of)), key=lambda place: place not in timed)
 

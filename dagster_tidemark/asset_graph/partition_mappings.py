@@ -1,10 +1,11 @@
 """Maps partitions of a reader to partitions of its input, and back.
 
-Has one function for each of Dagster's partition mappings; docs/partition-mappings.md lists their rules. Belongs here:
-the mapping between two definitions. Does not belong here: the definitions themselves (`asset_graph.partition_keys`).
+There is one function for each of Dagster's partition mappings; docs/partition-mappings.md lists the rules. Belongs
+here: the mapping between two definitions. Does not belong here: the definitions themselves
+(`asset_graph.partition_keys`).
 
-Time mappings are evaluated as of a distant future, when every window exists, so that their answers never change.
-Mappings to "the last" or "all" partitions, and user-defined mappings, are evaluated as of the moment.
+Time mappings are evaluated as of a distant future, when every window exists, so that their results never change.
+Mappings to "the last" or "all" partitions, and user-defined mappings, are evaluated as of the planner's moment.
 """
 
 from collections.abc import Sequence, Set
@@ -38,7 +39,7 @@ def edge_of(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
     """Return the mapping between a reader's partitions and an input's, in both directions.
 
     Raises:
-        Refused: the mapping cannot map these two.
+        Refused: the mapping does not fit the partitions of the two assets.
     """
     ours, theirs = ends.ours, ends.theirs
     whole = None if ours.definition else _to_whole
@@ -159,7 +160,10 @@ def _over_gaps(
     upstream: Way,
     partition: Partition,
 ) -> Sequence[Partition]:
-    """Return a window's readers if a definition has gaps. Dagster adds a gap to the window before it, one way only."""
+    """Return the partitions that read a window, if either definition has gaps.
+
+    Dagster adds a gap to the window before it in one direction only, so its own result would be incomplete.
+    """
     window = ends.theirs.window(partition)
     assert window is not None
     start, end = (datetime.fromtimestamp(at, UTC) for at in (window.start, window.end))
@@ -178,13 +182,13 @@ def _required_in_vain(mapping: dg.PartitionMapping, ends: Ends, partition: Parti
         if found.required_but_nonexistent_subset.is_empty:
             return ""
         keys = list(found.required_but_nonexistent_subset.get_partition_keys())
-    if not keys:  # part of a longer window
+    if not keys:  # the missing part belongs to a longer window
         return f"the partition for {partition}"
     return str(keys[0]) if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
 
 
 def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """Return the edge of a mapping whose answers never change."""
+    """Return the edge of a mapping whose results never change, and are therefore cached."""
     return Edge(
         lru_cache(maxsize=_MANY)(partial(_upstream, mapping, ends, at=LATER)),
         lru_cache(maxsize=_MANY)(partial(_downstream, mapping, ends, at=LATER)),
@@ -192,7 +196,7 @@ def _asked_once(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
 
 
 def _anybodys(mapping: dg.PartitionMapping, ends: Ends) -> Edge:
-    """Return the edge of a user-defined mapping as of the moment, without invalid partition keys."""
+    """Return the edge of a user-defined mapping as of the planner's moment. Invalid partition keys are left out."""
 
     def _stamp() -> object:
         return ends.moment.now, ends.moment.revision
@@ -239,6 +243,6 @@ def _mapped_down(mapping: dg.PartitionMapping, ends: Ends, theirs: PartitionsSub
 
 
 def _keys(subset: PartitionsSubset) -> list[Partition]:
-    """Return the keys of a subset. Dagster keeps some as a set, whose order differs between two processes."""
+    """Return the keys of a subset. Sets are sorted, because their order differs between processes."""
     found = subset.get_partition_keys()
     return [str(key) for key in (sorted(found) if isinstance(found, Set) else found)]

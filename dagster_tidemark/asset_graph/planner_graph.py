@@ -1,8 +1,8 @@
 """Converts Dagster's asset graph into the planner's plain graph.
 
-Reads each asset's declarations once, when the location loads. An asset with an unreadable declaration is set aside with
-the reason (`Node.refused`); all other nodes are complete. Belongs here: the location of declarations in Dagster's
-graph. Does not belong here: their permitted values (`asset_graph.declarations`, `asset_graph.partition_keys`,
+Reads each asset's declarations once, when the code location loads. If a declaration is invalid, the asset's node has
+the reason (`Node.refused`), and the planner ignores the asset. Belongs here: finding the declarations in Dagster's
+graph. Does not belong here: the valid values (`asset_graph.declarations`, `asset_graph.partition_keys`,
 `asset_graph.partition_mappings`).
 """
 
@@ -37,10 +37,10 @@ from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import PACE, REQUIRES
 
-_LONGEST = 120  # characters of a definition's description
+_LONGEST = 120  # maximum characters in the description of a partitions definition
 
 PLANNERS = "is_the_planners"
-"""Attribute that marks the planner's own condition."""
+"""Name of an attribute that only the planner's own condition has."""
 
 _LASTING = {
     "BackfillInProgressAutomationCondition",
@@ -52,27 +52,29 @@ _LASTING = {
     "RunInProgressAutomationCondition",
     "WillBeRequestedCondition",
 }
-"""Conditions without parts that stay true while nothing happens. User-defined conditions may be of either kind."""
+"""Dagster's basic conditions that stay true until something changes. User-defined conditions may be momentary."""
 
 _MOMENTARY = {"NewlyTrueCondition", "SinceCondition"}
-"""Conditions with parts that are true for a moment, or that remember a moment."""
+"""Conditions with operands that are true for one evaluation only, or that depend on the time of an event."""
 
 _T = TypeVar("_T")
 
 
 def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
-    """Return the plain graph of a code location's assets. Its moment is now, until the caller moves it.
+    """Return the planner's graph of a code location's assets.
 
-    The strictest backfill policy limits the partitions of a run over a range of several assets.
+    Its `Moment` is the present time, until the caller changes it.
+
+    If a run builds a range of several assets, the strictest backfill policy limits the number of partitions.
 
     Args:
-        contract_scale: Multiplies the windows of lag contracts.
+        contract_scale: Factor for the time windows of lag contracts.
     """
     keys_of = KeysOf(Moment(event_time.now()))
     nodes = {}
     for key in asset_graph.toposorted_asset_keys:
         node = _node(asset_graph, key, keys_of)
-        if node.key not in nodes or node.refused:  # of two keys spelled alike, the refused node is kept
+        if node.key not in nodes or node.refused:  # if two keys are spelled alike, keep the refused node
             nodes[node.key] = replace(node, contract=node.contract.scaled(contract_scale)) if node.contract else node
     sensors = sensor_names(nodes.values())
     found = {k: replace(n, sensor=sensors.get(k, n.sensor)) for k, n in nodes.items()}
@@ -80,7 +82,7 @@ def graph_of(asset_graph: AnyGraph, *, contract_scale: float = 1.0) -> Graph:
 
 
 def dynamic_names(asset_graph: AnyGraph) -> frozenset[str]:
-    """Return the names of the dynamic partitions definitions in use. A moment must have the keys of each."""
+    """Return the names of the dynamic partitions definitions in use. A `Moment` must contain the keys of each."""
     found = (_dynamic_in(asset_graph.get(key).partitions_def) for key in asset_graph.toposorted_asset_keys)
     return frozenset(name for names in found for name in names)
 
@@ -95,7 +97,7 @@ def _dynamic_in(definition: dg.PartitionsDefinition | None) -> Iterator[str]:
 
 @dataclass
 class _Reading:
-    """Reader of one asset's declarations that collects the reasons why some are unreadable."""
+    """Reader of one asset's declarations. Collects the errors of invalid declarations."""
 
     reasons: list[str] = field(default_factory=list)
 
@@ -112,7 +114,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
     asset, name, reading = asset_graph.get(key), key.to_user_string(), _Reading()
     keys = reading.of("its partitions definition", lambda: _tried(keys_of(asset.partitions_def)), None)
     source = not asset.is_materializable
-    # The inputs of an external asset are for information only: no run builds it from them.
+    # The inputs of an external asset are only informative, because no run builds the asset.
     parents = () if source else sorted(asset.parent_keys)
     inputs = [
         reading.of(f"its input {p.to_user_string()}", partial(input_of, asset_graph, key, p, keys_of), _unread(p))
@@ -170,12 +172,12 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
 
 def _in_words(definition: dg.PartitionsDefinition | None) -> str:
     said = "" if definition is None else str(definition)
-    # A long list of static keys is shortened; the checksum distinguishes it from other lists.
+    # A long list of static keys is shortened. The checksum distinguishes it from lists with the same beginning.
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}... ({crc32(said.encode()):08x})"
 
 
 def _tried(keys: Keys) -> Keys:
-    """Return the keys after trying their functions, so that errors of the definition surface here."""
+    """Return the keys after calling their functions once, so that errors of the definition are raised here."""
     for partition in keys.ends():
         keys.problem(partition)
         keys.exists_from(partition)
@@ -189,14 +191,14 @@ def _asks_the_planner(condition: dg.AutomationCondition[Any] | None) -> bool:
 
 
 def _is_momentary(condition: dg.AutomationCondition[Any] | None) -> bool:
-    """Return True if a condition may let the planner's requests pass for a moment only, like a tick of a cron."""
+    """Return True if a condition may allow the planner's requests in one evaluation only, such as at a cron tick."""
     if condition is None:
         return False
-    condition = getattr(condition, "condition", condition)  # without its guard
+    condition = getattr(condition, "condition", condition)  # unwrap the guard around the condition
     kind, parts = type(condition).__name__, condition.children
     if not parts:
         return kind not in _LASTING and not getattr(condition, PLANNERS, False)
-    if kind == "OrAutomationCondition":  # its other parts do not ask the planner
+    if kind == "OrAutomationCondition":  # only operands that contain the planner's condition matter
         parts = [part for part in parts if _asks_the_planner(part)]
     return kind in _MOMENTARY or any(map(_is_momentary, parts))
 
@@ -238,14 +240,14 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         edge.downstream,
         ripple_days_of(metadata, name, whole=theirs.definition is None, timed=ours.timed),
         use_latest_of(metadata, name),
-        # A source is never run, so nothing joins its run. A self-dependency is not joinable either.
-        # An input with a blocking check that its run does not evaluate cannot share a run with its readers.
+        # A source has no runs that a reader could join. A self-dependency is not joinable either.
+        # If a blocking check is not evaluated in the input's run, the readers have to wait for it in another run.
         joinable=edge.identity
         and read.is_materializable
         and asset.is_materializable
         and key != parent
         and not any(asset_graph.get(c).blocking and asset_graph.get(c).automation_condition for c in read.check_keys),
-        # Dagster only requires the partitions of inputs that it loads.
+        # Dagster requires existing partitions only of inputs that it loads.
         missing_inputs=edge.missing_inputs if loaded else lambda _: "",
         stamp=edge.stamp,
         broad=edge.broad,
@@ -254,10 +256,10 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
 
 
 def edge_between(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_of: KeysOf) -> Edge:
-    """Return the relation between the partitions of an asset and those of its input.
+    """Return the mapping between the partitions of an asset and the partitions of its input.
 
     Raises:
-        Refused: the mapping cannot map the two.
+        Refused: the mapping does not fit the partitions of the two assets.
     """
     ours, theirs = keys_of(asset_graph.get(key).partitions_def), keys_of(asset_graph.get(parent).partitions_def)
     mapping = asset_graph.get_partition_mapping(key, parent)
@@ -265,7 +267,7 @@ def edge_between(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, k
 
 
 def _declared(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey) -> tuple[Mapping[str, Any], bool]:
-    """Return the metadata of a dependency, and True if Dagster loads it as an argument of the function."""
+    """Return the metadata of a dependency, and True if Dagster loads the input as an argument of the function."""
     assets_def = getattr(asset_graph.get(key), "assets_def", None)
     if assets_def is None or not assets_def.is_executable:
         return {}, False

@@ -1,10 +1,10 @@
-"""Errors for unsupported declarations: their asset is set aside, and all others keep working."""
+"""Error for unsupported declarations. The automation ignores the asset, and all other assets keep working."""
 
 from dagster_tidemark.errors import Terminal
 
 
 class Refused(Terminal):
-    """A declaration that the planner does not support. The message names it and its replacement."""
+    """A declaration is not supported by the planner. The message names the declaration and an alternative."""
 
 
 def told(error: Exception) -> str:

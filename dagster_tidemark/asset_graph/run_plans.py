@@ -1,8 +1,8 @@
 """Tests if Dagster can plan a run of an asset or a check without config.
 
-The daemon plans each run before it creates the run. An error (config without a default, a missing environment variable)
-ends the whole tick of the sensor, including all other runs. This module therefore tries the plan first. Does
-not belong here: the existence of a run's partitions (`engine.run_requests`).
+The daemon plans each run before it creates the run. An error, such as config without a default or a missing environment
+variable, ends the whole tick of the sensor, so that no run of the tick starts. This module therefore tries the plan
+first. Does not belong here: the existence of a run's partitions (`engine.run_requests`).
 """
 
 from collections.abc import Collection, Iterable, Set
@@ -18,10 +18,10 @@ _LONGEST = 300
 
 
 class RunPlans:
-    """Cached attempts to plan runs of a repository. Each is tried once, because the config only depends on the code.
+    """Cached attempts to plan runs of a repository. Each plan is tried once, because it depends only on the code.
 
     Args:
-        repository: The definitions of one code location, loaded.
+        repository: The loaded definitions of one code location.
     """
 
     def __init__(self, repository: dg.RepositoryDefinition) -> None:
@@ -34,7 +34,10 @@ class RunPlans:
         return {asset: why for asset, why in found.items() if why}
 
     def problem(self, key: EntityKey) -> str:
-        """Return why no run of an asset or check can be planned, with all that must share the run; empty if one can."""
+        """Return the reason why a run of an asset or check cannot be planned; empty if it can.
+
+        The run includes all assets and checks that must run together with the given one.
+        """
         graph = self.repository.asset_graph
         if not graph.has(key) or (isinstance(key, dg.AssetKey) and not graph.get(key).is_materializable):
             return ""
@@ -44,7 +47,7 @@ class RunPlans:
         return self.problem_of(assets, checks | checks_along(graph, assets))
 
     def problem_of(self, assets: Collection[dg.AssetKey], checks: Collection[dg.AssetCheckKey]) -> str:
-        """Return why a run of exactly these assets and checks cannot be planned; empty if it can."""
+        """Return the reason why a run of exactly these assets and checks cannot be planned; empty if it can."""
         of = (frozenset(assets), frozenset(checks))
         if of not in self._problems:
             self._problems[of] = self._tried(*of)
@@ -58,7 +61,7 @@ class RunPlans:
 
 
 def checks_along(graph: AnyGraph, assets: Set[dg.AssetKey]) -> set[dg.AssetCheckKey]:
-    """Return the checks that run together with assets, because they have no condition."""
+    """Return the checks that run together with assets: checks without an automation condition."""
     checks = graph.get_check_keys_for_assets(assets)
     return {check for check in checks if graph.get(check).automation_condition is None}
 

@@ -1,6 +1,6 @@
-"""Assignment of assets to automation sensors: Dagster allows at most 500 assets per sensor.
+"""Assigns assets to automation sensors, because Dagster allows at most 500 assets per sensor.
 
-Belongs here: the division of the assets. Does not belong here: the sensors (`sensors.automation`).
+Belongs here: distributing the assets. Does not belong here: the sensors (`sensors.automation`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ from dagster_tidemark.planner.graph import Node
 
 FIRST = "automation"
 MOST = 400
-"""Maximum of assets in one sensor. Dagster refuses more than 500 assets and checks with a condition."""
+"""Maximum number of assets in one sensor. Dagster refuses more than 500 assets and checks with a condition."""
 
 
 def sensor_names(nodes: Iterable[Node], most: int = MOST) -> Mapping[str, str]:
     """Return the sensor of each asset that is built here: `automation`, then `automation_2` and so on.
 
-    Assets that can share a run stay together if they fit into one sensor. A new asset only moves assets with later
-    names.
+    Assets that can share a run get the same sensor if they fit into one. If an asset is added, only assets with later
+    names may change their sensor.
 
     Args:
         nodes: The graph's nodes in topological order.
@@ -36,12 +36,12 @@ def sensor_names(nodes: Iterable[Node], most: int = MOST) -> Mapping[str, str]:
 
 
 def numbered(name: str, number: int) -> str:
-    """Return the name of the first, second ... sensor of a kind."""
+    """Return the name of the sensor with a number, which counts from 1: `name`, then `name_2` and so on."""
     return name if number == 1 else f"{name}_{number}"
 
 
 def _groups(nodes: Sequence[Node]) -> list[list[str]]:
-    """Return groups of assets that could share runs, each in topological order. Groups are sorted by smallest name."""
+    """Return groups of assets that could share runs, each in topological order, sorted by the smallest name in each."""
     by_key = {node.key: node for node in nodes}
 
     def _near(key: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Time partitions: windows of any length, in any time zone, with any gaps.
 
 Belongs here: the functions of `partition_keys.Keys` for a TimeWindowPartitionsDefinition. Each window comes from the
-definition's schedule and is never computed from the length of other windows. A partition exists after the end of the
-window that is `end_offset` windows earlier.
+definition's schedule and is never computed from the length of other windows. With an `end_offset` of n, a partition
+exists from the end of the window n windows earlier.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ _MANY = 100_000
 
 
 def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
-    """Raise Refused for windows that a clock change cuts in two: Dagster names the later windows differently."""
+    """Raise Refused if a clock change would split a window, because Dagster then names later windows differently."""
     zone, year = ZoneInfo(definition.timezone), definition.start.year
     offsets = {datetime(year, month, 1, tzinfo=zone).utcoffset() or timedelta() for month in range(1, 13)}
     window = definition.get_next_partition_window(_time(definition.start_timestamp), respect_bounds=False)
     shift = max(offsets) - min(offsets)
-    # Longer windows begin at fixed hours of the day, whose names do not change with the clocks.
+    # Windows of more than an hour begin at fixed hours of the day, so clock changes do not change their names.
     if window is None or window.end - window.start > timedelta(hours=1) or not shift:
         return
     if shift % (window.end - window.start):
@@ -40,7 +40,7 @@ def _refuse_uneven(definition: dg.TimeWindowPartitionsDefinition) -> None:
 
 
 class TimePartitions:
-    """Partitions of one time definition. Answers about keys are cached: each takes Dagster 100 microseconds."""
+    """Partitions of one time definition. Facts about keys are cached: Dagster takes 100 microseconds for each."""
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition, moment: Moment) -> None:
         _refuse_uneven(definition)
@@ -50,7 +50,7 @@ class TimePartitions:
         self._listed: tuple[float, tuple[Partition, ...]] = (definition.start_timestamp, ())  # end of list, its keys
         self._ends: Sequence[Partition] = ()
         self._last_end = definition.start_timestamp
-        self._steady: tuple[float, float] = (0.0, 0.0)  # start and end of a span without new partitions
+        self._steady: tuple[float, float] = (0.0, 0.0)  # start and end of a time span in which no partition appears
 
     def window(self, partition: Partition) -> Window | None:
         """Return the window of a partition; None for an invalid key."""
@@ -58,12 +58,12 @@ class TimePartitions:
         return None if isinstance(found, str) else found
 
     def problem(self, partition: Partition) -> str | None:
-        """Return why a key is invalid; None if it is valid."""
+        """Return the reason why a key is invalid; None if it is valid."""
         found = self._read(partition)
         return found if isinstance(found, str) else None
 
     def exists(self, partition: Partition) -> bool:
-        """Return True if a partition exists at the moment."""
+        """Return True if a partition exists at the planner's moment."""
         return self.exists_from(partition) <= self.moment.now
 
     def order(self, partition: Partition) -> float:
@@ -72,14 +72,14 @@ class TimePartitions:
         return float("-inf") if window is None else window.start
 
     def follows(self, earlier: Partition, later: Partition) -> bool:
-        """Return True if the second partition's window is the next after the first's."""
+        """Return True if the window of `later` is the next one after the window of `earlier`."""
         one, other = self.window(earlier), self.window(later)
         if one is None or other is None:
             return False
         return (self._after(one.end).start if self.definition.exclusions else one.end) == other.start
 
     def subset(self, partition: Partition) -> PartitionsSubset:
-        """Return Dagster's subset of a partition, made from its window: Dagster omits keys that do not exist yet."""
+        """Return Dagster's subset with a partition. It is made from the window, because Dagster omits future keys."""
         window = self.window(partition)
         if window is None:
             return self.definition.empty_subset()
@@ -88,7 +88,7 @@ class TimePartitions:
         )
 
     def keys(self) -> Sequence[Partition]:
-        """Return all partitions that exist at the moment. Each call only adds new keys to a cached list."""
+        """Return all partitions that exist at the planner's moment. Each call only adds new keys to a cached list."""
         self._look()
         until, keys = self._listed
         if keys and not self.exists(keys[-1]):  # the clock was set back
@@ -101,7 +101,7 @@ class TimePartitions:
         return keys
 
     def ends(self) -> Sequence[Partition]:
-        """Return the first and last partition that exist at the moment, without listing the others."""
+        """Return the first and last partition that exist at the planner's moment, without listing the others."""
         self._look()
         return self._ends
 
@@ -124,7 +124,7 @@ class TimePartitions:
         try:
             window = definition.time_window_for_partition_key(partition)
             name = window_name(window, definition)
-        except Exception as error:  # any error of parsing a text that is no time
+        except Exception as error:  # parsing an invalid key may raise any error
             return f"{partition!r} is not a partition key: {error}"
         found = Window(window.start.timestamp(), window.end.timestamp())
         if name != partition:
@@ -142,7 +142,7 @@ class TimePartitions:
     def _exists_from(self, window: Window) -> float:
         offset = self.definition.end_offset
         if offset == 1 and not self.definition.exclusions:
-            return window.start  # the end of the window before
+            return window.start  # equals the end of the previous window
         for _ in range(-offset):
             window = self._after(window.end)
         for _ in range(offset):

@@ -1,1 +1,1 @@
-"""The console script `tidemark`: one module per command, and the commands' output."""
+"""The console script `tidemark`: one module per command, and modules for the output of commands."""

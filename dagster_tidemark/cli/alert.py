@@ -1,4 +1,4 @@
-"""`tidemark alert test`: send a test message by each channel, and show which contracts no channel covers."""
+"""`tidemark alert test`: send a test message through each channel, and list the contracts without a channel."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ commands = typer.Typer(help="Channels for messages about late data.", no_args_is
 
 @commands.callback()
 def _group() -> None:
-    """Keep the name `test`: Typer would run a single command without its name."""
+    """Make `test` a subcommand: without this callback Typer would run the only command without a name."""
 
 
 @commands.command("test")

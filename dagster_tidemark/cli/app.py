@@ -1,4 +1,4 @@
-"""The console script `tidemark`: one module per command. Error handling is in `cli.commands`."""
+"""Entry point of the console script `tidemark`. Errors are handled in `cli.commands`."""
 
 import gc
 import sys
@@ -50,14 +50,14 @@ app.add_typer(quarantine.commands, name="quarantine")
 
 def main() -> None:
     """Run the console script."""
-    # A command creates modules and declarations, and keeps them. A garbage collection at every 700th object takes a
-    # quarter of the time of `lock check`.
+    # A command creates many modules and declarations, and keeps all of them until it ends. Garbage collection after
+    # every 700 objects takes a quarter of the time of `lock check`.
     gc.set_threshold(1_000_000)
     _find_project()
     try:
         app()
     finally:
-        # At exit Python collects garbage again, which takes as long as the import of Dagster.
+        # Without this, Python's garbage collection at exit takes as long as the import of Dagster.
         gc.freeze()
 
 
@@ -69,8 +69,8 @@ def former_name() -> None:
 
 def _find_project() -> None:
     """Make the project's package importable even if it is not installed, as `python -m` does."""
-    with suppress(NoProject):  # a command that needs a project fails itself
-        # In first place, even if it is on the path already: another distribution may have a package of the same name.
+    with suppress(NoProject):  # a command that needs a project reports this error later
+        # First on the path, even if it is already on it: another distribution may have a package of the same name.
         sys.path.insert(0, str(project_root()))
 
 

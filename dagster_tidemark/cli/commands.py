@@ -1,10 +1,10 @@
 """Error handling of commands: one line on stderr, and an exit code.
 
-0: done. 1: an external service failed. 2: a wrong setting, option or declaration. 3: no platform runs. 4: removals
-were held back, a contract is broken, or a rehearsal is above the share. 5: an asset is set aside from automation.
-6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8: `plan` refuses the deploy, because
-a table cannot be made as declared or a reader would fail. 9: the state of a contract is unknown. 10: a stream is
-behind. 11: a channel for messages about incidents is dead.
+0: done. 1: an external service failed. 2: a setting, option or declaration is wrong. 3: no platform runs. 4: removals
+of files were not accepted, a contract is breached, or a rehearsal rejects more than `quarantine_share`. 5: the
+automation ignores an asset. 6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8:
+`plan` refuses the deploy, because a table cannot be made as declared or a reader would fail. 9: the state of a contract
+is unknown. 10: a stream is behind. 11: a channel for messages about incidents is dead.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 LEFT_OUT = "a part of the code location is broken (see above); its declarations were left out"
 
 _OF_OTHERS = {"botocore", "pyspark"}
-"""Libraries whose errors mean that an external service failed."""
+"""Packages whose exceptions mean that an external service failed."""
 
 
 class Commands(TyperGroup):
-    """A group of commands whose errors end in one line."""
+    """A group of commands that reports errors as one line and an exit code."""
 
     without_project: ClassVar = {"init"}
 
@@ -42,14 +42,14 @@ class Commands(TyperGroup):
             if (said := explained(error)) is None:
                 raise
             fail(said, code=DagsterUnsupported.exit_code)
-        except Exception as error:  # of libraries that this command may not have loaded
+        except Exception as error:  # such as an error of a library that is not imported here
             if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
                 raise
             fail(str(error).partition("\n")[0], code=1)
 
 
 def name_left_out(settings: "Settings") -> bool:
-    """Name on stderr each broken part of the code location that a command works without.
+    """List on stderr the broken parts of the code location, which the command has ignored.
 
     Returns:
         True if any part is broken. The command then exits with 2 instead of 0.

@@ -1,6 +1,6 @@
-"""The rows of `tidemark status`, one per asset: its contract, state, next run and last run.
+"""The rows of `tidemark status`, one per asset: contract, state, next run and last run.
 
-Belongs here: reading rows from an instance, and summaries of rows. Does not belong here: their output
+Belongs here: making rows from an instance, and selecting rows. Does not belong here: printing rows
 (`cli.contract_table`), and the state of a contract (`planner.contract_status`).
 """
 
@@ -29,26 +29,26 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True)
 class ContractRow:
-    """An asset. Times in Unix seconds.
+    """One asset in `tidemark status`. Times are Unix seconds.
 
     Args:
-        contract: Description of the contract; empty without one.
+        contract: Description of the contract; empty if the asset has none.
         state: Met, at risk, unknown, breached or not judged. Without a contract: set aside, or empty.
-        lag: Seconds since the arrival of the oldest data that it does not contain; 0 if no data is pending.
+        lag: Seconds since the arrival of the oldest data that the asset does not contain; 0 if no data is pending.
         pending: Number of partitions with pending work.
-        due: Time of its next run request.
+        due: Time of the asset's next run request.
         reason: Reason for the state, or for waiting.
-        last_run: Status of the run that built it last.
+        last_run: Status of the last run that built the asset.
         last_built: Time of the last build.
-        within: Share of the last day (or of the time since the first judgement) without a breach, 0 to 1.
-        set_aside: Parts that the automation ignores, each with the reason.
-        source: True for a source. Sources have a row only if a part is set aside or data was rejected.
+        within: Fraction (0 to 1) of the last day without a breach, or of the time since the first check result.
+        set_aside: Parts of the asset that the automation ignores, each with the reason.
+        source: True for a source. A source has a row only if the automation ignores a part of it or data was rejected.
         files_rejected: Some of the feed's files that are in quarantine as a whole and are not waived.
         rows_rejected: Number of rejected rows in other files.
-        asap: True if its tag makes it run as soon as anything is pending.
+        asap: True if the asset's tag makes it run as soon as any data is pending.
         not_loaded: Edited code in this folder that the platform has not loaded yet; empty if none.
-        stream: State of the stream that fills it, if any.
-        causes: The causes that make its state unknown, with what to do. `reason` names them only.
+        stream: State of the stream that fills the asset, if any.
+        causes: The causes that make the state unknown, each with a remedy. `reason` has only the causes' names.
     """
 
     asset: str
@@ -82,15 +82,15 @@ class NoSuchAsset(Terminal):
 def rows(
     instance: DagsterInstance, assets: "AnyGraph", only: str | None = None, settings: "Settings | None" = None
 ) -> list[ContractRow]:
-    """Return a row for each asset that the planner automates or has set aside, in the order of the graph.
+    """Return a row for each asset that the planner automates or ignores, in the order of the graph.
 
     Args:
-        only: An asset, to return its row only.
+        only: Key of the only asset to return; None returns all.
 
     Raises:
         NoSuchAsset: no asset has this name.
     """
-    # Imported only here: a status from kept rows needs neither the planner nor the graph, whose import takes a second.
+    # Imported here, because it takes a second, and a status from stored rows needs neither the planner nor the graph.
     from dagster_tidemark.engine import engine
     from dagster_tidemark.engine.overview import judged, watched_of
     from dagster_tidemark.event_log import deployed
@@ -106,7 +106,7 @@ def rows(
 def kept_rows(
     instance: DagsterInstance, kept: Kept, only: str | None, now: float, edited: Mapping[str, str]
 ) -> list[ContractRow]:
-    """Return the rows that the sensor `contracts` kept at its last look, with present doubts added.
+    """Return the rows that the sensor `contracts` stored at its last tick, updated with reasons for unknown states.
 
     Args:
         edited: By asset, edited code that the platform has not loaded yet.
@@ -120,14 +120,14 @@ def kept_rows(
 
 
 def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
-    """Return the rows of an instance whose sensor `contracts` has never looked: no contract counts as met."""
+    """Return the rows of an instance whose sensor `contracts` has not run yet: contracts are unknown instead of met."""
     kept, state = (FreshnessStatus.MET, FreshnessStatus.AT_RISK), str(FreshnessStatus.UNKNOWN)
     reason = f"sensor {CONTRACTS} has not run yet"
     return [replace(row, state=state, reason=reason) if row.state in kept else row for row in found]
 
 
 def causes(found: Iterable[ContractRow]) -> dict[Cause, list[str]]:
-    """Return the assets that each cause concerns, in the order of the rows; the widest cause first."""
+    """Return the assets that each cause affects. The cause with the most assets comes first."""
     concerned: dict[Cause, list[str]] = {}
     for row in found:
         for cause in row.causes:
@@ -151,7 +151,7 @@ def _filled(
     doubts: Doubts,
     streams: Mapping[str, StreamRow] = MappingProxyType({}),
 ) -> list[ContractRow]:
-    """Return the rows completed with each asset's facts from the event log, and with the causes that concern it."""
+    """Return the rows with each asset's facts from the event log added, and the causes that affect the asset."""
     refused = {row.asset: _in_quarantine(instance, row.asset) for row in found}
     shown = [row for row in found if row.shown or row.asset in streams or (row.source and refused[row.asset][1])]
     wanted = [row for row in shown if only in (None, row.asset)]
@@ -187,7 +187,7 @@ def _filled(
 
 
 def behind(found: Iterable[ContractRow]) -> list[str]:
-    """Return the streams with a backlog and no commit for a minute, and the streams without a shift that reads."""
+    """Return the streams with a backlog and no commit for a minute, and the streams that no shift reads."""
     streams = [row.stream for row in found if row.stream is not None]
     return [stream.stream for stream in streams if stream.is_behind or stream.is_unread]
 
@@ -208,17 +208,17 @@ def set_aside(found: Iterable[ContractRow]) -> list[str]:
 
 
 def quarantined(found: Iterable[ContractRow]) -> list[str]:
-    """Return the assets that lack rows because whole files were rejected."""
+    """Return the assets whose tables lack the rows of rejected files."""
     return [row.asset for row in found if row.files_rejected]
 
 
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
-    """Return the share of the last day without a breach, or None without any result.
+    """Return the fraction (0 to 1) of the last day without a breach; None if there are no results.
 
-    A state lasts until the next result. The time before the first result is not judged.
+    Each result counts until the next one. The time before the first result is left out.
 
     Args:
-        results: The check's results, newest first: time, and True if it passed.
+        results: The check's results, newest first: the time in Unix seconds, and True if the check passed.
     """
     begin, until, good, judged = now - _DAY, now, 0.0, 0.0
     for at, passed in results:
@@ -230,7 +230,7 @@ def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | N
 
 
 def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
-    """Return the files and the number of rows in quarantine, as the check of a loaded table reports them."""
+    """Return the files and the number of rows in quarantine, from the latest result of the asset's check."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
     said = event_storage.latest_check_metadata(instance, key) or {}
     files, count = said.get("files", []), said.get("rows", 0)

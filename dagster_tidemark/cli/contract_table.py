@@ -1,4 +1,4 @@
-"""Terminal output of the rows of `tidemark status`, for 80 columns."""
+"""Formats the rows of `tidemark status` for a terminal of 80 columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,9 +31,9 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
     """Return the rows as a table for a terminal, at a time (Unix seconds).
 
     Args:
-        numbers: Number of each cause. A row's state shows the numbers of its causes.
+        numbers: Number of each cause. The state of a row is followed by the numbers of its causes.
     """
-    # No border and short words, to fit 80 columns.
+    # Without a border and with short headings, so that it fits into 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     shown.pad_edge = False
     for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
@@ -52,10 +52,10 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
 
 
 def explained(found: Sequence[ContractRow], now: float) -> Group:
-    """Return the table; below it the causes of unknown states, each once, and then what concerns single assets.
+    """Return the table, the causes of unknown states, and lines about single assets.
 
-    Single assets have the reason of an unmet contract, partitions that are set aside, edited code that is not loaded,
-    and files in quarantine. If there is only one asset, its reason is always shown.
+    Lines about an asset give the reason why its contract is not met, partitions that the automation ignores, edited
+    code that is not loaded, rejected files and rows, and its stream. The reason of a single asset is always shown.
     """
     concerned = causes(found)
     numbers = {cause: number for number, cause in enumerate(concerned, start=1)}
@@ -70,7 +70,7 @@ def explained(found: Sequence[ContractRow], now: float) -> Group:
 
 def _needs_reason(row: ContractRow) -> bool:
     if row.causes and row.state == FreshnessStatus.UNKNOWN and not row.set_aside:
-        return False  # the causes, which the table refers to, are its whole reason
+        return False  # the causes printed below the table are the whole reason
     return bool(row.set_aside) or row.state not in ("", FreshnessStatus.MET)
 
 
@@ -80,13 +80,13 @@ def _state(row: ContractRow, numbers: Mapping[Cause, int]) -> str:
 
 
 def _stream(row: StreamRow, numbers: Mapping[Cause, int]) -> StreamRow:
-    """Return the row with the number of its cause, if that is printed already."""
+    """Return a stream's row that refers to the cause of its problem by number, if that cause is printed above."""
     number = next((number for cause, number in numbers.items() if cause.said == row.hindrance), None)
     return row if number is None else replace(row, hindrance=f"see ({number})")
 
 
 def _cause(number: int, cause: Cause, assets: Sequence[str], found: Sequence[ContractRow]) -> Table:
-    """Return a cause with its number, the assets that it concerns, and what to do next."""
+    """Return a cause with its number, the affected assets, and the remedy."""
     promised = sum(bool(row.contract) for row in found)
     some = f"{len(assets)} of {promised} contracts: " if len(assets) > 1 else ""
     concerns = f"all {promised} contracts" if 1 < promised == len(assets) else f"{some}{', '.join(assets)}"
@@ -130,6 +130,6 @@ def _last(row: ContractRow, now: float) -> str:
 
 
 def _brief(seconds: float) -> str:
-    """Return a span of time in its largest unit."""
+    """Return a time span in its largest unit, without the smaller ones."""
     number, unit, *_ = span(seconds).split()
     return f"{number} {unit}"

@@ -1,4 +1,4 @@
-"""`tidemark env`: environment variables that connect other programs to the running platform."""
+"""`tidemark env`: print the environment variables that connect other programs to the running platform."""
 
 import json
 import shlex

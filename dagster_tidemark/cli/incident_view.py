@@ -1,4 +1,4 @@
-"""Terminal output of incidents and channels."""
+"""Formats incidents and channels for a terminal."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ def _brief(incident: Incident, now: float) -> list[str]:
 
 
 def timeline(incident: Incident, now: float) -> list[str]:
-    """Return an incident with its assets and everything that happened to it."""
+    """Return the lines of an incident with its assets and its history."""
     assets = [
         f"  {each.asset} {', '.join(each.partitions)}: "
         + (f"promised for {moment(each.deadline)}" if each.deadline else "no sensor judges it")
@@ -56,7 +56,7 @@ def timeline(incident: Incident, now: float) -> list[str]:
 
 
 def channel_lines(book: Book, now: float) -> list[str]:
-    """Return a line for each mute, each dead channel, and waiting messages."""
+    """Return a line for each mute and each dead channel, and a line about undelivered messages."""
     found = [
         f"muted until {moment(mute.until)}: {mute.what} ({mute.because})" for mute in book.mutes if now < mute.until
     ]
@@ -68,7 +68,7 @@ def channel_lines(book: Book, now: float) -> list[str]:
 
 
 def dead_lines(book: Book, now: float) -> list[str]:
-    """Return a line for each channel that could send nothing for a minute, and for waiting messages."""
+    """Return a line for each dead channel, which has been unable to send for a minute, and one for waiting messages."""
     found = [
         f"channel {name} is dead since {moment(book.channels[name].failing_since or now)}: {why}"
         for name, why in dead(book, now).items()

@@ -1,4 +1,4 @@
-"""`tidemark incidents`, `acknowledge` and `mute`: late data, and the messages about it."""
+"""`tidemark incidents`, `acknowledge` and `mute`: show late data, and control the messages about it."""
 
 import json
 import re
@@ -112,7 +112,10 @@ def mute(
 
 
 def _watch(settings: Settings) -> None:
-    """Look every ten seconds from outside of Dagster, and send messages, until Ctrl-C."""
+    """Check the daemon, the code server and the sensors every ten seconds, and send messages, until Ctrl-C.
+
+    This process does not depend on Dagster's daemon.
+    """
     import time
 
     from dagster_tidemark import location
@@ -148,7 +151,7 @@ def _watch(settings: Settings) -> None:
 
 
 def _opened(settings: Settings) -> Any:
-    """Open the store of the running platform, or of the instance of the environment."""
+    """Open the incident store of the running platform, or of the instance that the environment names."""
     from contextlib import contextmanager
 
     from dagster_tidemark.cli.storage import opened_instance
@@ -165,7 +168,7 @@ def _opened(settings: Settings) -> Any:
 
 
 def _end(now: float, for_: str | None, until: str | None) -> float:
-    """Return the end of a note in Unix seconds."""
+    """Return the end of an acknowledgement or mute in Unix seconds."""
     if (for_ is None) == (until is None):
         fail("give either --for (30m, 4h, 2d) or --until (2026-11-30T08:00+01:00)", code=2)
     if for_ is not None:

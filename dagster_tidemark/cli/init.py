@@ -1,4 +1,4 @@
-"""`tidemark init`: a new project whose `make dev` works at once."""
+"""`tidemark init`: write a new project whose `make dev` works without changes."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`tidemark lock`: comparison of each asset's code with its `code_version`."""
+"""`tidemark lock`: find assets whose code changed and whose `code_version` did not."""
 
 import json
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def mark_current(
 
 
 def mark(names: list[str]) -> None:
-    """Record the changed code of some assets as current. Without names, all changed assets are recorded.
+    """Record the changed code of some assets as current. Without names, record all changed assets.
 
     Raises:
         typer.Exit: an asset does not exist.
@@ -94,7 +94,7 @@ def mark(names: list[str]) -> None:
 
 
 def forgotten() -> list[str]:
-    """Return a message for each asset whose code changed under the same version. No run rebuilds these assets."""
+    """Return a message for each asset whose code changed under the same version, so that no run rebuilds it."""
     return [finding.message for finding in unversioned()]
 
 
@@ -116,7 +116,7 @@ def _assets() -> "Mapping[str, Asset]":
 
     settings = load_settings()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+        warnings.simplefilter("ignore")  # Dagster's warnings, which other commands show
         assets = own_assets(location.definitions(settings))
         return assets_of(assets, Project(settings.code_root, settings.code_location))
 

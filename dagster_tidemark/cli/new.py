@@ -1,4 +1,4 @@
-"""`tidemark new feed` and `tidemark new table`: first modules, which the code location finds without changes."""
+"""`tidemark new feed` and `tidemark new table`: write modules that the code location loads without further changes."""
 
 import dataclasses
 from pathlib import Path

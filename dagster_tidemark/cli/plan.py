@@ -1,4 +1,4 @@
-"""`tidemark plan`: list the runs that this folder's code would cause when deployed, and deploy it."""
+"""`tidemark plan`: list the runs that deploying this folder's code would cause, and deploy the code."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -126,10 +126,10 @@ def plan(
 
 
 class PlanCommand(TyperCommand):
-    """Command with options whose value is optional."""
+    """A command whose options may have a value or none, such as `--preview` and `--preview NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Pass "" to an option without a name. Click cannot declare such options."""
+        """Add the value "" to such options without a value. Click cannot declare optional values."""
         given: list[str] = []
         for arg, after in zip(args, [*args, "-"][1:], strict=True):
             given += [arg, ""] if arg in _WITH_A_NAME and after.startswith("-") else [arg]
@@ -140,7 +140,7 @@ _WITH_A_NAME = ("--preview", "--publish", "--discard")
 
 
 def _shown(settings: Settings, select: str | None, against: Path | None, *, as_json: bool, diff: bool) -> "CodePlan":
-    """Print the plan, assets whose code changed under the same version, and half published previews."""
+    """Print the plan, the assets whose code changed under the same version, and half published previews."""
     from dagster_tidemark.cli import plan_view
     from dagster_tidemark.preview.manifest import half_published
 
@@ -157,7 +157,7 @@ def _deploy(settings: Settings, *, diff: bool, yes: bool) -> None:
     found = _shown(settings, None, None, as_json=False, diff=diff)
     if not yes and sys.stdin.isatty() and not typer.confirm("Deploy this code?", err=True):
         fail("nothing was deployed", code=1)
-    # Even if the code causes no run: a new asset exists only after the code is loaded.
+    # Deploy even if the code causes no run: new assets appear only after the code is loaded.
     plan_apply.apply(plan_view.of_the_platform(settings), found)
 
 
@@ -170,7 +170,7 @@ def _preview(
     chosen: Mapping[str, str],
     others: bool,
 ) -> None:
-    """Run the action `--preview`, `--publish`, `--discard` or `--previews`, with the options that it takes."""
+    """Run the action `--preview`, `--publish`, `--discard` or `--previews`. Refuse options of other actions."""
     if partitions and [*chosen] != ["preview"]:
         fail("--partitions chooses what --preview builds: give both", code=1)
     if len(chosen) > 1 or others:
@@ -195,7 +195,7 @@ def _preview(
 
 @contextmanager
 def _failing_with_1() -> Iterator[None]:
-    """Exit with 1 on errors whose exit code would mean that there is something to do."""
+    """Exit with 1 on errors that would exit with 2, because 2 means that there is something to do."""
     try:
         yield
     except Terminal as error:

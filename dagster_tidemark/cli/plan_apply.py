@@ -1,6 +1,7 @@
 """`tidemark plan --apply`: reload the running code location with this folder's code, and show the progress of the plan.
 
-No run is launched here: after the reload the sensors request the runs of the plan. Does not belong here: the plan.
+This module launches no runs: after the reload the sensors request the runs of the plan. Does not belong here: making
+the plan (`cli.plan_view`).
 """
 
 import time
@@ -21,11 +22,11 @@ _DEPLOYED_WITHIN = 120.0
 
 
 def apply(settings: Settings, plan: CodePlan) -> None:
-    """Reload the code location, and show the progress of a plan until all partitions that are not held are rebuilt.
+    """Reload the code location, and show the progress until all partitions of the plan are rebuilt or held back.
 
     Raises:
         NoWebserver: no webserver answers, so this code cannot be loaded.
-        OtherCode: the sensors run other code than this.
+        OtherCode: the sensors do not run the code of this folder.
     """
     Webserver.of(settings).reload()
     definitions = location.definitions(settings)
@@ -48,7 +49,7 @@ def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
     """Wait until the sensors see the code of this folder.
 
     Raises:
-        OtherCode: they still see other code after two minutes.
+        OtherCode: the sensors still see other code after two minutes.
     """
     graph = graph_of(location.asset_graph(settings), contract_scale=settings.contract_scale)
     until = time.monotonic() + _DEPLOYED_WITHIN

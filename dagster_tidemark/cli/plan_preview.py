@@ -1,7 +1,7 @@
-"""`tidemark plan --preview`, `--publish` and `--discard`: build changed code on branches, and show, publish or drop it.
+"""`tidemark plan --preview`, `--publish` and `--discard`: build rows with changed code on branches, publish or drop.
 
-Belongs here: building a preview from settings, and requests to the running platform. Does not belong here: building and
-publishing (`preview`), and the printed output (`cli.preview_view`).
+Belongs here: opening what a preview needs from the settings, and requests to the running platform. Does not belong
+here: building and publishing (`preview`), and the printed output (`cli.preview_view`).
 """
 
 import json
@@ -49,7 +49,7 @@ _DIFFS_AT_ONCE = 2
 
 
 def preview(settings: Settings, name: str, select: str | None, partitions: str | None, *, as_json: bool) -> int:
-    """Build what this code changes on branches, and print how the rows differ.
+    """Build the partitions that this code changes on branches, and print how the rows differ.
 
     Args:
         name: Name of the preview; "" for the preview without a name.
@@ -61,8 +61,8 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         NothingRuns: no platform runs, and the environment names no Dagster home.
         NoSelection: nothing is selected.
         NoSuchPartitions: no planned partition was chosen.
-        PreviewFailed: a run failed; nothing is left of the preview.
-        PreviewInUse: another process works at the preview of this name.
+        PreviewFailed: a run failed. The preview and its branches were dropped.
+        PreviewInUse: another process works on the preview of this name.
         NotToPublish: the preview of this name is half published.
     """
     settings = plan_view.of_the_platform(settings)
@@ -96,7 +96,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
                 with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
                     found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
                     diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
-            except BaseException:  # Ctrl-C too: its branches would stay
+            except BaseException:  # also on Ctrl-C, to drop the branches
                 preview_runs.discard(spark, tables, store, manifest)
                 raise
     checks = [check for run in manifest.runs for check in preview_runs.events(run.checks)]
@@ -108,7 +108,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
 
 
 def publish(settings: Settings, name: str = "") -> None:
-    """Make a preview the tables, and deploy this code.
+    """Publish the rows of a preview into the tables, and deploy this code.
 
     Args:
         name: Name of the preview; "" for the only existing preview.
@@ -116,7 +116,7 @@ def publish(settings: Settings, name: str = "") -> None:
     Raises:
         NoPreview: no preview is recorded, or several are.
         NotToPublish: the preview must not be published.
-        PreviewInUse: another process works at this preview, or publishes another one.
+        PreviewInUse: another process works on this preview, or publishes another one.
         NoWebserver: no webserver answers, so this code cannot be loaded.
     """
     settings = plan_view.of_the_platform(settings)
@@ -141,7 +141,7 @@ def publish(settings: Settings, name: str = "") -> None:
                 try:
                     found = publisher.publish()
                 finally:
-                    # The running code would rebuild the published partitions with its own version.
+                    # Until the reload, the running code would rebuild the published partitions with the old version.
                     if any(own.decided for own in manifest.tables):
                         webserver.reload()
             plan_apply.wait_for_code(instance, settings)
@@ -150,11 +150,11 @@ def publish(settings: Settings, name: str = "") -> None:
 
 
 def discard(settings: Settings, name: str = "") -> None:
-    """Drop a preview. Tables that a half published preview has published stay as they are.
+    """Drop a preview. If it is half published, the tables that are already published stay as they are.
 
     Raises:
         NoPreview: no preview is recorded, or several are.
-        PreviewInUse: another process works at this preview.
+        PreviewInUse: another process works on this preview.
     """
     settings = plan_view.of_the_platform(settings)
     store = chosen(settings, name)
@@ -209,7 +209,7 @@ def chosen(settings: Settings, name: str) -> Store:
         name: Name of the preview; "" for the only existing preview.
 
     Raises:
-        NoPreview: no preview has this name, none is recorded, or several are and no name is given.
+        NoPreview: no preview has this name, no preview is recorded, or several are recorded and no name is given.
     """
     names = Store.names(settings.state_dir)
     there = f"existing previews: {', '.join(names)}" if names else "`tidemark plan --preview` builds one"
@@ -231,10 +231,10 @@ def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
 def _no_rebuilds(
     definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: PreviewManifest
 ) -> Iterator[None]:
-    """Stop the sensor that requests rebuilds: the running code considers published partitions stale."""
+    """Stop the sensor that requests rebuilds during the block: the running code sees published partitions as stale."""
     keys = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
     running = [sensor for sensor in webserver.sensors(RANGES, keys) if sensor.is_on]
-    known = [*manifest.sensors_off]  # stopped by a killed attempt
+    known = [*manifest.sensors_off]  # stopped by an earlier attempt that was killed
     manifest.sensors_off = [*known, *(s for s in (dict(r.selector) for r in running) if s not in known)]
     store.write(manifest)
     try:
@@ -265,15 +265,15 @@ def _recorded(store: Store) -> PreviewManifest:
 
 
 def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
-    """Return the code version and a hash of the code, by asset."""
+    """Return the code version and the hash of the code of each asset."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+        warnings.simplefilter("ignore")  # Dagster's warnings, which other commands show
         found = assets_of(own_assets(definitions), Project(settings.code_root, settings.code_location))
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
 
 def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitions) -> dict[str, str]:
-    """Return the assets whose code changed under the same version. Nothing rebuilds them, so no preview has them."""
+    """Return the assets whose code changed under the same version. They are not rebuilt, so no preview has them."""
     chosen = None if select is None else plan_view.keys_of(definitions, select)
     built = {key for group in targets.groups for key in group.assets}
     known = built | targets.left_out.keys()

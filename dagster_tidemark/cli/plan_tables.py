@@ -1,7 +1,7 @@
-"""Differences of declared tables from the catalog, as `tidemark plan` reports and refuses them.
+"""Differences between declared tables and the catalog's tables, which `tidemark plan` reports or refuses.
 
-Belongs here: comparing the code location's tables with the catalog's, the readers of each difference, and the
-messages. Does not belong here: the changes that Iceberg supports (`lakehouse.table_changes`).
+Belongs here: comparing the tables, finding the readers that a difference affects, and the messages. Does not belong
+here: the changes that Iceberg supports (`lakehouse.table_changes`).
 """
 
 import ast
@@ -24,7 +24,7 @@ from dagster_tidemark.settings import Settings
 def table_differences(
     settings: Settings, definitions: dg.Definitions, plan: CodePlan, stored: Mapping[str, Stored]
 ) -> list[TableDifference]:
-    """Compare every declared table with the catalog's, in the order of asset keys.
+    """Return the differences of every declared table from the catalog's table, in the order of asset keys.
 
     Args:
         stored: The catalog's tables by name; see `stored_tables`.
@@ -75,7 +75,7 @@ def _difference(asset: str, changes: Sequence[TableChange], is_rebuilt: bool, re
 
 
 class _Readers:
-    """Assets that read a column, as far as their code shows it."""
+    """Finder of the assets that read a column, as far as the text of their code shows."""
 
     def __init__(
         self,
@@ -147,10 +147,10 @@ class _Readers:
         return ", ".join(label for label, each in self._names_of(reader).items() if column in each.mentioned)
 
     def _names_of(self, reader: str) -> dict[str, Names]:
-        """Return the names in a reader's code, by definition. Declarations of tables are left out."""
+        """Return the names in each definition of a reader's code, except in declarations of tables."""
         if reader not in self._names:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+                warnings.simplefilter("ignore")  # Dagster's warnings, which other commands show
                 self._code = self._code or AssetCode(self._project, self._assets)
             key = dg.AssetKey.from_user_string(reader)
             self._names[reader] = {

@@ -1,6 +1,7 @@
 """Output of `tidemark plan`: a table, or one JSON object.
 
-Belongs here: making a plan from settings, and printing it. Does not belong here: the plan (`engine.code_plan`).
+Belongs here: collecting the inputs of a plan, and printing the plan. Does not belong here: computing the plan
+(`engine.code_plan`).
 """
 
 import json
@@ -42,11 +43,11 @@ from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.settings import Settings, load_settings
 
 _REASONS = 3
-"""Maximum number of reasons printed per asset, and of assets per changed definition."""
+"""Maximum number of reasons printed for an asset, and of assets printed for a changed definition."""
 
 
 class NotDeployable(Terminal):
-    """This code must not be deployed."""
+    """The code must not be deployed, because a table or a reader would fail."""
 
     exit_code = 8
 
@@ -58,24 +59,24 @@ class NoSelection(Terminal):
 def show(
     settings: Settings, select: str | None, *, against: Path | None, as_json: bool, with_diff: bool = False
 ) -> CodePlan:
-    """Print the runs that deploying this process's code would cause, and how it changes tables.
+    """Print the runs and the changes of tables that deploying this process's code would cause.
 
     Args:
-        with_diff: True to print the differences of the code; otherwise only their places.
+        with_diff: True to print the diffs of changed definitions, False to print only their labels.
 
     Returns:
         The printed plan.
 
     Raises:
         NothingRuns: no platform runs, the environment names no Dagster home, and no file is given.
-        NoSavedState: the file holds no saved state.
+        NoSavedState: the file has no saved state.
         NoSelection: nothing is selected.
-        CatalogUnreadable: the differences of tables cannot be read. The runs were printed.
-        NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed.
+        CatalogUnreadable: the catalog's tables cannot be read. The runs were printed before.
+        NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed before.
     """
     if against is None:
         settings = of_the_platform(settings)
-    # After the environment is set: the code location reads it at import.
+    # The code location is loaded after the environment is set, because it reads the environment at import.
     definitions = location.definitions(settings)
     unread: CatalogUnreadable | None = None
     stored: Mapping[str, Stored] = {}
@@ -117,7 +118,7 @@ def _moved(
         return {}
     keys = definitions.resolve_asset_graph().materializable_asset_keys
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dagster's warnings, which every other command shows
+        warnings.simplefilter("ignore")  # Dagster's warnings, which other commands show
         project = Project(settings.code_root, settings.code_location)
         names = sorted(key.to_user_string() for key in keys)
         return moved_definitions(project, code, names, definitions.assets or ())
@@ -127,7 +128,7 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
     """Return the declared tables as the catalog has them.
 
     Raises:
-        CatalogUnreadable: the catalog does not answer, or has none of the tables that were built.
+        CatalogUnreadable: the catalog does not answer, or has no declared table although some were built.
     """
     tables = location.tables(settings)
     found = stored_tables(settings, tables.values())
@@ -143,7 +144,7 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
 
 
 def of_the_platform(settings: Settings) -> Settings:
-    """Return the settings in the running platform's environment, which may scale the times of contracts.
+    """Return the settings from the running platform's environment, which may scale the times of contracts.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -153,7 +154,7 @@ def of_the_platform(settings: Settings) -> Settings:
 
 
 def selected_keys(settings: Settings, select: str) -> list[str]:
-    """Return the assets of a selection without sources; at least one.
+    """Return the selected assets, without sources.
 
     Raises:
         NoSelection: the selection cannot be parsed, or selects sources only.
@@ -166,7 +167,7 @@ def selected_keys(settings: Settings, select: str) -> list[str]:
 
 
 def save(settings: Settings, path: Path) -> None:
-    """Write the instance's state that a plan needs.
+    """Write the state of the instance to a file, from which a plan can be made later.
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
@@ -179,7 +180,7 @@ def save(settings: Settings, path: Path) -> None:
 
 
 def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
-    """Return a plan as JSON. The one partition of an unpartitioned asset is null; times are Unix seconds."""
+    """Return a plan as JSON. Times are Unix seconds. An unpartitioned asset has one partition, which is null."""
     moved = plan.moved or {}
     return {
         "assets": [
@@ -254,7 +255,7 @@ def _table(title: str, assets: Sequence[AssetPlan]) -> Table:
 
 
 def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
-    """Return lines on the changed definitions, each once with the assets that it concerns."""
+    """Return lines about the changed definitions, each once with the assets that it affects."""
     if plan.moved is None:
         why = "the text of the deployed code is unknown; it is recorded from the next deploy on"
         return [Text(f"the code cannot be compared: {why}")] if with_diff else []
@@ -285,7 +286,7 @@ def _in_order(asset: AssetPlan) -> list[str | None]:
 
 
 def partitions_of(asset: AssetPlan) -> str:
-    """Return the number of partitions with the first and the last one."""
+    """Return the number of rebuilt partitions as text, with the first and the last key."""
     keys = [rebuild.partition for rebuild in asset.rebuilds if rebuild.partition is not None]
     if not keys:
         return "all of it"
@@ -294,7 +295,7 @@ def partitions_of(asset: AssetPlan) -> str:
 
 
 def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
-    """Return the distinct reasons of rebuilds. Rebuilds that follow other assets name only those assets."""
+    """Return the distinct reasons of rebuilds. For uncertain rebuilds the reason names only the assets before them."""
     said = (
         rebuild.reason if rebuild.certain else f"after {', '.join(sorted({key for key, _ in rebuild.after}))}"
         for rebuild in rebuilds
@@ -304,7 +305,7 @@ def reasons_of(rebuilds: Sequence[Rebuild]) -> list[str]:
 
 
 def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePlan:
-    """Return the part of a plan that concerns the selected assets.
+    """Return the part of a plan about the selected assets.
 
     Raises:
         NoSelection: the selection cannot be parsed, or selects no asset.

@@ -1,4 +1,4 @@
-"""Output of previews: differences of rows and quarantine, the checks, and the result of a publish.
+"""Output of previews: differences of rows and of the quarantine, check results, and the result of a publish.
 
 Belongs here: the text, the JSON and the exit code. Does not belong here: building and publishing (`cli.plan_preview`).
 """
@@ -18,13 +18,19 @@ from dagster_tidemark.preview.publish import Published
 
 ROWS_DIFFER = 2
 NOT_PREVIEWED = 7
-"""Exit codes of a preview: rows differ or a check failed; a change that `plan` lists was not previewed."""
+"""Exit codes of a preview.
 
-_LONGEST = 24  # characters of a value in a table of 80 columns
+`ROWS_DIFFER`: rows differ or a check failed. `NOT_PREVIEWED`: a change that `plan` lists was not previewed.
+"""
+
+_LONGEST = 24  # maximum characters shown of a value, so that the table fits into 80 columns
 
 
 def exit_code(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> int:
-    """Return `NOT_PREVIEWED` if anything planned is missing, else `ROWS_DIFFER` if any row or check differs, else 0."""
+    """Return the exit code of a preview.
+
+    `NOT_PREVIEWED` if a planned asset is missing, else `ROWS_DIFFER` if rows differ or a check failed, else 0.
+    """
     if manifest.left_out:
         return NOT_PREVIEWED
     differs = any(diff.differs for diff in diffs.values()) or any(t.differs_in_quarantine for t in manifest.tables)
@@ -33,7 +39,7 @@ def exit_code(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: S
 
 
 def as_dict(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Sequence[Any]) -> dict[str, Any]:
-    """Return a preview as JSON. The one partition of an unpartitioned asset is null; sums are text."""
+    """Return a preview as JSON. Sums are text. An unpartitioned asset has one partition, which is null."""
     return {
         "id": manifest.id,
         "branch": manifest.branch if manifest.tables else None,

@@ -1,4 +1,4 @@
-"""The options of the commands `tidemark quarantine ...`. Their work is done in `cli.quarantine_work`."""
+"""The commands `tidemark quarantine ...` and their options. `cli.quarantine_work` does the work."""
 
 import json
 from contextlib import AbstractContextManager

@@ -1,6 +1,6 @@
-"""Terminal output of the entries of `tidemark quarantine`, for 80 columns.
+"""Formats the entries of `tidemark quarantine` for a terminal of 80 columns.
 
-Does not belong here: the selection of entries (`lakehouse.loading.quarantine_actions`), and the actions on them
+Does not belong here: selecting entries (`lakehouse.loading.quarantine_actions`), and actions on entries
 (`cli.quarantine_work`).
 """
 
@@ -42,7 +42,7 @@ def _entry(entry: Mapping[str, Any]) -> list[Text | Padding]:
         lines.append(entry["content"][:_CONTENT] + cut)
     if entry["because"]:
         lines.append(f"waived: {entry['because']}")
-    # As Text, because Rich would parse markup in a file's content.
+    # As `Text`, so that Rich does not interpret the content of files as markup.
     return [
         Text(f"{entry['asset']}: {entry['source_file']}{at}"),
         *(Padding(Text(line), (0, 0, 0, 2)) for line in lines),

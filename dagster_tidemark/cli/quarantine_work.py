@@ -1,8 +1,8 @@
 """The work and the output of `tidemark quarantine`.
 
-Belongs here: opening the lake and the instance, finding the assets, and an order of writes that lets a command be
-repeated. Does not belong here: entries (`lakehouse.loading.quarantine_actions`), options and exit codes
-(`cli.quarantine`).
+Belongs here: opening the lake and the instance, finding the assets, and ordering writes so that a command can be
+repeated. Does not belong here: reading and writing entries (`lakehouse.loading.quarantine_actions`), options and exit
+codes (`cli.quarantine`).
 """
 
 import json
@@ -51,7 +51,7 @@ class CannotHandle(Terminal):
 
 @dataclass(frozen=True)
 class QuarantineTarget:
-    """The lake, the bucket and the instance of a command, and the loads of the assets."""
+    """The lake, the bucket and the instance that a command works on, and the loads of the assets."""
 
     spark: SparkSession
     bucket: S3Bucket
@@ -94,7 +94,7 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
     """
     take_environment(settings)
     settings = load_settings()
-    # After the environment is set: the code location reads it at import.
+    # The code location is loaded after the environment is set, because it reads the environment at import.
     known = _declared(settings)
     with ExitStack() as stack:
         instance = stack.enter_context(DagsterInstance.get())
@@ -115,7 +115,7 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
 
 @dataclass(frozen=True)
 class DeclaredLoads:
-    """Loads and streams that the sound parts of the code location declare."""
+    """Loads and streams that the code location declares, without its broken parts."""
 
     loads: Mapping[str, Load] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class DeclaredLoads:
 
 
 def _declared(settings: Settings) -> DeclaredLoads:
-    """Read the code location and name its broken parts on stderr. Entries can be shown and waived without them."""
+    """Read the code location, and list its broken parts on stderr. Entries can be shown and waived all the same."""
     try:
         with location.without_broken_parts():
             graph = location.asset_graph(settings)
@@ -141,7 +141,7 @@ def _declared(settings: Settings) -> DeclaredLoads:
 def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> tuple[dict[str, Load], dict[str, str]]:
     """Return the load of each asset with a feed, and the reasons why other assets cannot be loaded.
 
-    The loads have no transform: only the asset's own load gives rows the form of the table.
+    These loads have no transform. Only the asset's own load converts rows to the form of the table.
     """
     found, refused = dict[str, Load](), dict[str, str]()
     for feed in feeds:
@@ -151,7 +151,7 @@ def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> 
                 asset = key.to_user_string()
                 try:
                     found[asset] = Load(feed, table, lambda rows: rows, graph.get(key).code_version or "")
-                except ValueError as error:  # concerns this declaration only; the others are loaded
+                except ValueError as error:  # only this declaration is wrong; continue with the others
                     refused[asset] = str(error)
     return found, refused
 
@@ -174,10 +174,10 @@ def show(place: QuarantineTarget, selection: Selection, *, sample: int, as_json:
 
 
 def send_back(place: QuarantineTarget, selection: Selection) -> dict[str, list[Partition]]:
-    """Request that the files of the selected entries are read again, by the automation or the next load.
+    """Request that the automation or the next load reads the files of the selected entries again.
 
     Returns:
-        The partitions of each asset.
+        The partitions of these files, by asset.
     """
     found = {}
     for asset in _assets(place, selection):
@@ -191,7 +191,7 @@ def waive(place: QuarantineTarget, selection: Selection, because: str) -> int:
     """Waive the selected entries, and report new check results.
 
     Returns:
-        The number of entries.
+        The number of waived entries.
     """
     assets = _assets(place, selection)
     count = quarantine_actions.waive(place.spark, selection, because, run_id=uuid.uuid4().hex)
@@ -200,7 +200,7 @@ def waive(place: QuarantineTarget, selection: Selection, because: str) -> int:
 
 
 def unwaive(place: QuarantineTarget, selection: Selection) -> int:
-    """Withdraw waivers, and report new check results.
+    """Withdraw the waivers of the selected entries, and report new check results.
 
     Returns:
         The number of withdrawn waivers.
@@ -230,13 +230,13 @@ def patch(place: QuarantineTarget, key: str, corrected: Path, because: str) -> s
     reason = f"patched by {target}" + (f": {because}" if because else "")
     quarantine_actions.waive(place.spark, entered, reason, run_id=uuid.uuid4().hex)
     _tell(place, assets)
-    for feed in feeds:  # its notification may be lost, or switched off
+    for feed in feeds:  # the bucket's notification about the copy may be lost, or switched off
         ask_again(place.ledger, place.bucket, feed, [feed.partition_of(key)])
     return target
 
 
 def rehearse_days(place: QuarantineTarget, asset: str, days: int) -> DryRun:
-    """Return the rejections of this code's rules in the files of the last days, read day by day. Write nothing.
+    """Return the rows and files of the last days that this code's rules would reject. Write nothing.
 
     Raises:
         CannotHandle: the asset is not loaded from files, or cannot be loaded.
@@ -282,7 +282,7 @@ def show_rehearsal(load: Load, said: DryRun, *, as_json: bool) -> None:
 
 
 def not_handled(place: QuarantineTarget, selection: Selection) -> list[str]:
-    """Return the assets with entries that the code location does not load, or cannot load."""
+    """Return the assets that have selected entries, but that the code location does not or cannot load."""
     found = quarantine_actions.entries(place.spark, selection).select("asset").distinct().collect()
     return sorted(row.asset for row in found if row.asset not in place.loads and row.asset not in place.streams)
 
@@ -295,7 +295,7 @@ def _assets(place: QuarantineTarget, selection: Selection) -> list[str]:
 
 
 def _tell(place: QuarantineTarget, assets: Sequence[str]) -> None:
-    """Report current results for the checks of some assets and their sources."""
+    """Report current results for the quarantine checks of some assets, and waivers for their sources."""
     for feed in {place.loads[asset].feed for asset in assets}:
         loaded_from_it = [asset for asset, load in place.loads.items() if load.feed == feed]
         place.ledger.tell_waived(feed, quarantine_actions.waived_beside(place.spark, loaded_from_it))
@@ -330,7 +330,7 @@ def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:
 
 
 def _put_beside(bucket: S3Bucket, key: str, corrected: Path) -> str:
-    """Put a copy next to a file, unless the same copy exists there. Return its key."""
+    """Put a copy next to a file, unless an identical copy exists. Return the copy's key."""
     folder, name = key.rpartition("/")[0], PurePosixPath(key).name
     stem, endings = name.partition(".")[0], "." + corrected.name.partition(".")[2]
     body = corrected.read_bytes()

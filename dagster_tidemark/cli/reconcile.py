@@ -1,4 +1,4 @@
-"""`tidemark reconcile`: list the landing bucket and report changes that no notification reported."""
+"""`tidemark reconcile`: list the landing bucket, and report changes without a notification."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

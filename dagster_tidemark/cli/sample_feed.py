@@ -1,4 +1,4 @@
-"""`tidemark feed`: the code location's sample feed, with its own options."""
+"""`tidemark feed`: run the code location's sample feed, which defines its own options."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`tidemark status`: the state of the contracts, or the services of the platform."""
+"""`tidemark status`: show the state of the contracts, or the services of the platform."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """Output of `tidemark status`: the contracts, or the platform's services.
 
-Belongs here: finding the instance from settings, and the printing. Does not belong here: the content of a row
+Belongs here: opening the instance, and printing. Does not belong here: the content of a row
 (`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
 """
 
@@ -71,7 +71,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
 
 
 def dead_channels(settings: Settings) -> list[str]:
-    """Return a line for each channel that could send no message for a minute."""
+    """Return a line for each dead channel, which has been unable to send for a minute."""
     with opened_instance() as instance:
         book, at = IncidentStore(instance, settings.code_location).read(), now()
     return [f"channel {name}: {why}" for name, why in dead(book, at).items()]
@@ -85,7 +85,10 @@ def _incident_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
 
 
 def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> Sequence[ContractRow]:
-    """Return the rows of the sensor's last look. Load the code location only if it never looked or code was edited."""
+    """Return the rows that the sensor `contracts` stored at its last tick.
+
+    The code location is loaded only if the sensor has never run, or if code was edited since.
+    """
     kept = saved_overview.kept(instance, settings.code_location)
     if kept is None:
         return not_looked_yet(rows(instance, _loaded(settings), asset, settings))
@@ -94,7 +97,7 @@ def _found(instance: DagsterInstance, settings: Settings, asset: str | None) -> 
 
 
 def _loaded(settings: Settings) -> "AnyGraph":
-    """Load the assets of this folder; name broken parts and leave them out."""
+    """Load the assets of this folder. Leave out broken parts, and list them on stderr."""
     from dagster_tidemark import location
 
     with location.without_broken_parts():
@@ -104,14 +107,14 @@ def _loaded(settings: Settings) -> "AnyGraph":
 
 
 def _edited(instance: DagsterInstance, settings: Settings) -> dict[str, str]:
-    """Return, by asset, edited code in this folder that the platform has not loaded yet."""
+    """Return the edited code of each asset that the platform has not loaded yet."""
     from dagster_tidemark.asset_graph import planner_graph
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
     try:
         assets = _loaded(settings)
-    except TidemarkError as error:  # the state of the loaded code is still known
+    except TidemarkError as error:  # the rows of the code that the platform runs can still be shown
         typer.echo(f"tidemark: the code in this folder cannot be loaded: {error}", err=True)
         return {}
     graph = planner_graph.graph_of(assets, contract_scale=settings.contract_scale)

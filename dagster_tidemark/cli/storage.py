@@ -1,4 +1,4 @@
-"""Dagster's instance for a command: if its storage does not answer, the command ends with one line."""
+"""Opens Dagster's instance for a command. If the storage does not answer, the command ends with a one-line error."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _DRIVERS = ("psycopg2", "dagster_postgres", "dagster_mysql", "pymysql", "mysql",
 
 
 class StorageUnreachable(Transient):
-    """Dagster's storage does not answer, so nothing is known of runs and contracts."""
+    """Dagster's storage does not answer, so the state of runs and contracts is unknown."""
 
 
 @contextmanager
@@ -23,15 +23,15 @@ def opened_instance() -> Iterator[DagsterInstance]:
     """Open the instance of `DAGSTER_HOME`.
 
     Raises:
-        StorageUnreachable: its storage does not answer.
+        StorageUnreachable: the instance's storage does not answer.
     """
-    # A suspended PostgreSQL accepts connections and never answers.
+    # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
-    logging.disable(logging.WARNING)  # warnings about Dagster's own attempts to connect
+    logging.disable(logging.WARNING)  # hide warnings about Dagster's repeated attempts to connect
     try:
         with DagsterInstance.get() as instance:
             yield instance
-    except Exception as error:  # of any database driver, none of which must be installed
+    except Exception as error:  # drivers have their own error classes
         if not isinstance(error, SQLAlchemyError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
         raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error

@@ -1,4 +1,4 @@
-"""`tidemark up`: the laptop platform, until Ctrl-C."""
+"""`tidemark up`: run the local platform until Ctrl-C."""
 
 from typing import Annotated
 

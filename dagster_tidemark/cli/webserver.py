@@ -1,4 +1,4 @@
-"""Requests of commands to the platform's webserver: reload the code, and stop and start sensors."""
+"""Requests to the platform's webserver: reload the code, and stop and start sensors."""
 
 import json
 import urllib.request
@@ -24,7 +24,7 @@ class NoWebserver(Transient):
 
 
 class OtherCode(Terminal):
-    """The running code location does not have this folder's code after a reload."""
+    """After a reload the running code location still does not have this folder's code."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Webserver:
             raise OtherCode(f"the code cannot be loaded: {said['message'].strip()}")
 
     def sensors(self, name: str, assets: Collection[str]) -> list[Sensor]:
-        """Return the sensors with a name, in the code locations that have any of some assets.
+        """Return the sensors with this name in all code locations that have any of these assets.
 
         Raises:
             NoWebserver: the webserver does not answer.

@@ -1,7 +1,7 @@
-"""Detects changes of an asset's code since its `code_version` was assigned, from the syntax tree.
+"""Detects code changes since an asset's `code_version` was assigned, by comparing syntax trees.
 
 `modules` and `project` find definitions, and `normal_form` writes a definition without cosmetic details. `scopes` and
-`references` resolve its names, `effects` finds other statements that belong to it, and `fingerprint` follows all
-references. `assets` starts at the loaded code location, and `lock_file` stores the result. Fingerprints never include
-Tidemark itself.
+`references` resolve the names in a definition, `effects` finds statements elsewhere that change the definition, and
+`fingerprint` follows all references. `assets` reads the loaded code location, and `lock_file` stores the result.
+Fingerprints never include the code of Tidemark.
 """

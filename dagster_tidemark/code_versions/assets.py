@@ -1,8 +1,8 @@
-"""The fingerprint of each asset of a loaded code location.
+"""Computes the fingerprint of each asset of a loaded code location.
 
-The code of an asset starts at two statements: its binding in a module, and the declaration of its table. Scheduling
-options (contract, automation, partitions) and display options are excluded. Does not belong here: following references
-(`fingerprint`).
+The code of an asset starts at two statements: the one that binds the asset to a name in a module, and the declaration
+of its table. Scheduling options (contract, automation, partitions) and display options are excluded. Does not belong
+here: following references (`fingerprint`).
 """
 
 import json
@@ -41,13 +41,13 @@ def assets_of(definitions: Iterable[Any], project: Project) -> dict[str, Asset]:
 
 
 def versioned_by_code(assets: Iterable[Any], settings: Settings) -> list[Any]:
-    """Return the assets with the fingerprint of their code as `code_version`, which then needs no manual updates.
+    """Return the assets with the fingerprint of their code as `code_version`, so that it updates itself.
 
-    Every change of a transform, a schema or their references then rebuilds history, even if it is harmless. Comments,
-    formatting, docstrings and annotations do not count. `tidemark lock` skips such assets.
+    Every change of a transform, a schema or code that they refer to then rebuilds history, even a harmless change.
+    Comments, formatting, docstrings and annotations do not count. `tidemark lock` skips such assets.
 
     Args:
-        assets: Everything that `dg.Definitions` accepts as an asset. Assets without materializations are unchanged.
+        assets: Everything that `dg.Definitions` accepts as an asset. Assets that cannot be materialized are unchanged.
         settings: Settings with the project's folder and package.
     """
     assets = list(assets)
@@ -81,7 +81,7 @@ class AssetCode:
         return self.code.fingerprint(*self.starts(key), *self._resources(asset))
 
     def _resources(self, asset: dg.AssetsDefinition) -> list[Ref]:
-        """Return the resources of an asset that have a value in the code location."""
+        """Return the resources that an asset requires, except resources without a value in the code location."""
         given = self.code.resources
         needed = [name for name in sorted(asset.required_resource_keys) if name in given]
         return [Given(name) for name in (*needed, *([ANY] if ANY in given and asset.required_resource_keys else []))]
@@ -91,7 +91,7 @@ class AssetCode:
         if declaration := self._declared.get(key):
             return [*_of_component(declaration, self._project)]
         starts: list[Ref] = [*self._bound.get(key, ())]
-        if not starts:  # made by a third-party component, for example: it may use any code
+        if not starts:  # the asset may use any code, for example if a third-party component makes it
             folder = self._project.root.joinpath(*self._project.package.split("."))
             starts = [Definition(self._project.package, EVERYTHING), Files(folder)]
         return [*starts, *self._bound.get(".".join(key.path), ())]
@@ -106,9 +106,9 @@ class AssetCode:
 
 
 def _of_component(declaration: Declaration, project: Project) -> Iterator[Ref]:
-    """Yield the attributes of a component that change rows, and the functions that they name.
+    """Yield the attributes of a component that change rows, and the functions that the attributes name.
 
-    A function counts by its content, wherever it is.
+    A function counts by its content, so it can move to another module without effect.
     """
     for name, value in sorted(declaration.attributes.items()):
         if name not in OPTIONS_THAT_COMPUTE_NOTHING:
@@ -137,7 +137,10 @@ def _function_of(text: str, project: Project) -> Definition | None:
 
 
 def _bindings(project: Project) -> dict[Hashable, list[Definition]]:
-    """Return the definitions that hold an asset (by key) or a table (by name): those with the fewest other items."""
+    """Return the module-level definitions whose value contains an asset (by key) or a table (by name).
+
+    If several definitions contain it, only those with the fewest items are returned.
+    """
     found: dict[Hashable, list[tuple[int, Definition]]] = defaultdict(list)
     for name, loaded in sorted(sys.modules.items()):
         module = project.module(name) if f"{name}.".startswith(f"{project.package}.") else None
@@ -162,6 +165,6 @@ def _named(value: Any) -> Iterator[Hashable]:
             yield from value.keys
         case dict():
             yield from _named(list(value.values()))
-        case list() | tuple() if type(value) in (list, tuple):  # many tuples of Dagster's cannot be iterated
+        case list() | tuple() if type(value) in (list, tuple):  # many of Dagster's tuple subclasses cannot be iterated
             for each in value:
                 yield from _named(each)

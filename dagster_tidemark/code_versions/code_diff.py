@@ -1,6 +1,6 @@
-"""Differences of each asset's code from another text of the project, as unified diffs of definitions.
+"""Compares the code of assets with another version of the project, as unified diffs of definitions.
 
-Belongs here: comparing two texts. Does not belong here: the source of the other text (`event_log.deployed`).
+Belongs here: comparing two versions. Does not belong here: reading the other version (`event_log.deployed`).
 """
 
 import ast
@@ -26,22 +26,22 @@ from dagster_tidemark.engine.code_text import KEPT
 def moved_definitions(
     project: Project, before: Mapping[str, str], assets: Iterable[str], loaded: Iterable[Any]
 ) -> dict[str, list[MovedDefinition]]:
-    """Return the differing definitions of each asset's code. Assets without a difference are left out.
+    """Return the definitions in each asset's code that differ. Assets without a difference are left out.
 
-    Comments, formatting and docstrings alone are no difference, as for `tidemark lock`.
+    Changes of only comments, formatting or docstrings do not count, as for `tidemark lock`.
 
     Args:
-        project: The text now, whose modules are loaded.
-        before: The other text of each file, by its path from the project's root.
+        project: The present version, whose modules are loaded.
+        before: The other version: the text of each file, by its path relative to the project's root.
         assets: The keys of the assets to compare.
         loaded: All assets of the loaded code location.
 
     Raises:
-        NotPython: a module of either text cannot be parsed.
+        NotPython: a module of either version cannot be parsed.
     """
     loaded = list(loaded)
     now, declared = AssetCode(project, loaded), declared_by(loaded).by_asset
-    has_files = any(not name.endswith(".py") for name in before)  # an earlier release only kept the text of modules
+    has_files = any(not name.endswith(".py") for name in before)  # an earlier release kept only modules
     with TemporaryDirectory() as folder:
         for name, text in before.items():
             path = Path(folder, name)
@@ -69,7 +69,7 @@ def moved_definitions(
 
 
 def _moved_component(project: Project, of: Declaration, before: Mapping[str, str]) -> MovedDefinition | None:
-    """Return how a component differs; None if all attributes that change rows are equal."""
+    """Return the difference of a component; None if all attributes that change rows are equal."""
     path = of.source.path
     if path is None or not path.is_relative_to(project.root):
         return None
@@ -83,7 +83,7 @@ def _moved_component(project: Project, of: Declaration, before: Mapping[str, str
 
 
 def _document(text: str, of: Declaration) -> Document | None:
-    """Return the component of a YAML file that declares the same feed or table, or the file's only one."""
+    """Return the component in a YAML file's text that declares the same feed or table, or the file's only component."""
     every = documents_of(text)
     names = {of.table.name, of.feed.name if of.feed else of.table.name}
     return next((each for each in every if each.attributes.get("name") in names), every[0] if len(every) == 1 else None)
@@ -100,7 +100,7 @@ def _definitions(code: Code, starts: Sequence[Ref]) -> dict[str, Definition | Fi
 
 
 def _is_kept(ref: Ref) -> TypeGuard[Files]:
-    """Return True for a file whose text a deploy keeps."""
+    """Return True for a file whose text is stored at each deploy."""
     return isinstance(ref, Files) and ref.path.suffix in KEPT and ref.path.is_file()
 
 

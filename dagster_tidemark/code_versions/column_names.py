@@ -1,6 +1,6 @@
-"""Finds names of columns that code mentions or makes, from its constants, attributes and SQL.
+"""Finds names of columns that code mentions or creates, in its constants, attributes and SQL.
 
-Only text is read, not types: a mentioned name may be a column of another table.
+The code is not type-checked: a mentioned name may be a column of another table.
 """
 
 import ast
@@ -14,11 +14,11 @@ _AS = re.compile(r"\bas\s+`?(\w+)`?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Names:
-    """Words of a piece of code that may be names of columns.
+    """Words in a piece of code that may be names of columns.
 
     Args:
         mentioned: All such words.
-        made: Names that the code gives to new columns, computed from other columns.
+        made: Names that the code gives to columns that it computes from other columns.
     """
 
     mentioned: frozenset[str]
@@ -59,7 +59,7 @@ def _texts(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _given(call: ast.Call) -> set[str]:
-    """Return the texts among the arguments of a call that names columns; for a dictionary, its keys and values."""
+    """Return the constant texts among the arguments of a call, including keys and values of dictionaries."""
     found = set()
     for argument in call.args:
         parts = [*filter(None, argument.keys), *argument.values] if isinstance(argument, ast.Dict) else [argument]

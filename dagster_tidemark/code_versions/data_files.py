@@ -1,11 +1,11 @@
-"""Finds the data files that code reads, if the text determines their paths.
+"""Finds the data files that code reads, if the code's text shows their paths.
 
-    Path(__file__).parents[1] / "data" / NAME      constants, of this module or another
-    importlib.resources.files("other.package")     and its joinpath; pkgutil.get_data
-    open("data/rates.csv"), read.csv("data/*.csv")  paths from the project's root, in SQL too
+    Path(__file__).parents[1] / "data" / NAME      with constants of this or another module
+    importlib.resources.files("other.package")     also with joinpath; pkgutil.get_data
+    open("data/rates.csv"), read.csv("data/*.csv")  paths relative to the project's root, also in SQL
 
-If only the beginning of a path is known, all files below it count. If no part is known, the line is noted. Does not
-belong here: resolving names (`references`), and the content of files (`project`).
+If only the beginning of a path is known, all files below it count. If no part is known, the line is listed as
+undecided. Does not belong here: resolving names (`references`), and hashing files (`project`).
 """
 
 import ast
@@ -43,7 +43,7 @@ _READERS = re.compile(
     r"|glob\.i?glob|pyarrow\.dataset\.dataset"
 )
 _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
-"""Functions that return the working directory of commands and runs: the project's root."""
+"""Functions that return the working directory, which is the project's root in commands and runs."""
 
 _NAMES_OF_PATHS = {"file", "filename", "filepath_or_buffer", "path", "path_or_buf", "paths", "source"}
 _READING_METHODS = {"read_text", "read_bytes"}
@@ -54,10 +54,10 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class DataPath:
-    """A path.
+    """A path, or the known beginning of a path.
 
     Args:
-        known: The path, or the known part of its beginning; None if no part is known.
+        known: The path, or the part of its beginning that is known; None if no part is known.
         is_whole: True if `known` is the whole path.
     """
 
@@ -80,7 +80,7 @@ class DataPath:
 
 
 ELSEWHERE = DataPath(is_whole=True)
-"""Path in a store: not a file of the project."""
+"""A path with a scheme, such as `s3://`: not a file of the project."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class DataFiles:
     """Data files that a piece of code reads.
 
     Args:
-        files: Files, and folders where the code may read any file.
+        files: Files that the code reads. A folder means that the code may read any file in the folder.
         undecided: Lines that read a file whose path is unknown or outside of the project.
     """
 
@@ -107,7 +107,7 @@ def data_files(nodes: Iterable[ast.AST], module: Module, project: Project) -> Da
 
 
 _Locals = dict[str, ast.expr | None]
-"""The variables of a function, each with its only value; None for parameters and all other variables."""
+"""The variables of a function with their values; None for parameters and variables that are bound more than once."""
 
 
 class _Search:
@@ -137,9 +137,9 @@ class _Search:
         path, root = place.known, self._project.root
         assert path is not None
         if is_definition and place.is_whole and path.is_dir():
-            return  # a constant: each of its uses is examined
+            return  # a constant with a folder: the code that uses the constant is examined instead
         if path == self._module.path:
-            return  # `__file__` alone: the start of a path that is worked out elsewhere
+            return  # `__file__` alone is the start of a path that other code completes
         if not path.is_relative_to(root):
             self.found.undecided.append(f"line {node.lineno}: {path} is outside the project")
         elif path == root:
@@ -152,7 +152,7 @@ class _Search:
         self.found.undecided.append(f"line {node.lineno}: {text if len(text) <= 60 else text[:57] + '...'}")
 
     def _in_text(self, text: str) -> None:
-        """Add the files that a text names, as a path from the project's root or in quotes in SQL."""
+        """Add the files that a text names, as a path relative to the project's root or as a quoted path in SQL."""
         if len(text) > 10_000:
             return
         for name in (text, *(a or b for a, b in _QUOTED.findall(text))):
@@ -182,12 +182,12 @@ class _Search:
         return None if attributes else target
 
     def _called(self, node: ast.Call, local: _Locals) -> str:
-        """Return the name of the called library function; empty if the call is not to a library."""
+        """Return the dotted name of the called library function; empty if the function is not a library's."""
         target = self._target(node.func, local)
         return target.name if isinstance(target, External) else ""
 
     def _reads(self, node: ast.expr, local: _Locals) -> bool:
-        """Return True if a call reads a file. The path is one of its arguments, or the object of the method."""
+        """Return True if an expression is a call that reads a file, such as `path.read_text()` or `open(path)`."""
         if not isinstance(node, ast.Call):
             return False
         if isinstance(node.func, ast.Attribute) and node.func.attr in _READING_METHODS:
@@ -219,7 +219,7 @@ class _Search:
         return None
 
     def _place(self, node: ast.expr, local: _Locals) -> DataPath | None:
-        """Return the path that an expression is, reads or lists; None if it is no path."""
+        """Return the path that an expression evaluates to, reads or lists; None if it is not about a path."""
         match node:
             case ast.Name(id="__file__") if self._module.path and "__file__" not in local:
                 return DataPath(self._module.path, is_whole=True)
@@ -303,7 +303,7 @@ class _Search:
         return DataPath(getattr(place.known, node.func.attr)(text), is_whole=True)
 
     def _start(self, node: ast.expr, local: _Locals) -> DataPath:
-        """Return a path that begins with a text. It starts at the project's root, like commands and runs."""
+        """Return the path of an expression that may be a text. Relative paths start at the project's root."""
         place = self._place(node, local)
         if place is not None:
             return place
@@ -317,7 +317,7 @@ class _Search:
         return DataPath((DataPath(self._project.root, is_whole=True) / folder).known) if folder else DataPath()
 
     def _beginning(self, node: ast.expr, local: _Locals) -> str:
-        """Return the known beginning of a text."""
+        """Return the known beginning of a text that is composed of parts; empty if it is unknown."""
         match node:
             case ast.BinOp(left=left, op=ast.Add()):
                 return self._text(left, local) or self._beginning(left, local)
@@ -331,7 +331,7 @@ class _Search:
         return place
 
     def _in_package(self, node: ast.Call, local: _Locals) -> DataPath | None:
-        """Return the place that `importlib.resources` and `pkgutil` read: a file of a package, or the package."""
+        """Return the path that a call of `importlib.resources` or `pkgutil` reads: a package's folder or a file."""
         if not node.args:
             return self._folder(self._module.name) if self._called(node, local).endswith(".files") else None
         package = self._package(node.args[0], local)
@@ -353,14 +353,17 @@ class _Search:
         return self._text(node, local)
 
     def _folder(self, package: str) -> DataPath | None:
-        """Return the folder of a package of the project; None for a library."""
+        """Return the folder of a package or module of the project; None for a library."""
         folder = self._project.root.joinpath(*package.split("."))
         if folder.is_dir():
             return DataPath(folder, is_whole=True)
         return DataPath(folder.parent, is_whole=True) if folder.with_suffix(".py").is_file() else None
 
     def _value(self, node: ast.expr, local: _Locals) -> "tuple[ast.expr, _Search] | None":
-        """Return the only value of a variable or constant, and the search of the module that holds it."""
+        """Return the value of a variable or constant, and the search of the module that defines it.
+
+        Return None if the value is unknown or bound more than once.
+        """
         if isinstance(node, ast.Name) and node.id in local:
             key = ("", node.id)
             value = local[node.id]
@@ -386,7 +389,7 @@ class _Search:
 
 
 def _first(call: ast.Call) -> ast.expr | None:
-    """Return the first argument of a call, or the argument with a name for paths, such as `filename`."""
+    """Return the first positional argument of a call, or else a keyword argument for a path, such as `filename`."""
     if call.args:
         return call.args[0]
     return next((keyword.value for keyword in call.keywords if keyword.arg in _NAMES_OF_PATHS), None)
@@ -397,7 +400,7 @@ def _is_free_of(node: ast.expr, name: str) -> bool:
 
 
 def _variables(function: ast.AST) -> _Locals:
-    """Return the variables of a function, with a value if an assignment, a `with` or a loop binds them once."""
+    """Return the variables of a function, each with its value if one assignment, `with` or loop binds it, else None."""
     found: _Locals = {}
     many: set[str] = set()
 
@@ -421,7 +424,7 @@ def _variables(function: ast.AST) -> _Locals:
                 bind(name, ast.Starred(of))
             case ast.withitem(optional_vars=ast.Name(id=name), context_expr=value):
                 bind(name, value)
-    for node in _inside(function):  # bound in another way, such as by unpacking
+    for node in _inside(function):  # variables bound in another way, such as by unpacking
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in found:
             found[node.id] = None
     return {name: None if name in many else value for name, value in found.items()}

@@ -1,4 +1,7 @@
-"""Docstrings and names as values. They count if code reads them, such as a query that is kept in a docstring."""
+"""Finds code that reads docstrings or function names as values, such as a query kept in a docstring.
+
+Only then do docstrings and names count in a fingerprint.
+"""
 
 import ast
 from collections.abc import Iterable, Sequence
@@ -10,7 +13,10 @@ _NAMES = {"__name__", "__qualname__"}
 
 
 def docstrings(statements: Sequence[ast.stmt], module: Module) -> str:
-    """Return the docstrings in some statements, in order. The module's is added if they use the name `__doc__`."""
+    """Return the docstrings in some statements, in order.
+
+    The module's docstring is added if the statements use the name `__doc__`.
+    """
     nodes = [node for statement in statements for node in ast.walk(statement)]
     found = [ast.get_docstring(node) for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     if any(isinstance(node, ast.Name) and node.id == "__doc__" for node in nodes):
@@ -19,7 +25,7 @@ def docstrings(statements: Sequence[ast.stmt], module: Module) -> str:
 
 
 def reads_docstrings(statements: Iterable[ast.stmt]) -> bool:
-    """Return True if statements read a docstring. Only a run knows whose docstring it is."""
+    """Return True if statements read any docstring. The syntax does not show which object's docstring is read."""
     nodes = (node for statement in statements for node in ast.walk(statement))
     return any(
         (isinstance(node, ast.Attribute) and node.attr in _DOCS) or (isinstance(node, ast.Name) and node.id in _DOCS)

@@ -1,11 +1,11 @@
-"""Statements that belong to a definition elsewhere: they fill a registry, register an overload, or define a subclass.
+"""Finds statements that change a definition elsewhere: they fill a registry, register an overload, or add a subclass.
 
     HANDLERS["csv"] = read_csv              sets an item or attribute, or calls a method, in any module
     @HANDLERS.register("csv")               uses a method as a decorator
     @handler("csv")                         calls a function that changes the definition at import
-    class Csv(Handler)                      if `Handler` knows its subclasses
+    class Csv(Handler)                      if code of `Handler` looks up its subclasses
 
-Does not belong here: the effects of a function at run time.
+Does not belong here: changes that functions make at run time.
 """
 
 import ast
@@ -24,10 +24,11 @@ _CHANGING = {
 
 @dataclass(frozen=True)
 class Effect:
-    """A statement of a module that is part of a definition.
+    """A module-level statement that changes a definition elsewhere.
 
     Args:
-        defines: Name of the function or class that the statement defines. Then only its decorators count.
+        defines: Name of the function or class that the statement defines, if any. Then only its name and its
+            decorators count.
     """
 
     module: str
@@ -36,7 +37,7 @@ class Effect:
 
 
 def effects_in(project: Project) -> Mapping[Definition, list[Effect]]:
-    """Return, by definition, all statements in the code location's package that belong to it but do not bind it."""
+    """Return, for each definition, all statements of the code location's package that change it but do not bind it."""
     modules = list(project.modules_below(project.package))
     return _Search(project, modules).found
 
@@ -83,7 +84,7 @@ class _Search:
                     yield from self._changed_by.get(function, ())
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
-        """Yield the definitions that nodes change, by setting an item or attribute or calling a mutating method."""
+        """Yield the definitions that nodes change by setting an item or attribute, or by calling a mutating method."""
         for node in nodes:
             match node:
                 case (
@@ -97,7 +98,7 @@ class _Search:
                         yield found
 
     def _definition(self, module: Module, node: ast.AST) -> Definition | None:
-        """Return the definition of `name` in `name`, `module.name`, `name.attribute` or `name[item]`."""
+        """Return the definition that an expression such as `name`, `module.name` or `name[item]` refers to, if any."""
         root = root_of(node)
         if root is None:
             return None
@@ -146,7 +147,7 @@ class _Search:
                 found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
                 calls[here] = {of for of in found if of}
         grown = True
-        while grown:  # through functions that call functions
+        while grown:  # add the changes made by called functions, until no function gains any
             grown = False
             for here, called in calls.items():
                 more = set().union(*(changes.get(of, set()) for of in called)) - changes[here] - {here}

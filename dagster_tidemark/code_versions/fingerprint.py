@@ -1,7 +1,7 @@
-"""Follows a function's references through the project, and hashes everything found.
+"""Follows references through the project, and hashes all definitions and files found.
 
-Belongs here: following references. Does not belong here: the text of a definition (`normal_form`), and where the code
-of an asset starts (`assets`).
+Belongs here: following references. Does not belong here: the text of a definition (`normal_form`), and the definitions
+where the code of an asset begins (`assets`).
 """
 
 import ast
@@ -26,11 +26,11 @@ class _Node:
     """A definition in the code of an asset.
 
     Args:
-        label: Its name in messages.
-        text: Its normal form, without the definitions that it refers to.
+        label: The definition's name in messages.
+        text: The definition's normal form. References are written as names, without the content of other definitions.
         undecided: Lines that read a file whose path is only known at run time.
-        docs: Its docstrings. They count if some code reads docstrings.
-        reads: `docstrings` if it reads docstrings, `names` if it reads names of functions.
+        docs: The definition's docstrings. They count only if code of the asset reads docstrings.
+        reads: `docstrings` if the definition reads docstrings, `names` if it reads names of functions.
     """
 
     label: str
@@ -43,14 +43,14 @@ class _Node:
 
     @property
     def hash(self) -> str:
-        """Hash that reveals a change of this definition, for reports."""
+        """Hash of this definition alone, which reports use to name changed definitions."""
         return _hash(as_named(self.text))
 
     def counted(self, reads: Collection[str]) -> str:
-        """Return the hash of the parts that count for a fingerprint.
+        """Return the hash of the parts that count in a fingerprint.
 
         Args:
-            reads: `docstrings` and `names`, each if any definition of the fingerprint reads them.
+            reads: `docstrings` if any definition of the fingerprint reads docstrings, and `names` likewise.
         """
         name = self.label.rpartition(": ")[2] if "names" in reads else ""
         return _hash(name + as_counted(self.text) + (self.docs if "docstrings" in reads else ""))
@@ -61,8 +61,8 @@ class Fingerprint:
     """Hash of the code that computes an asset.
 
     Args:
-        digest: Hash of everything.
-        definitions: Short hash of each definition by its label.
+        digest: Hash of all definitions and the references between them.
+        definitions: Short hash of each definition, by label.
         undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
     """
 
@@ -72,7 +72,7 @@ class Fingerprint:
 
 
 class Code:
-    """The project's definitions as nodes, each written once."""
+    """The project's definitions as nodes. Each node is made once, on first use."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -104,11 +104,11 @@ class Code:
         return self._node(of).hash
 
     def definitions(self, *starts: Ref) -> dict[str, Ref]:
-        """Return definitions and their direct and indirect references, by label."""
+        """Return the start definitions and their direct and indirect references, by label."""
         return {node.label: ref for ref, node in self._reached(starts).items()}
 
     def _reached(self, starts: Iterable[Ref]) -> dict[Ref, _Node]:
-        """Return definitions and their direct and indirect references, in the order of discovery, each once."""
+        """Return the start definitions and their direct and indirect references, in the order of discovery."""
         found: dict[Ref, _Node] = {}
         waiting = deque(starts)
         while waiting:
@@ -134,7 +134,7 @@ class Code:
         return self._nodes[ref]
 
     def constant(self, of: Definition) -> str | None:
-        """Return the normal form of a definition's value if it is a constant that nothing changes, else None."""
+        """Return the normal form of a definition's value if it is a constant that no code changes, else None."""
         if of not in self._constants:
             self._constants[of] = self._constant(of)
         return self._constants[of]
@@ -184,7 +184,7 @@ class Code:
         here = [e for e in self._effects.get(of, ()) if e.module == of.module]
         elsewhere = [e for e in self._effects.get(of, ()) if e.module != of.module]
         forms += map(self._of_effect, here)
-        forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # the order of imports is unknown
+        forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # any import order is possible
         is_function = any(isinstance(statement, FUNCTIONS) for statement in statements)
         node = _joined(f"{self.project.label(of.module)}: {of.name}{'()' if is_function else ''}", forms)
         reads = {"docstrings": reads_docstrings(statements), "names": reads_names(statements)}

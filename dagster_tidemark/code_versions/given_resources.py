@@ -1,7 +1,7 @@
-"""Values of resources that a code location passes to `build_definitions`, or to Dagster's `Definitions`.
+"""Finds the values of resources that a code location passes to `build_definitions` or to Dagster's `Definitions`.
 
-The value affects every asset that needs the resource, although the asset's code does not name it. Does not belong here:
-the resources that an asset needs (`assets`).
+A resource's value affects every asset that needs the resource, although the asset's code does not name the value. Does
+not belong here: the resources that an asset needs (`assets`).
 """
 
 import ast
@@ -11,14 +11,14 @@ from dagster_tidemark.code_versions.modules import Module, root_of
 from dagster_tidemark.code_versions.project import MACHINERY, External, InModule, Project
 
 ANY = "*"
-"""Represents a resource whose name only a run knows."""
+"""Name for resources whose own names are only known at run time."""
 
 _BUILD = "build_definitions"
 _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 
 
 def given_resources(project: Project) -> dict[str, tuple[Module, list[ast.expr]]]:
-    """Return, by resource, the expressions of its value in the module that assembles the code location."""
+    """Return the expressions that give each resource its value, in the module that assembles the code location."""
     module = project.module(f"{project.package}.definitions")
     found: dict[str, tuple[Module, list[ast.expr]]] = {}
     for node in ast.walk(module.tree) if module else ():
@@ -43,7 +43,7 @@ def _given(call: ast.Call, module: Module, project: Project) -> Iterator[tuple[s
 
 
 def _items(node: ast.expr, module: Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the items of a dictionary if they are written out in this module; else one item for any name."""
+    """Yield the items of a dictionary if this module spells them out; else one item named `ANY`."""
     statements = module.bindings.get(node.id, []) if isinstance(node, ast.Name) else []
     match node, statements:
         case ast.Name(), [ast.Assign(value=ast.expr() as value) | ast.AnnAssign(value=ast.expr() as value)]:
@@ -69,7 +69,7 @@ def _items(node: ast.expr, module: Module) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _called(node: ast.expr, module: Module, project: Project) -> str:
-    """Return the name of the called function of a library or of Tidemark; empty for other functions."""
+    """Return the dotted name of a called function of a library or of Tidemark; empty for other functions."""
     root = root_of(node)
     if root is None:
         return ""

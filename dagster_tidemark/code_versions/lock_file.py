@@ -1,7 +1,7 @@
-"""The lock file: each asset's code version, and the hash of its code at that version.
+"""Reads, writes and compares the lock file: each asset's code version, and the hash of the code at that version.
 
-Belongs here: comparing the lock file with the present code, and messages about differences. Does not belong here: the
-hashes (`fingerprint`).
+Belongs here: comparing the lock file with the present code, and messages about differences. Does not belong here:
+computing the hashes (`fingerprint`).
 """
 
 import json
@@ -17,11 +17,11 @@ from dagster_tidemark.errors import Terminal
 NAME = "code-versions.lock"
 _FORMAT = "format"
 _UPDATE = "run `tidemark lock update`"
-_NAMED = 4  # definitions named in one message
+_NAMED = 4  # maximum number of definitions named in one message
 
 
 class LockFileUnreadable(Terminal):
-    """The lock file has an invalid form. The message names the error and the remedy."""
+    """The lock file cannot be parsed. The message names the error and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Asset:
 
     @property
     def is_versioned_by_code(self) -> bool:
-        """True if the version is the fingerprint, so that it never needs a manual update."""
+        """True if the asset's version is the fingerprint of its code, so that it never needs a manual update."""
         return self.code_version == self.fingerprint.digest
 
 
@@ -44,12 +44,12 @@ class Difference(StrEnum):
     RAISED = "raised"  # the version changed
     NEW = "new"
     GONE = "gone"
-    OUTDATED = "outdated"  # a different hash format, which cannot be compared
+    OUTDATED = "outdated"  # the lock file has hashes of another format, which cannot be compared
 
 
 @dataclass(frozen=True)
 class LockFinding:
-    """A difference of one asset.
+    """A difference between the code of one asset and the lock file.
 
     Args:
         message: Description of the difference, with the command that resolves it.
@@ -67,7 +67,7 @@ class Lock:
     """Content of a lock file.
 
     Args:
-        format: Version of the normal form it was written with. Hashes of different versions always differ.
+        format: Version of the normal form behind the hashes. Hashes of different versions cannot be compared.
     """
 
     assets: Mapping[str, Asset] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[LockFinding]:
 
 
 def undecided(assets: Mapping[str, Asset]) -> list[str]:
-    """List places where code reads a file whose path is only known at run time, or is outside of the project."""
+    """Return a line for each place in the code that reads a file outside of the project, or with an unknown path."""
     where: dict[str, list[str]] = {}
     for name, asset in assets.items():
         for line in asset.fingerprint.undecided:
@@ -165,12 +165,15 @@ def _said(asset: Asset) -> str:
 
 
 def changed_definitions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the labels of changed definitions, without moved ones. If none changed, return added or removed ones."""
+    """Return the labels of changed definitions. Definitions that only moved to another module do not count.
+
+    If no definition changed, return the added definitions, or else the removed definitions.
+    """
     hashes = set(before.values())
     changed = {label for label, of in now.items() if label in before and before[label] != of}
     came = {label for label, of in now.items() if label not in before and of not in hashes}
     gone = {label for label, of in before.items() if label not in now and of not in set(now.values())}
-    moved = {label for label in came if _name(label) in {_name(other) for other in gone}}  # moved and changed
+    moved = {label for label in came if _name(label) in {_name(other) for other in gone}}  # moved and also changed
     return sorted(changed | moved) or sorted(came) or sorted(gone)
 
 
@@ -179,10 +182,10 @@ def _name(label: str) -> str:
 
 
 def updated(lock: Lock, assets: Mapping[str, Asset]) -> tuple[Lock, list[LockFinding]]:
-    """Return the lock with raised versions and new assets, and without deleted assets.
+    """Return the lock after recording raised versions and new assets, and removing deleted assets.
 
     Returns:
-        The new lock, and findings of code that changed without a new version, whose entries are kept.
+        The new lock, and the findings about code that changed without a new version. Entries of such assets are kept.
     """
     findings = differences(lock, assets)
     forgotten = [finding for finding in findings if finding.difference is Difference.FORGOTTEN]

@@ -1,6 +1,6 @@
-"""One module of the project as text: its statements by the names they bind, and its imports.
+"""Reads one module of the project: its imports, and its statements by the names that they bind.
 
-Belongs here: facts from the module alone. Does not belong here: resolving imports in other modules (`project`).
+Belongs here: facts that the module's text alone shows. Does not belong here: resolving imports (`project`).
 """
 
 import ast
@@ -18,13 +18,13 @@ class Module:
 
     Args:
         name: Dotted name for imports.
-        path: The file; None for a folder without `__init__.py`.
-        tree: Its syntax tree.
+        path: The module's file; None for a folder without `__init__.py`.
+        tree: The module's syntax tree.
         is_package: True if the module may have submodules.
         bindings: Module-level statements that bind or change a name, in order, by name.
-        imports: Name to (module, attribute). The attribute is None if the name is the module.
+        imports: Imported name to (module, attribute). The attribute is None if the name refers to the module itself.
         stars: Modules imported with `*`.
-        others: Module-level statements that bind nothing.
+        others: Module-level statements that bind no name.
         for_types: Names that only type checkers see.
     """
 
@@ -43,12 +43,12 @@ class Module:
 
     @cached_property
     def bound_by_functions(self) -> Collection[str]:
-        """Names of the module that its functions bind with `global`."""
+        """Global names of the module that functions in it bind with `global`."""
         return {name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names}
 
     @property
     def statements(self) -> Iterator[ast.stmt]:
-        """Statements that run at import, except imports, each once."""
+        """Module-level statements other than imports, each once."""
         seen: set[int] = set()
         for statement in (s for many in (*self.bindings.values(), self.others) for s in many):
             if id(statement) not in seen:
@@ -99,7 +99,7 @@ class Module:
 
 
 def bound_at_import(module: Module, statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement binds in its own scope, or whose items or attributes it changes."""
+    """Yield the names that a statement binds at module level, and the names whose items or attributes it sets."""
     for node in own_nodes(statement):
         match node:
             case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
@@ -112,7 +112,7 @@ def bound_at_import(module: Module, statement: ast.stmt) -> Iterator[str]:
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
-    """Yield the name that a node binds, if any, except for imports."""
+    """Yield the name that a node binds, if any. Imports are not handled here."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield node.name
@@ -125,9 +125,9 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run in the scope of a statement, without the bodies of functions, classes and lambdas.
+    """Yield the nodes of a statement that run in the statement's own scope.
 
-    Comprehensions only contribute their walrus targets.
+    The bodies of functions, classes and lambdas are left out. Comprehensions contribute only the targets of `:=`.
     """
     yield node
     below: Iterable[ast.AST]
@@ -149,7 +149,7 @@ def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def root_of(node: ast.AST) -> ast.Name | None:
-    """Return the name at the left end of an expression like `a.b[c].d()`, if any."""
+    """Return the leftmost name of an expression such as `a.b[c].d()`, if any."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node if isinstance(node, ast.Name) else None
@@ -163,7 +163,7 @@ def is_type_checking(test: ast.expr, imports: Mapping[str, tuple[str, str | None
 
 
 def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return True if a function is an overload for type checkers."""
+    """Return True if a function is decorated with `overload`, so that only type checkers use it."""
     last = [d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in node.decorator_list]
     return "overload" in last
 

@@ -1,11 +1,11 @@
 """A definition's syntax tree as text, without cosmetic details, and its references.
 
-Comments and formatting are not in a syntax tree. The text leaves out docstrings, annotations, `pass` and imports: a
-name represents its definition, whatever its alias. Variables of a function are numbered, and a constant is replaced by
-its value. Annotations stay if code may read them: in a class with bases or decorators, and under a decorator that is
-not Dagster's.
+A syntax tree has no comments and no formatting. The text also leaves out docstrings, annotations, `pass` and imports.
+An imported name is written as the name of its definition, so aliases do not matter. Variables of a function are
+numbered, and a constant is replaced by its value. Annotations stay if code may read them: in classes with bases or
+decorators, and in functions with a decorator that is not Dagster's.
 
-Belongs here: one definition. Does not belong here: resolving references (`project`).
+Belongs here: the text of one definition. Does not belong here: resolving references (`project`).
 """
 
 import ast
@@ -33,7 +33,7 @@ from dagster_tidemark.code_versions.scopes import (
 )
 
 FORMAT = 2
-"""Version of the normal form. Raise it if the form of the same code changes: lock files must then be updated."""
+"""Version of the normal form. Raise it if the same code gets another form; users must then update their lock files."""
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
     "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
@@ -54,7 +54,7 @@ _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ct
 
 @dataclass(frozen=True)
 class NormalForm:
-    """A definition's text without cosmetic details, and its references in the order of the text.
+    """A definition's text without cosmetic details, and the references in it, in the order of the text.
 
     Args:
         undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
@@ -68,10 +68,10 @@ class NormalForm:
 def form_of(
     nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants
 ) -> NormalForm:
-    """Return the normal form of statements at a module's level.
+    """Return the normal form of module-level statements.
 
     Args:
-        constants: Returns the value of a definition if it is a constant that nothing changes, else None.
+        constants: Returns the value of a definition if it is a constant that no code changes, else None.
     """
     writer = _Writer(module, project, constants)
     for node in nodes:
@@ -80,12 +80,12 @@ def form_of(
 
 
 def reference_to(name: str, target: Definition) -> NormalForm:
-    """Return the form of a mention of a definition."""
+    """Return the normal form of a reference to a definition."""
     return NormalForm(either(f"@{name}", "@"), (target,))
 
 
 def import_form(target: Target) -> NormalForm:
-    """Return the form of a module-level import of a name that statements bind too."""
+    """Return the normal form of a module-level import. Used if other statements bind the same name."""
     match target:
         case Definition() | Files():
             return NormalForm("@import", (target,))
@@ -109,7 +109,7 @@ def is_constant(node: ast.expr) -> bool:
 
 
 class _Writer:
-    """Writes nodes one after the other."""
+    """Writer of syntax nodes, one after the other."""
 
     def __init__(self, module: Module, project: Project, constants: Constants) -> None:
         self.text: list[str] = []
@@ -194,7 +194,7 @@ class _Writer:
         self.text.append("JoinedStr(")
         plain = ""
         for part in node.values:
-            if isinstance(part, ast.Constant):  # the parser determines how many are in a row
+            if isinstance(part, ast.Constant):  # the parser may split one text into several constants
                 plain += str(part.value)
                 continue
             self.text.append(f"{plain!r},")
@@ -221,7 +221,7 @@ class _Writer:
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if self._scopes and not self._scopes[-1].is_class:
-            return  # each use of its names is written as a reference
+            return  # each use of an imported name is written as a reference
         for name, (module, attribute) in self._module.imports_of(node):
             self.text.append(f"={name}")
             self.text.append(self._references.mention(self._project.imported(module, attribute)))
@@ -252,7 +252,7 @@ class _Writer:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if is_overload(node):
             return
-        # References to a function of the module count by its content, not by its name.
+        # A reference to a module-level function includes the function's content, so its name does not count.
         name = node.name if self._scopes else either(node.name, "")
         self.text.append(f"{type(node).__name__}(={name}")
         self._decorators(node)
@@ -265,7 +265,10 @@ class _Writer:
         self.text.append(")")
 
     def _annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Write the annotations that decorators may read, and the project's classes that Dagster makes (a `Config`)."""
+        """Write annotations that decorators may read. Under Dagster's decorators, write only classes of the project.
+
+        Dagster creates objects of these classes, such as a `Config`.
+        """
         annotations = [*(argument.annotation for argument in arguments_of(node.args)), node.returns]
         decorators = [each for each in node.decorator_list if not self._decorated_by(each, _READ_NO_ANNOTATION)]
         if not all(self._decorated_by(decorator, ("dagster.",)) for decorator in decorators):

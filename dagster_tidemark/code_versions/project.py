@@ -1,4 +1,4 @@
-"""Finds the project's modules, and resolves names in them.
+"""Finds the project's modules, and resolves the names that they use.
 
 Belongs here: following imports through modules, packages and re-exports. Does not belong here: the content of a
 definition (`normal_form`).
@@ -17,8 +17,8 @@ from dagster_tidemark.errors import Terminal
 
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
 EVERYTHING = "*"
-_IN_FINGERPRINTS = "pipelines.tidemark"  # the machinery's name when the first fingerprints were stored
-_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # all public names were in one module then
+_IN_FINGERPRINTS = "pipelines.tidemark"  # name of Tidemark's package when the first fingerprints were stored
+_PUBLIC_MODULE = re.compile(r"^\.(formats|models|streams)(?=\.\w+$)")  # its public names were in one module then
 _BUILTINS = frozenset(dir(builtins))
 _OF_MODULES = {"__name__", "__package__", "__doc__", "__annotations__", "__builtins__", "__debug__"}
 _OF_FILES = {"__file__", "__path__", "__spec__", "__loader__"}
@@ -30,7 +30,7 @@ class NotPython(Terminal):
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition in a module of the project. `EVERYTHING` means the whole module with its submodules."""
+    """A definition in a module of the project. The name `EVERYTHING` means the whole module with its submodules."""
 
     module: str
     name: str
@@ -38,20 +38,20 @@ class Definition:
 
 @dataclass(frozen=True)
 class InModule:
-    """A module of the project, as the target of a name. Its attributes can be resolved."""
+    """A module of the project that a name refers to. Its attributes can be resolved."""
 
     module: str
 
 
 @dataclass(frozen=True)
 class External:
-    """A target in a library, in Python or in Tidemark. Only its dotted name counts."""
+    """A definition or module of a library, of Python or of Tidemark. Only its dotted name counts."""
 
     name: str
 
     @property
     def in_fingerprints(self) -> str:
-        """Dotted name for fingerprints. Tidemark's modules have the names that stored fingerprints were made with."""
+        """Dotted name in fingerprints. Tidemark's modules keep their former names, so that stored fingerprints stay."""
         below = self.name.removeprefix(MACHINERY)
         if below == self.name or below[:1] not in ("", "."):
             return self.name
@@ -67,7 +67,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A name without a visible binding, which must be bound at run time."""
+    """A name that no statement visibly binds, so it must be bound at run time."""
 
     name: str
 
@@ -76,7 +76,7 @@ Target = Definition | InModule | External | Files | Unknown
 
 
 class Project:
-    """Modules below a folder, without Tidemark's own.
+    """The modules below a folder, except those of Tidemark.
 
     Args:
         root: The folder where imports start.
@@ -129,7 +129,7 @@ class Project:
                 yield from self.modules_below(f"{package}.{name}")
 
     def named(self, dotted: str) -> Target:
-        """Return the target of an absolute dotted name."""
+        """Return what an absolute dotted name refers to."""
         first, *rest = dotted.split(".")
         target: Target = InModule(first) if self.module(first) else External(first)
         for number, name in enumerate(rest):
@@ -142,7 +142,7 @@ class Project:
         return target
 
     def attribute(self, module: str, name: str) -> Target:
-        """Return the target of `module.name`."""
+        """Return what `module.name` refers to."""
         return self._attribute(module, name, frozenset())
 
     def _attribute(self, module: str, name: str, under_way: frozenset[tuple[str, str]]) -> Target:
@@ -160,7 +160,7 @@ class Project:
         return Definition(module, EVERYTHING) if "__getattr__" in found.bindings else Unknown(name)
 
     def name(self, module: Module, name: str) -> Target:
-        """Return the target of a global name in a module."""
+        """Return what a global name refers to in a module."""
         bound = self._bound(module, name, frozenset())
         if bound is not None:
             return bound
@@ -168,7 +168,7 @@ class Project:
             return Files(module.path.parent)
         if name in _BUILTINS or name in _OF_MODULES:
             return External(f"builtins.{name}")
-        if name in module.for_types:  # a field's type that is never looked up at run time
+        if name in module.for_types:  # the type of a field, which no code looks up at run time
             return External(f"typing.{name}")
         return Unknown(name)
 
@@ -180,7 +180,8 @@ class Project:
             return None
         if name in module.imports:
             return self.imported(*module.imports[name], under_way | {here})
-        stars = module.stars[::-1]  # the last one wins; modules of the project come first because they are readable
+        # The last import wins, but the project's modules are searched first, because only their names can be read.
+        stars = module.stars[::-1]
         for star in sorted(stars, key=lambda star: self.module(star) is None):
             if self.module(star) is None:
                 if name not in _BUILTINS and not star.startswith(f"{self._machinery}."):
@@ -194,7 +195,7 @@ class Project:
     def imported(
         self, module: str, attribute: str | None, under_way: frozenset[tuple[str, str]] = frozenset()
     ) -> Target:
-        """Return the target of an import."""
+        """Return what an imported name refers to."""
         if attribute is None:
             return self.named(module)
         return self._attribute(module, attribute, under_way)

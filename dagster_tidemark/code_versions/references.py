@@ -1,7 +1,7 @@
-"""Resolves mentions inside functions and classes: names, attribute chains, and texts that name a definition.
+"""Resolves references inside functions and classes: names, attribute chains, and texts that name a definition.
 
-Belongs here: collecting references, with the whole module if a reference is ambiguous. Does not belong here: following
-imports from module to module (`project`).
+Belongs here: collecting references. An ambiguous reference counts as a reference to the whole module. Does not belong
+here: following imports from module to module (`project`).
 """
 
 import ast
@@ -29,14 +29,17 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*)?")
 
 @dataclass(frozen=True)
 class Inlined:
-    """A constant that counts by its value in the code that uses it. It is listed by name, but is no separate part."""
+    """A constant whose value is written into the code that uses it.
+
+    Reports list it by name, but the fingerprint does not count it separately.
+    """
 
     definition: Definition
 
 
 @dataclass(frozen=True)
 class Given:
-    """Value of a resource in the code location's definitions."""
+    """A resource, by name. Its code is the value that the code location's definitions give it."""
 
     name: str
 
@@ -47,7 +50,7 @@ class Attribute:
 
     Args:
         label: The file of the component and the attribute's name.
-        value: Its value as JSON.
+        value: The attribute's value as JSON.
     """
 
     label: str
@@ -56,29 +59,30 @@ class Attribute:
 
 Ref = Attribute | Definition | Files | Given | Inlined
 Constants = Callable[[Definition], str | None]
-"""Returns the normal form of a definition's value if it is a constant that nothing changes, else None."""
+"""Function that returns the normal form of a definition's value if it is a constant that no code changes, else None."""
 
 
 def no_constants(_: Definition) -> str | None:
-    """Return None: treat no definition as a constant."""
+    """Return None, so that no definition counts as a constant."""
     return None
 
 
 def either(named: str, counted: str) -> str:
     """Return a piece of a normal form with two texts: one for the definition's hash, one for the fingerprint.
 
-    The first holds a name, so that a change is found where it was made. Normal forms hold no control characters.
+    The first text has the name of the used definition instead of its content, so that reports list only the definition
+    that changed. Control characters separate the texts, because normal forms contain none.
     """
     return f"\1{named}\2{counted}\3"
 
 
 def as_named(text: str) -> str:
-    """Return the normal form with names, which locates a change."""
+    """Return the normal form for a definition's own hash: with the names of other definitions."""
     return _EITHER.sub(r"\1", text)
 
 
 def as_counted(text: str) -> str:
-    """Return the normal form that counts for fingerprints."""
+    """Return the normal form for fingerprints: without the names of other definitions."""
     return _EITHER.sub(r"\2", text)
 
 
@@ -86,10 +90,10 @@ _EITHER = re.compile("\1([^\1\2\3]*)\2([^\1\2\3]*)\3")
 
 
 class References:
-    """Collects references in order.
+    """Collector of references, in the order of the code.
 
     Args:
-        scopes: Scopes around the writer's position, the innermost last.
+        scopes: Scopes around the current position, the innermost last.
     """
 
     def __init__(
@@ -102,14 +106,14 @@ class References:
         self._constants = constants
 
     def local(self, name: str) -> str:
-        """Return the text for a variable: its number in the function that binds it, or its name if that may matter."""
+        """Return the text for a variable: its number in the scope that binds it, or its name if the name may matter."""
         for depth, scope in reversed([*enumerate(self._scopes)]):
             if name in scope.variables and not (scope.is_class and scope is not self._scopes[-1]):
                 return f"${depth}.{scope.number(name)}" if name in scope.numbered else name
         return name
 
     def target(self, name: str) -> Target | None:
-        """Return the target of a name; None for variables of functions and attributes of classes."""
+        """Return what a name refers to; None for variables of functions and attributes of classes."""
         for scope in reversed(self._scopes):
             if scope.is_class and scope is not self._scopes[-1]:
                 continue
@@ -120,7 +124,7 @@ class References:
         return self._project.name(self._module, name)
 
     def target_of(self, node: ast.expr) -> Target | None:
-        """Return the target of a name or attribute chain; None if it is not exactly one target."""
+        """Return what a name or a whole attribute chain refers to; None if it cannot be resolved to the end."""
         root, attributes = parts_of(node)
         target = self.target(root.id) if isinstance(root, ast.Name) else None
         if target is None:
@@ -138,10 +142,10 @@ class References:
         return target, attributes
 
     def mention(self, target: Target, attributes: Sequence[str] = ()) -> str:
-        """Collect a target, and return its text for the normal form.
+        """Record a reference to a target, and return the text that represents the target in the normal form.
 
         Returns:
-            The target's own name, independent of aliases and of its module.
+            The target's own name, whatever its alias and its module; for a constant also its value.
         """
         more = "".join(f".{name}" for name in attributes)
         match target:
@@ -161,12 +165,12 @@ class References:
                 if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
                     self.found.append(Definition(self._project.package, EVERYTHING))
                 return f"!{target.in_fingerprints}"
-            case Unknown(name):  # bound at run time, possibly by any line of the module
+            case Unknown(name):  # any line of the module may bind the name at run time
                 self.found.append(Definition(self._module.name, EVERYTHING))
                 return f"?{name}{more}"
 
     def in_text(self, text: str) -> None:
-        """Collect definitions that a text names as `package.module.name`. Files are collected in `data_files`."""
+        """Record references to definitions that a text names as `package.module.name`. `data_files` collects files."""
         self.found.extend(self._named_in(text))
 
     def _named_in(self, text: str) -> Iterator[Ref]:
@@ -180,7 +184,7 @@ class References:
 
 
 def parts_of(node: ast.expr) -> tuple[ast.expr, list[str]]:
-    """Return the left end of an expression like `a.b.c`, and the attributes."""
+    """Return the leftmost part of an expression such as `a.b.c`, and the attributes after it."""
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)

@@ -1,4 +1,4 @@
-"""Local names of functions, lambdas, comprehensions and classes, which are no references."""
+"""Finds local names of functions, lambdas, comprehensions and classes, which do not refer to definitions."""
 
 import ast
 import re
@@ -15,9 +15,9 @@ class NameScope:
     Args:
         variables: Names of local variables.
         imports: Names bound by imports, each with its module and attribute.
-        is_class: True for a class. Functions in the class do not see its names.
+        is_class: True for a class. Functions in the class cannot use its names directly.
         has_fields: True for a class with annotations that code may read.
-        numbered: Variables whose identity matters, but not their names.
+        numbered: Variables that can be renamed without effect. The normal form writes numbers instead of their names.
     """
 
     variables: set[str]
@@ -28,7 +28,7 @@ class NameScope:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, name: str) -> int:
-        """Return the number of a variable: the count of variables that appeared before it."""
+        """Return the number of a variable: variables are numbered in the order of their first appearance."""
         return self._numbers.setdefault(name, len(self._numbers))
 
 
@@ -54,10 +54,10 @@ def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def function_scope(node: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> NameScope:
-    """Return the scope of a function. Its variables get numbers; its parameters do not, since callers name them.
+    """Return the scope of a function. Local variables get numbers; parameters keep their names, which callers use.
 
-    A variable keeps its name if a text in the function contains it (`duckdb.sql("FROM frame")`, `query("a > @limit")`),
-    or if the function may look variables up by name.
+    A variable keeps its name if a text in the function contains the name (`duckdb.sql("FROM frame")`,
+    `query("a > @limit")`), or if the function may look variables up by name.
     """
     scope = scope_of(node.body, module, arguments_of(node.args))
     scope.numbered = _numbered(node.body) - {argument.arg for argument in arguments_of(node.args)}
@@ -87,7 +87,7 @@ def _numbered(body: Iterable[ast.AST]) -> set[str]:
 
 
 def _words(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the words in all texts, without docstrings and annotations."""
+    """Return the words in all texts, except in docstrings and annotations."""
     found: set[str] = set()
     waiting = list(nodes)
     while waiting:

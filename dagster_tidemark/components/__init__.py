@@ -1,9 +1,10 @@
 """Dagster components: a feed or a derived table, declared in `defs.yaml`.
 
-They give the assets that `feed_assets` and `table_asset` give in Python. Does not belong here: how a code location
-takes components over (`component_declarations`, `definitions.extend`).
+The components make the same assets as `feed_assets` and `table_asset` in Python. Does not belong here: adding
+components to a code location (`component_declarations`, `definitions.extend`).
 
-`dg` imports this package in every project of the environment, so it imports neither pyspark nor boto3.
+The command `dg` imports this package in every project of the Python environment, so the package imports neither pyspark
+nor boto3.
 """
 
 from dagster_tidemark.components.feed_component import FeedComponent

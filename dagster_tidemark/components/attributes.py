@@ -1,4 +1,4 @@
-"""Attributes of components that are more than a text, and what they become in Python."""
+"""Attributes of components that are not plain text, and their conversion to Python objects."""
 
 import pkgutil
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Duration(dg.Model):
 
 
 class Freshness(Duration):
-    """How old data may be that a table does not contain yet: a length of time, or a deadline."""
+    """Limit on the age of data that a table does not contain yet: a length of time, or a deadline."""
 
     deadline_cron: str | None = Field(None, description="Cron schedule of the deadlines, in place of a length of time.")
     lower_bound: Duration | None = Field(None, description="With a deadline: data that arrived this long before.")
@@ -41,7 +41,7 @@ class Freshness(Duration):
         """The freshness policy in Python.
 
         Raises:
-            ValueError: it is neither a length of time nor a deadline with its bound, or both.
+            ValueError: expected either a length of time, or a deadline with `lower_bound`.
         """
         if (self.deadline_cron is None) is (self.length == timedelta(0)) or bool(self.deadline_cron) is not bool(
             self.lower_bound
@@ -53,12 +53,12 @@ class Freshness(Duration):
             if self.deadline_cron and self.lower_bound:
                 return dg.FreshnessPolicy.cron(self.deadline_cron, self.lower_bound.length, timezone=self.timezone)
             return dg.FreshnessPolicy.time_window(fail_window=self.length)
-        except Exception as error:  # Dagster has several, for a wrong cron, time zone or length
+        except Exception as error:  # Dagster raises several types for a wrong cron, time zone or length
             raise ValueError(f"fresh: {error}") from error
 
 
 class PartitionColumn(dg.Model):
-    """How one column says which partition a row is in."""
+    """Column that determines the partition of a row: by time, or by key."""
 
     time: str | None = Field(None, description="Column with the start of the window.")
     format: str | None = Field(None, description="With time: format of the partitions definition's keys.")
@@ -67,10 +67,10 @@ class PartitionColumn(dg.Model):
 
     @property
     def by_column(self) -> ByTime | ByKey:
-        """The same in Python.
+        """The column as an object for `Table`.
 
         Raises:
-            ValueError: it is both or neither.
+            ValueError: both `time` and `key` are set, or neither.
         """
         if (self.time is None) is (self.key is None):
             raise ValueError("partitioned_by must be a column, or one of `time`, `key` and `dimensions`")
@@ -78,16 +78,16 @@ class PartitionColumn(dg.Model):
 
 
 class PartitionedBy(PartitionColumn):
-    """How rows say which partition they are in: by `time`, by `key`, or by several `dimensions`."""
+    """Columns that determine the partition of a row: by `time`, by `key`, or by several `dimensions`."""
 
     dimensions: dict[str, PartitionColumn] | None = Field(None, description="Column of each dimension, by its name.")
 
     @property
     def partitioning(self) -> Partitioning:
-        """The same in Python.
+        """The partitioning as an object for `Table`.
 
         Raises:
-            ValueError: it is none of the three, or several.
+            ValueError: none of the three is set, or several are.
         """
         if self.dimensions is None:
             return self.by_column
@@ -97,7 +97,7 @@ class PartitionedBy(PartitionColumn):
 
 
 class ComponentInput(dg.Model):
-    """An input that needs more than its key."""
+    """An input with a partition mapping or metadata, not only a key."""
 
     key: str = Field(description="Key of the asset to read, as `namespace/table`.")
     partition_mapping: str | None = Field(None, description="Partition mapping in Python, as `package.module:NAME`.")
@@ -115,7 +115,7 @@ class TextOptions(dg.Model):
 
 
 class CsvOptions(TextOptions):
-    """How CSV files are written. `dagster_tidemark.Csv` documents the options."""
+    """Options of CSV files. `dagster_tidemark.Csv` documents them."""
 
     separator: str = Csv.separator
     header: bool | str = Field(
@@ -132,23 +132,23 @@ class CsvOptions(TextOptions):
 
 
 class JsonOptions(TextOptions):
-    """How JSON files are written. `dagster_tidemark.Json` documents the options."""
+    """Options of JSON files. `dagster_tidemark.Json` documents them."""
 
     rows: str | None = Field(Json.rows, description="The place of the array whose elements are the rows.")
 
 
 class FileForm(dg.Model):
-    """The format of a feed's files with its options: `csv` or `json`."""
+    """The format of a feed's files, `csv` or `json`, with options."""
 
     csv: CsvOptions | None = None
     json_: JsonOptions | None = Field(None, alias="json")
 
     @property
     def format(self) -> Csv | Json:
-        """The same in Python.
+        """The format as an object for `Feed`.
 
         Raises:
-            ValueError: it is none or both, or an option is invalid.
+            ValueError: both formats are set or neither, or an option is invalid.
         """
         if (self.csv is None) is (self.json_ is None):
             raise ValueError("format is the name of a registered format, or one of `csv` and `json` with its options")
@@ -160,7 +160,7 @@ class FileForm(dg.Model):
 
 
 class KeptSnapshots(dg.Model):
-    """How many old snapshots a table keeps."""
+    """Retention of a table's old snapshots."""
 
     newest: int = Retention.newest
     held_for: Duration = Duration(minutes=Retention.held_for.total_seconds() / 60)
@@ -168,7 +168,7 @@ class KeptSnapshots(dg.Model):
 
     @property
     def retention(self) -> Retention:
-        """The same in Python."""
+        """The retention as an object for `Table`."""
         return Retention(self.newest, self.held_for.length, self.batch)
 
 
@@ -176,7 +176,7 @@ _GRAINS = {str(grain): grain for grain in Grain if grain is not Grain.NONE}
 
 
 def partitions_of(given: str | None) -> dg.PartitionsDefinition[Any] | None:
-    """Return the partitions definition of a grain or of a name in Python."""
+    """Return the partitions definition of a grain, or the definition named as `package.module:NAME`."""
     if given is None:
         return None
     if given in _GRAINS:
@@ -190,9 +190,9 @@ def partitions_of(given: str | None) -> dg.PartitionsDefinition[Any] | None:
 
 
 def partitions_by(grain: Grain, timezone: str = "UTC") -> dg.PartitionsDefinition[Any]:
-    """Return the partitions from the location's start date on. They include the window that is being filled.
+    """Return time partitions from the code location's start date on, including the current window.
 
-    They equal the definitions that `tidemark init` writes, so that tables of both share runs.
+    They equal the definitions that `tidemark init` writes, so that tables with either definition can share runs.
     """
     start, zone = load_settings().start_date, timezone
     midnight = f"{start.isoformat()}-00:00"
@@ -214,7 +214,7 @@ def function_named(attribute: str, path: str) -> Callable[..., Any]:
     """Return the function that `package.module:name` names.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the name does not exist, cannot be imported, or is not a function.
     """
     found = named(attribute, path)
     if not callable(found):
@@ -223,17 +223,17 @@ def function_named(attribute: str, path: str) -> Callable[..., Any]:
 
 
 def named(attribute: str, path: str) -> Any:
-    """Return what `package.module:name` names.
+    """Return the object that `package.module:name` names.
 
     Raises:
-        ValueError: there is no such module or name, or the module cannot be imported. The message gives the reason.
+        ValueError: the module or name does not exist, or the import failed. The message gives the reason.
     """
     module, _, name = path.partition(":")
     if not (module and name):
         raise ValueError(f"{attribute} must be written as `package.module:name`, not {path!r}")
     try:
         return pkgutil.resolve_name(path)
-    except Exception as error:  # an import runs any code
+    except Exception as error:  # the imported module may raise any error
         raise ValueError(
             f"{attribute} {path} cannot be imported: {in_words(error).rpartition('Error: ')[2]}"
         ) from error

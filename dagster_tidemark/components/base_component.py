@@ -1,4 +1,4 @@
-"""The base of the components: attributes of a table and its asset, and errors with file and line."""
+"""The base class of the components: attributes of a table and its asset, and errors with file and line."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from dagster_tidemark.table_partitions import DeclarationRefused
 
 
 class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
-    """Attributes of each component: of its table, and of the asset that fills the table."""
+    """Attributes of all components: settings of a table, and of the asset that fills the table."""
 
     name: str
     columns: dict[str, str]
@@ -49,9 +49,9 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        """Return the schema of the attributes: exactly these types, or a template.
+        """Return the schema of the attributes. Each attribute has exactly its type, or is a template.
 
-        The schema that Dagster derives also takes a text for each attribute, so `grain: daay` would pass it.
+        The schema that Dagster derives would also accept any text for each attribute, such as `grain: daay`.
         """
 
         class Attributes(RawAttributes):
@@ -64,10 +64,10 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Return the component of a `defs.yaml`.
+        """Return the component that a `defs.yaml` declares.
 
         Raises:
-            DeclarationRefused: a table or feed cannot be as declared. The message names file and line.
+            DeclarationRefused: the declaration of the table or feed is invalid. The message names file and line.
         """
         source = source_of(context, attributes.model_dump() if attributes else {})
         require_keys_once(source)
@@ -75,17 +75,17 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
             component: Self = super().load(attributes, context)
             component._source = source
             component._require_names()
-            component._assets()  # what cannot be fails here, where the line is known
+            component._assets()  # so that invalid declarations fail here, where the line is known
         return component
 
     @classmethod
     def resolve_from_model(cls, context: dg.ResolutionContext, model: BaseModel) -> Self:
-        """Return the component of attributes, with their templates (`{{ ... }}`) rendered."""
+        """Return the component with these attributes, after rendering their templates (`{{ ... }}`)."""
         raw = model.model_dump()
         try:
             component = cls.model_validate(rendered(raw, context))
         except ValidationError as error:
-            # The text 1.10 that a template gives is a number for Dagster.
+            # Dagster reads a rendered 1.10 as a number. Render it as text for attributes that must be texts.
             texts = [each["loc"] for each in error.errors() if each["type"] == "string_type"]
             component = cls.model_validate(rendered(raw, context, texts))
         component._templates = {name: each for name, each in raw.items() if reads_environment(each)}
@@ -93,18 +93,18 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
 
     @property
     def declaration(self) -> Declaration:
-        """Table and feed of the component."""
+        """The table of the component, and the feed if it has one."""
         if self._declaration is None:
             feed, attributes = self._feed(), self.model_dump(mode="json", exclude_defaults=True)
             self._declaration = Declaration(self._source, attributes | self._templates, self._table(feed), feed)
         return self._declaration
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the component's assets, which the code location has to pass to `extend`."""
+        """Return the component's assets. The code location has to pass them to `extend`."""
         return dg.Definitions(assets=self._assets(), resources=pending(self.declaration))
 
     def _require_names(self) -> None:
-        """Raise ValueError if the table's name cannot be one of SQL."""
+        """Raise ValueError if the table's name is not a valid name in SQL."""
         table = self.declaration.table.name
         if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", table, re.ASCII):
             attribute = "table" if getattr(self, "table", None) else "name"
@@ -140,7 +140,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
 
 @contextmanager
 def _named_by_place(source: ComponentSource, component: type[BaseModel]) -> Iterator[None]:
-    """Raise errors of a component's attributes with the file and line of the attribute that they are about."""
+    """Raise errors in a component's attributes again, with the file and line of the wrong attribute."""
     try:
         yield
     except ValidationError as error:
@@ -150,7 +150,7 @@ def _named_by_place(source: ComponentSource, component: type[BaseModel]) -> Iter
         raise DeclarationRefused(f"{source.place(error.path)}: {error}") from error.__cause__
     except DeclarationRefused:
         raise
-    except Exception as error:  # Dagster has many for a wrong owner, tag, cron or parameter
+    except Exception as error:  # Dagster raises many types for a wrong owner, tag, cron or parameter
         words = (str(error).strip().splitlines() or [type(error).__name__])[0]
         words = re.sub(r"\S+ \S+ Description: ", "", words)
         raise DeclarationRefused(f"{source.place_of(words)}: {words}") from error.__cause__

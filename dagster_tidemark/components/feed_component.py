@@ -1,4 +1,4 @@
-"""The component of a feed and of the table that is loaded from it."""
+"""The component for a feed and the table that is loaded from the feed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +18,12 @@ _SAME_IN_FEED = (
     "name", "grain", "columns", "rules", "quarantine_share", "removals", "allow_empty", "encoding", "multiline",
     "exact", "new_columns", "folders", "keys", "timezone", "time_name", "names",
 )  # fmt: skip
-"""Settings of a feed that are attributes of its component, value by value."""
+"""Attributes of the component that are passed unchanged to the feed."""
 
 
 @dg.scaffold_with(FeedScaffolder)
 class FeedComponent(BaseComponent):
-    """A feed of files, its source asset and the table that is loaded from it, as `feed_assets` declares them."""
+    """A feed of files, its source asset, and the table that is loaded from the feed, as in `feed_assets`."""
 
     name: str = Field(description="The feed's name; its source asset is `raw/<name>`.", examples=["returns"])
     grain: Grain = Field(description="Time partitions of its files.")
@@ -99,7 +99,7 @@ class FeedComponent(BaseComponent):
         )
 
     def _partitioning(self) -> Partitioning | None:
-        """Return a column for the time, called as the grain, and one for each of `keys`."""
+        """Return the partition columns: one for the time, named after the grain by default, and one for each key."""
         zone = self.timezone if TYPES.get(self.grain) == "timestamp" else "UTC"
         parts: dict[str, ByTime | ByKey] = {name: ByKey(name) for name in self.keys}
         if self.grain is not Grain.NONE:
@@ -125,7 +125,7 @@ class FeedComponent(BaseComponent):
         assert feed is not None
         if self.transform:
             options["transform"] = function_named("transform", self.transform)
-        # Dagster adds the place in defs.yaml. `feed_assets` would add a line of this module.
+        # Dagster adds the reference to defs.yaml. `feed_assets` would add a reference to a line of this module.
         no_references = dg.CodeReferencesMetadataValue(code_references=[])
         source, table = feed_assets(
             feed,
@@ -134,8 +134,8 @@ class FeedComponent(BaseComponent):
             metadata={"dagster/code_references": no_references},
             **options,
         )
-        # Dagster looks at the table first, and then at the placeholder of `pending`; of a source it would only say
-        # that a resource is missing.
+        # The table comes first, because Dagster reports missing resources of the first asset. For the table it reports
+        # the placeholder of `pending`, but for the source only that some resource is missing.
         return [table, source]
 
     def _partitions_definition(self) -> dg.PartitionsDefinition[Any] | None:

@@ -1,4 +1,4 @@
-"""Files that `dg scaffold defs` writes: components that load, to be changed to the user's needs."""
+"""Files that `dg scaffold defs` writes: valid components, which the user then edits."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ def _write(request: dg.ScaffoldRequest[Any], attributes: str, **files: str) -> N
 
 
 def _refuse(request: dg.ScaffoldRequest[Any], message: str) -> NoReturn:
-    """End `dg` with one line, and remove the folder that it has made."""
+    """End the command `dg` with a one-line error, and remove the empty folder that it has created."""
     if request.target_path.is_dir() and not any(request.target_path.iterdir()):
         request.target_path.rmdir()
     raise click.ClickException(message)
@@ -34,7 +34,7 @@ class TableParameters(BaseModel):
 
 
 class TableScaffolder(dg.Scaffolder[TableParameters]):
-    """Writes a table by day and the function that computes it."""
+    """Writer of a table with daily partitions, and of the function that computes it."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[TableParameters]:
@@ -73,7 +73,7 @@ def {name}(rows: DataFrame) -> DataFrame:
 
 
 class FeedScaffolder(dg.Scaffolder):
-    """Writes a feed with a folder of files for each day."""
+    """Writer of a feed with a folder of files for each day."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write `defs.yaml`."""

@@ -1,4 +1,4 @@
-"""Errors of a component's attributes in words: what was expected, what was found, and the remedy."""
+"""Describes errors in a component's attributes: the expected value, the value found, and the remedy."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from dagster_tidemark.component_source import AttributePath, ComponentSource
 
 _OF_DAGSTER = {"translation", "automation_condition", "metadata", "kinds", "deps", "asset_attributes", "skippable"}
-"""Attributes that other components have, and that `post_processing` sets for ours."""
+"""Attributes that other components have. For Tidemark's components, `post_processing` sets them."""
 _EXPECTED = {
     "string_type": "a string",
     "list_type": "a list",
@@ -29,10 +29,10 @@ _EXPECTED = {
 
 
 def in_words(error: ValidationError, source: ComponentSource, component: type[BaseModel]) -> tuple[AttributePath, str]:
-    """Return the path of the first wrong attribute, and a sentence about it.
+    """Return the path of the first wrong attribute, and a sentence about the error.
 
     Args:
-        component: The component's class, whose attributes are named if one is unknown.
+        component: The component's class. The sentence lists its attributes if an attribute is unknown.
     """
     every = error.errors()
     if unknown := [
@@ -42,7 +42,7 @@ def in_words(error: ValidationError, source: ComponentSource, component: type[Ba
     if missing := [str(each["loc"][-1]) for each in every if each["type"] == "missing" and len(each["loc"]) == 1]:
         verb = "are" if len(missing) > 1 else "is"
         return (), f"{', '.join(missing)} {verb} missing from attributes; add {'them' if len(missing) > 1 else 'it'}"
-    # Of an attribute with alternatives there is an error for each. The deepest one is about what was meant.
+    # An attribute with alternative types has an error for each alternative. The deepest error is about the likely one.
     wrong = max((each for each in every if each["loc"][:1] == every[0]["loc"][:1]), key=lambda each: len(each["loc"]))
     path: AttributePath = wrong["loc"]
     if path[-1] == "[key]":

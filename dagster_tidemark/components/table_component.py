@@ -1,4 +1,4 @@
-"""The component of a table that is computed from other tables."""
+"""The component for a table that is computed from other tables."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from dagster_tidemark.sources.feed import Feed
 
 @dg.scaffold_with(TableScaffolder)
 class TableComponent(BaseComponent):
-    """A table that is computed from other tables, and its asset, as `table_asset` declares them in Python."""
+    """A table that is computed from other tables, and its asset, as in `table_asset`."""
 
     name: str = Field(description="`namespace.table`; the asset's key is `namespace/table`.", examples=["marts.sales"])
     columns: dict[str, str] = Field(description="Column name to Spark SQL type, in order.")

@@ -1,8 +1,8 @@
-"""Templates (`{{ ... }}`) in a component's attributes: which attributes take one, and what it becomes.
+"""Renders templates (`{{ ... }}`) in a component's attributes.
 
-Dagster renders every text and takes the result for Python, so the code version "1.10" would become 1.1. Here only texts
-that hold a template are rendered. The result stays a text where the attribute is one. Does not belong here: the
-attributes themselves (`attributes`, `base_component`).
+Dagster renders every text and evaluates the result as a Python literal, so the code version "1.10" would become 1.1.
+This module renders only texts with a template, and the result stays a text if the attribute is a text. Does not belong
+here: the attributes themselves (`attributes`, `base_component`).
 """
 
 import os
@@ -17,17 +17,17 @@ _TEMPLATE = r"\{\{|\{%"
 _VARIABLE = re.compile(r"\{\{-?\s*env\.(\w+)\s*-?\}\}")
 _READS_ENVIRONMENT = re.compile(r"(\{\{|\{%).*\benv\b", re.DOTALL)
 _AS_TEXT = "text: "
-"""Prefix that keeps Dagster from taking the rendered text for Python; it is removed."""
+"""Prefix that prevents Dagster from evaluating the rendered text as Python. It is removed afterwards."""
 _ANNOTATIONS = ("title", "description", "default", "examples")
 
 Path = tuple[str | int, ...]
 
 
 class AttributeRefused(ValueError):
-    """An attribute is unusable.
+    """An attribute cannot be used.
 
     Args:
-        path: Its place below the component's attributes.
+        path: The attribute's path below the component's attributes.
     """
 
     def __init__(self, path: Path, message: str) -> None:
@@ -36,17 +36,17 @@ class AttributeRefused(ValueError):
 
 
 class RawAttributes(RootModel[Any]):
-    """Attributes as they are in the file. They are validated after their templates are rendered."""
+    """Attributes as written in the file. They are validated after their templates are rendered."""
 
 
 def rendered(value: Any, context: dg.ResolutionContext, texts: Sequence[Path] = (), path: Path = ()) -> Any:
     """Return a value with its templates rendered.
 
     Args:
-        texts: Paths at which the result has to be a text.
+        texts: Paths of values whose result must stay a text.
 
     Raises:
-        AttributeRefused: a template cannot be rendered, or names a variable of the environment that is not set.
+        AttributeRefused: a template cannot be rendered, or names an environment variable that is not set.
     """
     match value:
         case str() if is_template(value):
@@ -59,7 +59,7 @@ def rendered(value: Any, context: dg.ResolutionContext, texts: Sequence[Path] = 
 
 
 def _rendered_text(text: str, context: dg.ResolutionContext, path: Path, *, is_text: bool) -> Any:
-    # Dagster takes an unset variable for None: `{{ env.TEAM }}_sales` would be the table None_sales.
+    # Dagster renders an unset variable as None: `{{ env.TEAM }}_sales` would become the table None_sales.
     if unset := [name for name in _VARIABLE.findall(text) if name not in os.environ]:
         remedy = f"set it, or write {{{{ env('{unset[0]}', 'a default') }}}}"
         raise AttributeRefused(path, f"the environment variable {unset[0]} is not set; {remedy}")
@@ -67,18 +67,18 @@ def _rendered_text(text: str, context: dg.ResolutionContext, path: Path, *, is_t
         value = context.resolve_value(text)
         is_kept = not is_text or value is None or isinstance(value, str)
         return value if is_kept else str(context.resolve_value(_AS_TEXT + text)).removeprefix(_AS_TEXT)
-    except Exception as error:  # a template runs any code
+    except Exception as error:  # a template may raise any error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise AttributeRefused(path, f"the template {text!r} cannot be rendered: {reason}") from None
 
 
 def is_template(text: str) -> bool:
-    """Return True if a text holds a template."""
+    """Return True if a text contains a template."""
     return re.search(_TEMPLATE, text) is not None
 
 
 def reads_environment(value: Any) -> bool:
-    """Return True if a template in a value reads a variable of the environment."""
+    """Return True if a template in a value reads an environment variable."""
     match value:
         case str():
             return _READS_ENVIRONMENT.search(value) is not None
@@ -90,7 +90,7 @@ def reads_environment(value: Any) -> bool:
 
 
 def with_templates(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a component's attributes, in which each attribute may be a template."""
+    """Return the JSON schema of a component's attributes, changed so that each attribute may be a template."""
     found = dict(schema)
     if isinstance(properties := schema.get("properties"), Mapping):
         found["properties"] = {name: _or_template(each) for name, each in properties.items()}
@@ -102,7 +102,7 @@ def with_templates(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _or_template(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an attribute that may be a template.
 
-    A condition, because with `anyOf` the message of `dg check yaml` would no longer say what is expected.
+    The schema uses a condition, because with `anyOf` the message of `dg check yaml` would not name the expected type.
     """
     if schema.get("type") == "string":
         return dict(schema)

@@ -14,9 +14,9 @@ AnyGraph = BaseAssetGraph[Any]
 
 
 def graph_of_definitions(definitions: Iterable[Any]) -> AnyGraph:
-    """Return Dagster's graph of a code location's assets and checks, as it will be after loading.
+    """Return the graph of a code location's assets and checks that Dagster will make after loading.
 
-    Avoids `Definitions`, because those would require all resources.
+    `Definitions` is not used, because it would require all resources.
     """
     every = [dg.AssetsDefinition(specs=[each]) if isinstance(each, dg.AssetSpec) else each for each in definitions]
     return AssetGraph.from_assets(AssetGraph.normalize_assets(every))
@@ -28,10 +28,10 @@ def plan_run(
     """Plan a run without config, as a code server does when the daemon asks for it (dagster/_grpc/impl.py).
 
     Args:
-        checks: None: all checks of the assets.
+        checks: The checks to run; None means all checks of the assets.
 
     Raises:
-        Exception: the run cannot be planned. Resources, loggers and executors are user code.
+        Exception: the run cannot be planned. The type is open, because resources, loggers and executors are user code.
     """
     job = repository.get_maybe_subset_job_def(
         IMPLICIT_ASSET_JOB_NAME, asset_selection=assets, asset_check_selection=checks

@@ -1,4 +1,4 @@
-"""Dagster's components: the components of an asset, and folders of components that load part by part."""
+"""Dagster's components: finding the components of an asset, and loading folders of components part by part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,9 +13,10 @@ from dagster.components.core.defs_module import ComponentPath, CompositeYamlComp
 
 
 def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
-    """Yield the Dagster component that made an asset with this metadata; nothing if no component made it.
+    """Yield the Dagster component that made the asset with this metadata, if any.
 
-    For an asset below a `dg.DefsFolderComponent` the metadata names only the folder. Its components are yielded too.
+    For an asset below a `dg.DefsFolderComponent`, the metadata names only the folder's component. The components in the
+    folder are then yielded too.
     """
     origin = metadata.get("dagster/component_origin")
     waiting = [origin.instance] if isinstance(origin, ObjectMetadataValue) else []
@@ -32,12 +33,12 @@ def components_of(metadata: Mapping[str, object]) -> Iterator[object]:
 
 @contextmanager
 def components_one_by_one(refusing: Callable[[Path], AbstractContextManager[None]]) -> Iterator[None]:
-    """Let Dagster load each part of a folder of components separately within the block, and leave out broken parts.
+    """Make Dagster load each part of a folder of components separately during the block, and leave out broken parts.
 
-    Without it the first broken file of the folder ends the whole load.
+    Otherwise the first broken file of the folder ends the whole load.
 
     Args:
-        refusing: Returns a context for a part's file or folder, which suppresses the part's errors.
+        refusing: Function that returns a context for the file or folder of a part. The context suppresses errors.
     """
     declare = decl.build_filesystem_component_decl_from_context
     load, build = dg.ComponentTree.load_structural_component_at_loc, dg.ComponentTree.build_defs_at_path

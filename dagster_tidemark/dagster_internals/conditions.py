@@ -1,4 +1,4 @@
-"""Automation conditions: types of their evaluation, and results and definitions that Dagster cannot change publicly."""
+"""Automation conditions: types of their evaluation, and changes of results and definitions without a public API."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,14 +24,14 @@ Condition = dg.AutomationCondition[Any]
 
 
 class ResultWithoutProgress(AutomationResult[Any]):
-    """Result of a condition that raised: the next evaluation continues from the last good one."""
+    """Result of a condition that raised an error. The next evaluation continues from the last successful one."""
 
     def get_new_cursor(self) -> AutomationConditionCursor[Any]:
         new, before = super().get_new_cursor(), self._context._cursor
         if before is not None:
             return dataclasses.replace(before, result_value_hash=new.result_value_hash)
-        # The next evaluation must count as the first, also for Dagster's `initial_evaluation`. It looks for an earlier
-        # request with the asset's present kind of partitions, so this one gets the other kind.
+        # The next evaluation must count as the first, also for Dagster's `initial_evaluation`. That condition looks for
+        # an earlier request of the same kind (partitioned or not) as the asset, so store a request of the other kind.
         partitioned = new.previous_requested_subset.is_partitioned
         other: Any = False if partitioned else DefaultPartitionsSubset(set())
         return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
@@ -40,7 +40,7 @@ class ResultWithoutProgress(AutomationResult[Any]):
 def limit_to_candidates(result: AutomationResult[Any], context: AutomationContext[Any]) -> None:
     """Remove partitions that no longer exist from a result.
 
-    `AutomationCondition.since` remembers removed dynamic partitions, and would request runs of them.
+    `AutomationCondition.since` keeps removed dynamic partitions in its state, and would request runs of them.
     """
     if not result.true_subset.compute_difference(context.candidate_subset).is_empty:
         result._true_subset = result.true_subset.compute_intersection(context.candidate_subset)
@@ -49,10 +49,12 @@ def limit_to_candidates(result: AutomationResult[Any], context: AutomationContex
 def with_check_conditions(
     definition: dg.AssetsDefinition, changed_condition: Callable[[Condition], Condition]
 ) -> dg.AssetsDefinition:
-    """Return a definition with changed conditions of its checks; the same one if no check has a condition.
+    """Return a copy of an asset's definition with changed conditions of its checks.
+
+    If no check has a condition, the definition itself is returned.
 
     Args:
-        changed_condition: Returns the new condition for a check's condition.
+        changed_condition: Function from the condition of a check to the new condition.
     """
     specs = definition.get_attributes_dict()["check_specs_by_output_name"]
     own = {

@@ -1,6 +1,6 @@
-"""The event log: Dagster's own records of assets and checks, and the log's table.
+"""Reads the event log: Dagster's records of assets and checks, and the log's SQL table.
 
-Does not belong here: the log's table as plain rows (`event_log.event_rows`).
+Does not belong here: reading the log's table as plain rows (`event_log.event_rows`).
 """
 
 import json
@@ -26,28 +26,32 @@ from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogSto
 from dagster_tidemark.sources.layout import Partition
 
 CODE_VERSION = CODE_VERSION_TAG
-"""Tag of a materialization that has the asset's code version, or the run's id if the asset declares none."""
+"""Tag of a materialization with the asset's code version. Without a declared version, its value is the run's id."""
 LOG_COLUMNS = SqlEventLogStorageTable.c
 """Columns of the log's table: id, dagster_event_type, asset_key, partition, run_id, timestamp, event."""
 _PAGE = 1000
-_AT_ONCE = 20  # simultaneous runs of one asset; the last to evaluate a check need not be the last that began
+_AT_ONCE = 20  # maximum number of simultaneous runs of an asset; they may end in another order than they began
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 
 
 def log_connection(instance: DagsterInstance) -> AbstractContextManager[sqlalchemy.Connection]:
-    """Return a connection to the log's table; see `LOG_COLUMNS`."""
+    """Return a connection to the database with the log's table; see `LOG_COLUMNS`."""
     storage = instance.event_log_storage
     assert isinstance(storage, SqlEventLogStorage)
     return storage.index_connection()
 
 
 def stored_key(asset: str) -> str:
-    """Return an asset's key as in the column `asset_key` of the log's table."""
+    """Return an asset's key in the form of the column `asset_key` in the log's table."""
     return dg.AssetKey(asset.split("/")).to_string()
 
 
 def partitions_of_text(event: str) -> tuple[Partition, ...]:
-    """Return the partitions of a planned event, from the text of the log's column `event`. (None,) if it has none."""
+    """Return the partitions of a planned materialization, or (None,) if it has none.
+
+    Args:
+        event: The event as text, from the column `event` of the log's table.
+    """
     planned = dg.deserialize_value(event, EventLogEntry).get_dagster_event().asset_materialization_planned_data
     return tuple(planned.partitions_subset.get_partition_keys()) if planned.partitions_subset else (None,)
 
@@ -55,7 +59,11 @@ def partitions_of_text(event: str) -> tuple[Partition, ...]:
 def latest_observations(
     instance: DagsterInstance, key: dg.AssetKey, partitions: set[str] | None = None
 ) -> dict[Partition, dict[str, str]]:
-    """Return the tags of each partition's latest observation (all partitions, or these), in two queries."""
+    """Return the tags of each partition's latest observation, in two queries.
+
+    Args:
+        partitions: Keys of the partitions; None means all.
+    """
     found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
     return {p: dict(r.asset_observation.tags) for p, r in found.items() if r.asset_observation}
 
@@ -63,7 +71,14 @@ def latest_observations(
 def latest_metadata(
     instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
 ) -> dict[Partition, object]:
-    """Return a metadata value of each partition's latest materialization if it has one, in two queries."""
+    """Return one metadata value of each partition's latest materialization, in two queries.
+
+    Partitions without the value are left out.
+
+    Args:
+        name: The name of the metadata value.
+        partitions: Keys of the partitions; None means all.
+    """
     found = _latest_records(instance, DagsterEventType.ASSET_MATERIALIZATION, key, partitions)
     said = {p: r.asset_materialization.metadata.get(name) for p, r in found.items() if r.asset_materialization}
     return {partition: value.value for partition, value in said.items() if value is not None}
@@ -93,12 +108,12 @@ def last_event_id(instance: DagsterInstance) -> int:
 
 
 def commits_in_order(instance: DagsterInstance) -> bool:
-    """Return True if events appear in the order of their ids, because the storage has one writer at a time."""
+    """Return True if events become visible in the order of their ids, because only one process writes at a time."""
     return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)
 
 
 def catalog(instance: DagsterInstance) -> dict[str, float]:
-    """Return the time of the last wipe of each asset of an instance (Unix seconds), minus infinity if never wiped."""
+    """Return the time when each asset of an instance was last wiped (Unix seconds); minus infinity if never."""
     query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
     with log_connection(instance) as connection:
         rows = connection.execute(query).fetchall()
@@ -111,12 +126,16 @@ def _wiped_at(details: str | None) -> float:
 
 
 def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dict[str, list[str]]:
-    """Return the existing keys of each dynamic partitions definition, in Dagster's order: the oldest first."""
+    """Return the existing keys of each dynamic partitions definition in Dagster's order: oldest first."""
     return {name: list(instance.get_dynamic_partitions(name)) for name in names}
 
 
 def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
-    """Return the results of an asset check since a time, and some earlier ones: Unix seconds, False if it failed."""
+    """Return the results of an asset check since a time, and some earlier ones, newest first.
+
+    Returns:
+        For each result the time (Unix seconds), and True if the check passed.
+    """
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
     found: list[tuple[float, bool]] = []  # newest first
     cursor = None
@@ -135,8 +154,8 @@ def check_results(instance: DagsterInstance, asset: str, check: str, since: floa
 
 
 def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
-    """Return the metadata of a check's latest evaluation; None if it has none."""
-    # While a run will still evaluate the check, Dagster's own latest record is a plan without metadata.
+    """Return the metadata of a check's latest evaluation; None if it was never evaluated."""
+    # If a run plans to evaluate the check, Dagster's latest record is that plan, which has no metadata.
     records = instance.event_log_storage.get_asset_check_execution_history(key, _AT_ONCE, status=_EVALUATED)
     events = [record.event for record in records if record.event and record.event.dagster_event]
     latest = max(events, key=lambda event: event.timestamp, default=None)

@@ -4,5 +4,5 @@ from dagster._time import get_current_timestamp
 
 
 def now() -> float:
-    """Return the time in Unix seconds by the clock that stamps the instance's events, which may be a simulated one."""
+    """Return the time (Unix seconds) of the clock that stamps the instance's events. The clock may be simulated."""
     return get_current_timestamp()

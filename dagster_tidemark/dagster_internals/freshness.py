@@ -1,4 +1,4 @@
-"""Freshness policies and states of Dagster."""
+"""Dagster's freshness states and cron schedules."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -15,9 +15,10 @@ Freshness = Literal["PASS", "WARN", "FAIL", "UNKNOWN"]
 
 
 def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness], at: float) -> None:
-    """Report the freshness state of assets to Dagster, in place of its daemon, which counts from materializations.
+    """Report the freshness state of assets to Dagster.
 
-    The UI shows the state in its panel, and `AutomationCondition.freshness_failed()` reads it.
+    Dagster's daemon would measure freshness from materializations instead. The UI shows the reported state, and
+    `AutomationCondition.freshness_failed()` reads it.
     """
     keys = {asset: dg.AssetKey.from_user_string(asset) for asset in states}
     records = instance.get_freshness_state_records(list(keys.values()))
@@ -32,7 +33,7 @@ def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness],
 
 
 def cron_ticks(schedule: str, start: float, timezone: str) -> Iterator[datetime]:
-    """Yield Dagster's ticks of a cron schedule from a time (Unix seconds), which is a tick itself if it fits.
+    """Yield Dagster's ticks of a cron schedule, from a time (Unix seconds) on. The time itself may be a tick.
 
     Raises:
         Exception: the schedule is invalid.

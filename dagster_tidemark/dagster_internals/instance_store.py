@@ -1,4 +1,4 @@
-"""The instance's own storage: its identity, and texts saved under keys."""
+"""The instance's own storage: the id of the storage, and texts saved under keys."""
 
 import weakref
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ def identity_of(instance: DagsterInstance) -> str:
     """Return the id of an instance's storage. It is unique and never changes."""
     storage = instance.run_storage
     assert isinstance(storage, SqlRunStorage)
-    if storage not in _identities:  # it never changes, and every tick needs it
+    if storage not in _identities:  # cached, because every tick needs the id and it never changes
         _identities[storage] = storage.get_run_storage_id()
     return _identities[storage]
 
@@ -22,7 +22,7 @@ _identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDi
 
 
 def saved(instance: DagsterInstance, key: str) -> str | None:
-    """Return the value saved under a key in the instance's own storage."""
+    """Return the value saved under a key in the instance's own storage; None if there is none."""
     storage = instance.daemon_cursor_storage
     return storage.get_cursor_values({key}).get(key) if storage else None
 
@@ -34,7 +34,7 @@ def saved_values(instance: DagsterInstance, keys: Collection[str]) -> Mapping[st
 
 
 def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
-    """Return all values saved under keys with a prefix."""
+    """Return all saved values whose keys have a prefix, by key."""
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return {}
@@ -45,19 +45,19 @@ def saved_under(instance: DagsterInstance, prefix: str) -> dict[str, str]:
 
 
 def save(instance: DagsterInstance, key: str, value: str) -> None:
-    """Save something under a key in the instance's own storage."""
+    """Save a value under a key in the instance's own storage."""
     if instance.daemon_cursor_storage:
         instance.daemon_cursor_storage.set_cursor_values({key: value})
 
 
 def replace_saved(instance: DagsterInstance, key: str, before: str | None, value: str) -> bool:
-    """Save a value in the place of an earlier one. Return False if another process has replaced that.
+    """Save a value if the stored one is still `before`. Return False if another process has changed it.
 
     Args:
-        before: The value that was read; None if there was none.
+        before: The value that was read earlier; None if there was no value.
     """
     storage, table = instance.run_storage, KeyValueStoreTable
-    if not isinstance(storage, SqlRunStorage):  # of a hosted instance: it offers no comparison
+    if not isinstance(storage, SqlRunStorage):  # a hosted instance cannot compare values
         save(instance, key, value)
         return True
     with storage.connect() as connection:

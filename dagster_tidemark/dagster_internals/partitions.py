@@ -1,4 +1,4 @@
-"""Partitions: subsets, names of time windows, tags of runs, and a context for evaluations as of a time."""
+"""Dagster's partitions: subsets, names of time windows, tags of runs, and evaluation as of a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from dagster._core.storage.tags import (
 from dagster._time import dst_safe_strftime
 
 KeysOf = Callable[[str], Sequence[str]]
-"""Returns the existing keys of a dynamic partitions definition by its name."""
+"""Function from the name of a dynamic partitions definition to the definition's existing keys."""
 
 
 def window_name(window: dg.TimeWindow, definition: dg.TimeWindowPartitionsDefinition) -> str:
@@ -26,11 +26,11 @@ def window_name(window: dg.TimeWindow, definition: dg.TimeWindowPartitionsDefini
 
 @contextmanager
 def evaluated_as_of(at: datetime, keys_of: KeysOf) -> Iterator[None]:
-    """Let Dagster evaluate partitions as of a time within the block, independent of the clock and of any instance.
+    """Make Dagster evaluate partitions as of a time during the block, independent of the clock and of any instance.
 
     Args:
-        at: The time, with a zone.
-        keys_of: Returns the keys of dynamic partitions.
+        at: The time, with a time zone.
+        keys_of: Function that returns the keys of dynamic partitions.
     """
     _forget()
     try:
@@ -41,14 +41,14 @@ def evaluated_as_of(at: datetime, keys_of: KeysOf) -> Iterator[None]:
 
 
 def _forget() -> None:
-    # Dagster caches these answers by key, regardless of the time and the dynamic partitions. A partition that was
-    # requested before it exists would stay invisible, and a removed one visible.
+    # Dagster caches these results by key, whatever the time and the dynamic partitions. A partition that was looked up
+    # before it existed would stay missing, and a removed partition would stay present.
     dg.TimeWindowPartitionsDefinition.time_windows_for_partition_keys.cache_clear()
     dg.MultiPartitionsDefinition._get_partition_keys.cache_clear()
 
 
 class _Store(DynamicPartitionsStore):
-    """Store of dynamic partitions that a function returns."""
+    """Store of dynamic partitions whose keys a function returns."""
 
     def __init__(self, keys_of: KeysOf) -> None:
         self._keys_of = keys_of
@@ -75,5 +75,5 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 
 
 def is_partition_tag(tag: str) -> bool:
-    """Return True for tags that name the one partition of a run, or its key in a dimension."""
+    """Return True for tags with the partition key of a run, or with the key's part for one dimension."""
     return tag.startswith(PARTITION_NAME_TAG)

@@ -8,7 +8,7 @@ _T = TypeVar("_T")
 
 
 def changed(record: _T, **attributes: Any) -> _T:
-    """Return a copy of a record of Dagster with some attributes changed.
+    """Return a copy of a Dagster record with some attributes changed.
 
     Raises:
         Exception: the record has no such attribute, or Dagster refuses the value.

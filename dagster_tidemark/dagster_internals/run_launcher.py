@@ -1,4 +1,4 @@
-"""Run launchers and run queues: bases for own ones."""
+"""Base classes for Tidemark's run launchers and run queues."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dagster._serdes import ConfigurableClass, ConfigurableClassData
 
 
 class ProcessLauncher(RunLauncher, ConfigurableClass):
-    """Base of a launcher without config whose runs are processes, for dagster.yaml."""
+    """Base class of a launcher that starts each run as a process. dagster.yaml names it without config."""
 
     def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:
         self._inst_data = inst_data
@@ -24,7 +24,7 @@ class ProcessLauncher(RunLauncher, ConfigurableClass):
 
     @abstractmethod
     def lost_process(self, run: DagsterRun) -> str:
-        """Return a line about the process of a run if it is gone; empty if it lives."""
+        """Return a line about the process of a run if the process is gone; empty if it is alive."""
 
     @property
     def instance(self) -> DagsterInstance:

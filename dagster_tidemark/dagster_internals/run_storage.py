@@ -1,4 +1,4 @@
-"""Runs of an instance: which have not ended, their processes, their ends, and the queue's limit."""
+"""Runs of an instance: unfinished runs, processes of runs, reasons of failures, and the queue's limit."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -24,21 +24,21 @@ ENDED_BY_THE_PLATFORM = frozenset(
         RunFailureReason.UNEXPECTED_TERMINATION,
     )
 )
-"""Reasons of failures (see `failure_reason`) that are no evidence about the run's code or data."""
+"""Reasons of failures (see `failure_reason`) that are not due to the run's code or data."""
 
 
 def failure_reason(run: dg.DagsterRun) -> str | None:
-    """Return Dagster's reason for a run's failure, such as STEP_FAILURE; None if it gave none."""
+    """Return Dagster's reason for a run's failure, such as STEP_FAILURE; None if Dagster recorded no reason."""
     return run.tags.get(RUN_FAILURE_REASON_TAG)
 
 
 def mark_as_lost(instance: DagsterInstance, run_id: str) -> None:
-    """Give a run the failure reason of a process that ended unexpectedly."""
+    """Record that a run failed because its process ended unexpectedly."""
     instance.add_run_tags(run_id, {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value})
 
 
 def errors_of(event: dg.EventLogEntry) -> list[str] | None:
-    """Return the class names of a failure's error and of its causes, the error first; None if there is no error."""
+    """Return the class names of a failure's error and of the error's causes, in this order; None without an error."""
     failure = event.dagster_event.event_specific_data if event.dagster_event else None
     error = failure.error if isinstance(failure, StepFailureData | JobFailureData) else None
     if error is None:
@@ -51,7 +51,7 @@ def errors_of(event: dg.EventLogEntry) -> list[str] | None:
 
 
 def run_slots(instance: DagsterInstance) -> int | None:
-    """Return how many runs of tables the instance's queue lets run at once; None without a queue or a limit."""
+    """Return how many runs of tables the queue may run at once, besides streams; None without a queue or a limit."""
     queue = instance.get_concurrency_config().run_queue_config
     if queue is None or queue.max_concurrent_runs <= 0:
         return None
@@ -59,13 +59,13 @@ def run_slots(instance: DagsterInstance) -> int | None:
 
 
 def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
-    """Return the runs of streams that have not ended according to the instance."""
+    """Return the runs of streams that the instance lists as unfinished."""
     live = RunsFilter(statuses=NOT_FINISHED_STATUSES)
     return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
 
 
 def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) -> None:
-    """Report a run as failed because its process ended without a result; as canceled if it was being canceled."""
+    """Report a run whose process ended without a result: as canceled if it was being canceled, else as failed."""
     if run.status is dg.DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, message)
     else:
@@ -74,7 +74,7 @@ def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) ->
 
 
 def launching_socket(run: dg.DagsterRun) -> str | None:
-    """Return the socket of the code server that started a run by Dagster's own launcher; None in any other case."""
+    """Return the socket of the code server that started a run; None if Dagster's own launcher did not start it."""
     try:
         found = json.loads(run.tags.get(GRPC_INFO_TAG, ""))
     except ValueError:
@@ -84,7 +84,7 @@ def launching_socket(run: dg.DagsterRun) -> str | None:
 
 
 def started_process(instance: DagsterInstance, run_id: str) -> int | None:
-    """Return the pid that a run's newest process logged as it began; None if it did not."""
+    """Return the pid that a run's newest process logged at its start; None if no pid was logged."""
     for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
         event = entry.dagster_event
         if event is None or not (event.message or "").startswith("Started process for run"):
@@ -121,25 +121,25 @@ def queued_runs(instance: DagsterInstance) -> list[QueuedRun]:
 
 
 def starts_of_running(instance: DagsterInstance) -> list[float]:
-    """Return the start (or else creation) time of each run that holds a slot of the queue (Unix seconds)."""
+    """Return the start time of each run that occupies a slot of the queue, or its creation time (Unix seconds)."""
     held = [status for status in NOT_FINISHED_STATUSES if status is not dg.DagsterRunStatus.QUEUED]
     records = instance.get_run_records(RunsFilter(statuses=held))
     return [record.start_time or record.create_timestamp.timestamp() for record in records]
 
 
 def queue_limit(instance: DagsterInstance) -> int | None:
-    """Return the limit of runs at once in the instance's queue, shifts included; None without a queue or a limit."""
+    """Return the queue's limit of simultaneous runs, which includes shifts; None without a queue or a limit."""
     queue = instance.get_concurrency_config().run_queue_config
     return None if queue is None or queue.max_concurrent_runs < 0 else queue.max_concurrent_runs
 
 
 def shifts_take_no_slot(instance: DagsterInstance) -> bool:
-    """Return True if the instance's queue starts runs of streams outside of its limit, as `PromptRunQueue` does."""
+    """Return True if runs of streams do not count towards the queue's limit, as with `PromptRunQueue`."""
     return bool(getattr(instance.run_coordinator, "shifts_take_no_slot", False))
 
 
 def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
-    """Return the names of the code locations whose jobs these runs execute. Unknown ones are left out."""
+    """Return the name of each run's code location. Runs whose code location is unknown are left out."""
     runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids))) if run_ids else ()
     return {
         run.run_id: run.remote_job_origin.repository_origin.code_location_origin.location_name
@@ -149,7 +149,9 @@ def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> di
 
 
 def is_reported_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return True if the instance's launcher reports that a run's worker is gone; False if it cannot check workers.
+    """Return True if the instance's launcher reports that a run's worker is gone.
+
+    Return False if the launcher cannot check workers.
 
     Raises:
         Exception: the launcher cannot be queried from this process.

@@ -1,4 +1,4 @@
-"""The stored states of sensors: switched off, and the end and error of their ticks."""
+"""Stored states of sensors: stopped sensors, and the ends and errors of ticks."""
 
 import copy
 import re
@@ -26,7 +26,7 @@ from dagster_tidemark.tags import PREFIX
 def stopped_sensors(
     instance: dg.DagsterInstance, *, location: str | None = None, repository: str | None = None
 ) -> frozenset[str]:
-    """Return the names of stopped sensors, without our prefix. Sensors without a stored state are left out.
+    """Return the names of stopped sensors, without Tidemark's prefix. Sensors without a stored state are left out.
 
     Args:
         location: Only sensors of this code location; None: of any location.
@@ -50,10 +50,10 @@ class SensorTick:
     """A sensor, and the end of its last complete tick (Unix seconds).
 
     Args:
-        is_off: True if it was switched off.
-        error: First line of its newest tick's error; empty if that tick did not fail.
+        is_off: True if the sensor was stopped.
+        error: First line of the newest tick's error; empty if that tick did not fail.
         unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
-            is then the reason why the location cannot be loaded, and empty if its server does not answer.
+            is then the reason why loading fails, or empty if the code server does not answer.
     """
 
     sensor: str
@@ -77,7 +77,7 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
         return None
     if data.last_tick_success_timestamp is not None:
         return SensorTick(name, data.last_tick_success_timestamp, is_off)
-    # A tick is under way, or the newest one failed.
+    # The newest tick has not ended, or it failed.
     origin, selector = state.instigator_origin_id, state.selector_id
     complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
     newest = instance.get_ticks(origin, selector, limit=1)
@@ -86,15 +86,16 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
     if error is not None and error.cls_name == DagsterUserCodeUnreachableError.__name__:
         refused = error.cause if error.cause and error.cause.cls_name == DagsterCodeLocationLoadError.__name__ else None
         why = _first_line(refused)
-        is_away = DagsterUserCodeUnreachableError.__name__ in why  # for half a minute, so Dagster calls it a load error
+        # After half a minute Dagster reports an unreachable code server as a load error.
+        is_away = DagsterUserCodeUnreachableError.__name__ in why
         return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
     return SensorTick(name, at, is_off, _first_line(error))
 
 
 def _first_line(error: SerializableErrorInfo | None) -> str:
-    """Return the first line of an error without the modules of its classes; empty if there is none.
+    """Return the first line of an error, without the modules of the named classes; empty if there is no error.
 
-    Dagster wraps an error of the sensor's code in an error that only names the sensor.
+    Dagster wraps errors of a sensor's code in an error that only names the sensor. The wrapped error is used.
     """
     while error is not None and error.cls_name == SensorExecutionError.__name__ and error.cause is not None:
         error = error.cause
@@ -112,7 +113,7 @@ def evaluates_in_code_server(sensor: dg.AutomationConditionSensorDefinition) -> 
 def with_selection(sensor: dg.SensorDefinition, selection: dg.AssetSelection) -> dg.SensorDefinition:
     """Return a copy of a sensor, of the same class, with another selection of assets.
 
-    Not for automation sensors: their copies would evaluate the former selection.
+    Do not use it for automation sensors, because a copy would still evaluate the former selection.
     """
     narrowed = copy.copy(sensor)
     narrowed._asset_selection = selection

@@ -1,1 +1,1 @@
-"""Work in a run's process: the IO manager, the load, the metadata of materializations, and check results."""
+"""Code that runs in a run's process: the IO manager, loads, metadata of materializations, and check results."""

@@ -1,6 +1,6 @@
-"""An asset's part of alerts: Spark finds the episodes in a stream's messages, and Dagster gets the resulting numbers.
+"""Reevaluates alerts from an asset: Spark finds the episodes in a stream's messages, and Dagster gets the counts.
 
-Does not belong here: the match of alerts with episodes, and the commit (`streams.alert_reevaluation`).
+Does not belong here: matching alerts with episodes, and the commit (`streams.alert_reevaluation`).
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ from dagster_tidemark.streams.user_rules import RULE_RAISES
 
 
 class NoAlerts(Terminal):
-    """A stream without alerts. Declare `reaction=Alerting(...)` on it."""
+    """The stream has no alerts. Declare `reaction=Alerting(...)` on the stream."""
 
 
 def reevaluate(
@@ -40,10 +40,10 @@ def reevaluate(
     stream: Stream,
     episodes: Callable[[DataFrame], DataFrame],
 ) -> dg.MaterializeResult[None]:
-    """Bring the alerts on a stream up to today's rule; see `LakehouseResource.reevaluate`.
+    """Update the alerts on a stream to today's rule; see `LakehouseResource.reevaluate`.
 
     Raises:
-        NoAlerts: the stream has none.
+        NoAlerts: the stream has no alerts.
     """
     declared = stream.reaction
     if not isinstance(declared, Alerting):
@@ -85,7 +85,7 @@ def reevaluate(
 
 def _by_key(episodes: DataFrame, declared: Alerting) -> Episodes:
     found: dict[str, list[Episode]] = defaultdict(list)
-    # Through Arrow: times keep their zone, independent of the machine's.
+    # Through Arrow, times do not depend on the time zone of this machine.
     for row in episodes.toArrow().to_pylist():
         facts = {name: row[name] for name in declared.facts}
         found[str(row[declared.key])].append(Episode(row["started_at"], row["last_at"], facts))

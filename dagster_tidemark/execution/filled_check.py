@@ -1,6 +1,6 @@
-"""Checks on values that may be missing: rows without one are counted while they are written.
+"""Checks that count missing values in a column while the rows are written.
 
-Does not belong here: refusing rows without the value (the transform decides that).
+Does not belong here: refusing rows without a value, which the transform decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ def filled_check(asset: Sequence[str], column: str, meaning: str) -> dg.AssetChe
     """Return a check that warns of rows without a value in a column.
 
     Args:
-        meaning: Plural noun for such rows: "products without a price".
+        meaning: Plural noun for such rows, such as "products without a price".
     """
     return dg.AssetCheckSpec(f"{column}_filled", asset=dg.AssetKey(asset), description=f"Warns of {meaning}.")
 
 
 def counting_missing(rows: DataFrame, column: str) -> tuple[DataFrame, Callable[[], int]]:
-    """Return the same rows, and a function that counts rows without a value in a column after the write."""
+    """Return the rows, and a function for use after the write that returns the number of rows without a value."""
     observation = Observation(f"{column}_missing")
     missing = F.count_if(F.col(column).isNull()).alias("missing")
     return rows.observe(observation, missing), lambda: int(observation.get["missing"])

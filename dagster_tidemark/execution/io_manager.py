@@ -1,7 +1,7 @@
 """DataFrames in and out of assets: the Iceberg IO manager.
 
-A partitioned asset's output replaces its partitions in one commit. An input is the upstream table, pruned to the
-partitions that the mapping selects, and as of one commit if it is annotated as a `Snapshot`.
+The output of a partitioned asset replaces the run's partitions in one commit. An input has only the partitions of the
+upstream table that the mapping selects. An input annotated as `Snapshot` is read as of one commit.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,16 +19,19 @@ from dagster_tidemark.lakehouse.table import Table
 
 
 class NoSuchTable(Terminal):
-    """An asset without a declared table. Declare one in `schemas` under the asset key joined by a dot."""
+    """An asset has no declared table.
+
+    Declare a table in `schemas`. Its name must be the parts of the asset key, joined by dots.
+    """
 
 
 class IcebergIOManager(dg.IOManager):
-    """IO manager of the lake's tables.
+    """IO manager for the lake's tables.
 
     Args:
-        tables: Every declared table by its name, which is the asset key joined by a dot.
-        spark: The run's session, made on first use.
-        inputs: Collects facts about inputs for the metadata of outputs.
+        tables: Every declared table by name. The asset key `core/orders` has the table `core.orders`.
+        spark: The run's session, created on first use.
+        inputs: Collector of facts about inputs, for the metadata of outputs.
     """
 
     def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
@@ -71,30 +74,31 @@ class IcebergIOManager(dg.IOManager):
 
 
 class SessionSource:
-    """Any object with a `session`."""
+    """Interface of objects with a Spark session."""
 
     session: SparkSession
 
 
 class Inputs(Protocol):
-    """Source of an output's metadata about its inputs; one for each run."""
+    """Collector of facts about a run's inputs, for the metadata of the run's outputs."""
 
     def about_to_read(self, context: dg.InputContext) -> None:
-        """Note the present facts about an input before it is read: it will hold at least these data."""
+        """Record facts about an input before it is read. The rows read include at least the data of that time."""
         ...
 
     def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
-        """Return metadata for a partition that was built from the inputs read."""
+        """Return metadata for a partition that was built from the recorded inputs."""
         ...
 
 
 def iceberg_io_manager(
     tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None, *, spark: str = "spark"
 ) -> dg.IOManagerDefinition:
-    """Return the definition of the IO manager of some tables.
+    """Return the definition of an IO manager for these tables.
 
     Args:
-        spark: The key of the resource that has the session.
+        inputs: Function that makes the collector of facts about inputs, for each run.
+        spark: The key of the resource with the Spark session.
     """
 
     @dg.io_manager(required_resource_keys={spark})

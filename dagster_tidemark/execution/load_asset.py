@@ -1,4 +1,4 @@
-"""Loading a feed into its core table, from within an asset."""
+"""Loads a feed's files into a table, from within an asset."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ from dagster_tidemark.sources.removals import ACCEPTED
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
 
-_TOLD = 20  # files listed in the metadata of a run
+_TOLD = 20  # maximum number of files listed in the metadata of a run
 
 
 class LakehouseResource(dg.ConfigurableResource[None]):
-    """The lake, which core assets load their files into, and which keeps models."""
+    """The lake, as a resource: assets load files into tables, read tables, and store models."""
 
     spark: dg.ResourceDependency[SparkResource]
     landing: dg.ResourceDependency[LandingResource]
@@ -43,11 +43,11 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         table: Table,
         transform: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> dg.MaterializeResult[None]:
-        """Bring the run's partitions of a table up to the current content of the feed's files.
+        """Update the run's partitions of a table to the current content of the feed's files.
 
         Returns:
-            The materialization, with the numbers of rows and files that were read and turned away, and each
-            partition's content version.
+            The materialization. Its metadata has the numbers of rows and files that were read and rejected, and the
+            content version of each partition.
         """
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         return load_partitions(
@@ -61,7 +61,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
         )
 
     def read(self, table: Table) -> DataFrame:
-        """Return all rows of a table. For the asset's own table these are the rows of earlier runs."""
+        """Return all rows of a table. If it is the asset's own table, these are the rows of earlier runs."""
         spark = self.spark.session
         with naming_the_server(spark):
             return read(spark, table)
@@ -69,16 +69,16 @@ class LakehouseResource(dg.ConfigurableResource[None]):
     def reevaluate(
         self, context: dg.AssetExecutionContext, stream: Stream, episodes: Callable[[DataFrame], DataFrame]
     ) -> dg.MaterializeResult[None]:
-        """Bring the alerts on a stream up to the findings of today's rule in all of the stream's messages.
+        """Update the alerts on a stream by applying today's rule to all of the stream's messages.
 
-        The runs of the stream continue in the meantime, and send the changed alerts.
+        The stream's runs continue during this, and send the changed alerts.
 
         Args:
             stream: A stream whose reaction is the `Alerting` for this table.
-            episodes: Returns the episodes that need an alert from the rows of the stream's table. Columns: the alert's
-                key and facts, `started_at` and `last_at` (timestamps).
+            episodes: Function from the rows of the stream's table to the episodes that need an alert. Columns of the
+                result: the alert's key and facts, `started_at` and `last_at` (timestamps).
         """
-        # Imported here, because pyiceberg takes a second, which every load of the code location would pay.
+        # Imported here, because the import of pyiceberg would delay every load of the code location by a second.
         from dagster_tidemark.execution.alert_episodes import reevaluate
 
         return reevaluate(context, self.spark.session, self.spark.settings, stream, episodes)
@@ -98,15 +98,15 @@ def load_partitions(
     start: date,
     misplaced: Mapping[str, Misplaced] | None,
 ) -> dg.MaterializeResult[None]:
-    """Bring the run's partitions up to the current content of the feed's files, and return the materialization.
+    """Update the run's partitions to the current content of the feed's files, and return the materialization.
 
     Args:
-        instance: Its event log has the earlier observations and check results.
+        instance: The instance whose event log has the earlier observations and check results.
         start: The first day that has partitions.
-        misplaced: Misplaced folders of the feed; None if not known.
+        misplaced: Misplaced folders of the feed; None if unknown.
     """
     has_partitions = context.has_partition_key_range or context.has_partition_key
-    # Dagster gives a key of several dimensions as an object, not as plain text.
+    # Dagster passes a multi-partition key as an object, not as a plain text.
     partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
     with naming_the_server(spark):
         loaded = run_load(
@@ -152,9 +152,9 @@ def load_partitions(
 
 
 def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
-    """Count files and rows by partition, because Dagster plots these numbers by partition.
+    """Return the numbers of files and rows of each partition, which Dagster plots by partition.
 
-    Counts the files that a load has read, and the files whose rows they superseded.
+    Both the files that the load has read and the files with superseded rows are counted.
     """
     counts: dict[Partition, Counter[str]] = defaultdict(Counter)
     for account in loaded.accounts:
@@ -164,7 +164,7 @@ def _counted(loaded: Loaded) -> dict[Partition, Counter[str]]:
 
 
 def _lists(loaded: Loaded) -> dict[str, Any]:
-    """Return the metadata that list names: files turned away and columns. Empty lists are left out."""
+    """Return metadata with lists of rejected files and of new or missing columns. Empty lists are left out."""
     told: dict[str, Any] = {
         "files turned away": [f"{fault.file.key}: {fault.message}" for fault in loaded.files_rejected[:_TOLD]],
         "new columns": told_columns(loaded.new_columns),
@@ -175,7 +175,7 @@ def _lists(loaded: Loaded) -> dict[str, Any]:
 
 
 def _columns_beside(table: Table, loaded: Loaded) -> dict[str, Any]:
-    """Return the column schema for the UI if the table has more columns than are declared."""
+    """Return metadata with the table's columns for the UI, if the table has columns that are not declared."""
     if not loaded.additions.there:
         return {}
     return {COLUMNS: column_schema(table, dict.fromkeys(loaded.additions.there, "string"))}
@@ -188,9 +188,10 @@ def _say_what_is_loaded(
     code_version: str,
     checks: Sequence[dg.AssetCheckResult],
 ) -> NoReturn:
-    """Record the loaded partitions of the run, then fail, because other partitions have unreadable files.
+    """Record the loaded partitions of the run, then fail, because other partitions have unavailable files.
 
-    These files are not judged: their partitions stay pending, and are retried with growing pauses.
+    Unavailable files are neither loaded nor rejected. Their partitions stay pending, and are retried with growing
+    pauses.
     """
     lacking = {file.partition for file in loaded.unavailable}
     for partition, metadata in said.items():
@@ -199,7 +200,7 @@ def _say_what_is_loaded(
                 context.asset_key, partition=partition, metadata=metadata, tags={CODE_VERSION: code_version}
             )
             context.log_event(event)
-    for check in checks:  # a step that fails has no results
+    for check in checks:  # Dagster drops the results of a failed step, so report them here
         context.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=context.asset_key,

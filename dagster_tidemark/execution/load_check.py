@@ -1,8 +1,8 @@
-"""Checks on assets that are loaded from a feed: rows and files turned away, removals, and the accounting of rows.
+"""Checks on assets that are loaded from a feed: rejected rows and files, removed files, and the count of rows.
 
-They report facts that a load has at hand, so they cost no query. They judge the whole asset, not one run: an
-unreadable file fails the check until it is fixed, however many other files are loaded in the meantime.
-Does not belong here: why a row or file is turned away (`lakehouse`).
+The checks use facts that the load already has, so they need no query. They are about the whole asset, not about one
+run: a damaged file fails the check until it is corrected, even if later runs load other files.
+Does not belong here: the reasons for rejecting a row or file (`lakehouse`).
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ ACCOUNTING = "accounting"
 HELD = "held"
 UNACCOUNTED = "unaccounted"
 
-_TOLD = 20  # listed names
+_TOLD = 20  # maximum number of names in a list
 
 
 def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
-    """Return the checks of an asset that is loaded from a feed. The load itself gives their results."""
+    """Return the checks of an asset that is loaded from a feed. The load reports the results."""
     return [
         dg.AssetCheckSpec(
             QUARANTINE,
@@ -55,10 +55,10 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
 def landed_results(
     feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Callable[[str], Mapping[str, object]], now: datetime
 ) -> list[dg.AssetCheckResult]:
-    """Return a load's results of `landed_checks`.
+    """Return the results of `landed_checks` for a load.
 
     Args:
-        before: The metadata of the last result of a check, by its name.
+        before: Function from a check's name to the metadata of the check's last result.
     """
     return [
         quarantine_result(feed, asset, loaded),
@@ -68,7 +68,7 @@ def landed_results(
 
 
 def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.AssetCheckResult:
-    """Return a result that passes if the quarantine has no unwaived entry of the asset, and no column was dropped."""
+    """Return a result that passes if all quarantine entries of the asset are waived and no column was dropped."""
     waiting = [b for b in loaded.backlog if not b.is_waived]
     waived = sum(b.count for b in loaded.backlog if b.is_waived)
     files = [b for b in waiting if b.where is Where.WHOLE_FILE]
@@ -101,7 +101,7 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
             "rows by reason": rows,
             "largest share": share,
             "waived": waived,
-            # Separate numbers, because Dagster plots each: by reason, and by the age of the file's arrival.
+            # One number for each reason and for each age of the file's arrival, because Dagster plots numbers.
             **{f"turned away: {b.reason}": b.count for b in waiting},
             "arrived within a day": is_young,
             "arrived within a week": is_recent - is_young,
@@ -114,19 +114,19 @@ def quarantine_result(feed: Feed, asset: dg.AssetKey, loaded: Loaded) -> dg.Asse
 
 
 def told_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return up to 20 of the columns, each with up to 20 of its files, to keep metadata short."""
+    """Return at most 20 columns, each with at most 20 files, to keep metadata short."""
     return {name: list(files[:_TOLD]) for name, files in list(columns.items())[:_TOLD]}
 
 
 def columns_said(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `Loaded` about columns, as recorded by an evaluation of this check."""
+    """Return the fields of `Loaded` about columns, read from the metadata of an earlier quarantine check."""
     refused, dropped = (metadata.get(f"columns {fate}", {}) for fate in ("refused", "dropped"))
     new, missing = metadata.get("new columns", {}), metadata.get("missing columns", {})
     return {"new_columns": new, "missing_columns": missing, "additions": Additions(refused=refused, dropped=dropped)}
 
 
 def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
-    """Return sentences about columns that files have and the feed does not declare, or the other way around."""
+    """Return sentences about columns that are in files but not declared, or declared but not in files."""
     about = loaded.additions
     said = [f"new columns, added as text: {_some(sorted(about.added))}"] if about.added else []
     for why in sorted(set(about.dropped.values())):
@@ -144,10 +144,13 @@ def _about_columns(asset: dg.AssetKey, loaded: Loaded) -> list[str]:
 def removals_result(
     feed: Feed, asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object], now: datetime
 ) -> dg.AssetCheckResult:
-    """Return a result that fails if the table keeps rows of vanished files, here or (by `before`) in other partitions.
+    """Return a result that fails if the table keeps rows of removed files, in this or an earlier load's partitions.
 
-    Held files stay held until their own partition is loaded again, because the files are back or an operator has
+    The rows of a removed file are kept until its partition is loaded again, after the file is back or an operator has
     accepted the removal, or until the partition no longer follows its files.
+
+    Args:
+        before: The metadata of the last result, with the kept files of other partitions.
     """
     earlier = before.get(HELD, {})
     held: dict[str, int] = {
@@ -176,9 +179,12 @@ def removals_result(
 
 
 def accounting_result(asset: dg.AssetKey, loaded: Loaded, before: Mapping[str, object]) -> dg.AssetCheckResult:
-    """Return a result that fails if landed rows are unaccounted for, here or (by `before`) in other partitions.
+    """Return a result that fails if the rows in the table, rejected and superseded do not add up to the landed rows.
 
-    Missing rows stay reported until their partition is read again as a whole.
+    A partition with such a difference is reported until it is read again as a whole.
+
+    Args:
+        before: The metadata of the last result, with the differences in other partitions.
     """
     earlier = before.get(UNACCOUNTED, {})
     missing: Counter[str] = Counter(

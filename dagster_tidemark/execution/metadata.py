@@ -1,6 +1,6 @@
-"""Metadata of tables for the UI: columns, and the metadata of materializations.
+"""Metadata for the UI: the columns of tables, and the metadata of materializations.
 
-Does not belong here: the content of an asset's page before any run (`asset_page`), and check results (`load_check`).
+Does not belong here: metadata of assets without a run (`asset_page`), and check results (`load_check`).
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ def column_schema(table: Table, more: Mapping[str, str] | None = None) -> dg.Tab
     """Return a table's columns for the UI.
 
     Args:
-        more: Its columns that are not declared.
+        more: The table's columns that are not declared, with their types.
     """
     columns = {**table.columns, **(more or {})}
     return dg.TableSchema([dg.TableColumn(c, kind, table.comment_on(c) or None) for c, kind in columns.items()])
 
 
 def partition_metadata(partition: str | None, content: Content) -> dict[str, Any]:
-    """Return metadata about a partition, without facts about the run: Dagster plots it by partition."""
+    """Return metadata about a partition, which Dagster plots by partition. Facts about the run are not included."""
     rows = {} if partition is None else {"dagster/partition_row_count": content.rows}
     return {CONTENT: content.version, **rows}
 
@@ -35,7 +35,7 @@ def table_state(snapshot_id: int | None, rows: int | None) -> dict[str, Any]:
     """Return metadata about a whole table.
 
     Args:
-        rows: Number of its rows; None if the run has changed nothing.
+        rows: Number of the table's rows; None if the run has not changed the table.
     """
     counted = {} if rows is None else {"dagster/row_count": rows}
     return {**counted, "snapshot id": str(snapshot_id)}

@@ -1,8 +1,8 @@
-"""Arrival time of the newest data that a table incorporates, as metadata of every materialization.
+"""Arrival time of the newest data that a table contains, as metadata of every materialization.
 
-For a core table this is the newest of its files. For a derived table it is the newest time that its inputs reported
-before they were read; an input that was being rebuilt may hold newer data. The value is for people: the planner uses
-the order of events instead. Belongs here: this one piece of metadata.
+For a table that is loaded from files, it is the arrival time of the newest file. For a derived table, it is the newest
+time that the inputs reported before they were read; an input that was just being rebuilt may have had newer data. The
+value is only shown: the planner uses the order of events instead. Belongs here: this one piece of metadata.
 """
 
 from collections import defaultdict
@@ -23,12 +23,12 @@ THROUGH = "incorporates arrivals through"
 
 
 def through(newest: datetime | None) -> dict[str, Any]:
-    """Return the metadata for data whose newest part arrived at a time (UTC); empty if none arrived."""
+    """Return the metadata for the arrival time of the newest data (UTC); empty if no data has arrived."""
     return {} if newest is None else {THROUGH: dg.MetadataValue.timestamp(newest)}
 
 
 class InputArrivals:
-    """Arrival times that the inputs of a run's steps report."""
+    """Collector of the arrival times that the inputs of a run's steps report."""
 
     def __init__(self) -> None:
         self._read: dict[str, dict[dg.AssetKey, Mapping[Partition, float]]] = defaultdict(dict)  # by step

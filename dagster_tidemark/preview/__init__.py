@@ -1,1 +1,1 @@
-"""Changed code tried on Iceberg branches before it is deployed: built, compared, published or dropped."""
+"""Previews: run changed code on Iceberg branches before it is deployed, then compare, publish or drop the rows."""

@@ -1,4 +1,4 @@
-"""The lake in a preview: tables as they were when the preview began, and the preview's own rows on branches.
+"""The tables in a preview: the preview's own rows on branches, and other tables as of the preview's beginning.
 
 Belongs here: the resource `lakehouse` and the IO manager of a preview's runs. Does not belong here: the runs
 (`preview.preview_runs`).
@@ -37,11 +37,11 @@ FROM_MESSAGES = (
 
 
 class LoadedElsewhere(Terminal):
-    """An asset loads its files into another table than its own."""
+    """An asset loads files into a table other than its own, or the preview has no landing bucket."""
 
 
 class FollowsFromMessages(Terminal):
-    """An asset changes messages that are sent, and a branch cannot hold messages back."""
+    """An asset changes the messages that a stream sends, such as alerts. A preview cannot try this on a branch."""
 
 
 class PreviewLake:
@@ -80,7 +80,7 @@ class PreviewLake:
         return self.tables[name]
 
     def pin(self, table: Table) -> int | None:
-        """Return the snapshot to read of a table: its current one at the first call."""
+        """Return the snapshot of a table that the preview reads: the current snapshot at the first call."""
         if table.name not in self._pins:
             if not branches.exists(self.spark, table):
                 catalog.ensure(self.spark, table)
@@ -88,7 +88,11 @@ class PreviewLake:
         return self._pins[table.name]
 
     def snapshot(self, table: Table, partitions: Collection[str] | None = None) -> Snapshot:
-        """Return the rows of some partitions (None: all), from the branch if the preview has written to the table."""
+        """Return the rows of some partitions, from the branch if the preview has written to the table.
+
+        Args:
+            partitions: None means all partitions.
+        """
         own = next((each for each in self.manifest.tables if each.table == table.name and each.head), None)
         at = own.head if own else self.pin(table)
         if table.name not in self._stored:
@@ -101,7 +105,7 @@ class PreviewLake:
         return self.snapshot(table).rows
 
     def models(self, name: str, learner: Learner[Given, Told]) -> ModelStore[Given, Told]:
-        """Return the versions of a model. They are named by content, and storing one does not put it into use."""
+        """Return the store of a model's versions. Storing a version in it does not put the version into use."""
         return ModelStore(name, learner, self._settings)
 
     def load(
@@ -114,7 +118,7 @@ class PreviewLake:
         """Load files as `LakehouseResource.load` does, into the branches of the table and of the quarantine.
 
         Raises:
-            LoadedElsewhere: the table is not the asset's own.
+            LoadedElsewhere: the table is not the asset's own, or the preview has no landing bucket.
         """
         asset, branch = context.asset_key.to_user_string(), self.manifest.branch
         own = self.manifest.of(asset)
@@ -143,7 +147,7 @@ class PreviewLake:
         return result
 
     def _standing(self, feed: Feed, results: Sequence[dg.AssetCheckResult]) -> list[str]:
-        """Return the failed checks that are no worse than at the table's last load: files that no code can read."""
+        """Return the failed checks that are no worse than at the table's last load, such as for damaged files."""
         found = []
         for result in (result for result in results if not result.passed):
             assert self._instance and result.asset_key and result.check_name
@@ -158,7 +162,7 @@ class PreviewLake:
         raise FollowsFromMessages(f"{context.asset_key.to_user_string()} {FROM_MESSAGES}")
 
     def keeps(self, source: str) -> bool:
-        """Return True if a source is a table of the lake, so it has messages, not files."""
+        """Return True if a source is a table of the lake. Such a source contains a stream's messages, not files."""
         return source.replace("/", ".") in self.tables
 
 
@@ -186,7 +190,7 @@ class BranchIOManager(dg.IOManager):
 
 
 def is_worse(last: Mapping[str, Any], now: Mapping[str, Any], feed: Feed) -> bool:
-    """Return True if a check on a load (`execution.load_check`) found more than at the last load."""
+    """Return True if a check on a load (`execution.load_check`) found more problems than at the last load."""
     if set(now.get("files", ())) - set(last.get("files", ())):
         return True
     if now.get("largest share", 0.0) > max(feed.quarantine_share, last.get("largest share", 0.0)):

@@ -1,7 +1,7 @@
-"""The record of each preview's progress, a file of the state folder under the preview's name.
+"""The record of each preview's progress: a file in the state folder, named after the preview.
 
-The record is written before anything is made. After a kill the branches can therefore be dropped, and a publish can be
-completed. Does not belong here: the work it records (`preview.preview_runs`, `preview.publish`).
+The record is written before each step. If a process is killed, the branches can therefore still be dropped, and a
+publish can be completed. Does not belong here: building and publishing (`preview.preview_runs`, `preview.publish`).
 """
 
 import fcntl
@@ -23,20 +23,20 @@ from dagster_tidemark.lakehouse.table import BRANCH_DAYS
 from dagster_tidemark.sources.feed import Partition
 
 DEFAULT = "default"
-"""The name of a preview if the user gives none."""
+"""The name of a preview if the user gives no name."""
 
 _FOLDER = "previews"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _FORM = 2
 _FORMS = (1, _FORM)
-"""Forms that can be read. Form 1, of release 0.1.0, lacks fields of form 2 that have defaults."""
+"""Versions of the record that can be read. Version 1, of release 0.1.0, lacks some fields, which have defaults."""
 _ONLY = "preview.json"
-"""The file of release 0.1.0, which had one preview without a name."""
+"""File name in release 0.1.0, which had only one preview, without a name."""
 _SECONDS_A_DAY = 86_400
 
 
 class NoPreview(Terminal):
-    """No preview of that name is recorded, or its record cannot be read."""
+    """No preview of the given name is recorded, or the record cannot be read."""
 
 
 class PreviewInUse(Transient):
@@ -48,17 +48,17 @@ class TablePreview:
     """A table's part of a preview.
 
     Args:
-        base: The snapshot of main from before the preview, where the branch began; None if main had none.
-        head: The branch's snapshot.
-        is_new: True if the preview made the table.
+        base: The snapshot of the main branch where the preview's branch began; None if the table had no snapshot.
+        head: The latest snapshot of the preview's branch.
+        is_new: True if the preview created the table.
         is_loaded: True if the table is loaded from files.
         planned: Number of partitions that `plan` lists.
         partitions: Partitions built on the branch, in the order of `contents` and `reads`.
-        contents: Their content versions.
-        reads: For each partition a digest of the content versions that it read from outside the preview.
-        decided: The partitions to publish; None before this is decided.
-        standing: Checks that failed on the branch no worse than they last did on the table.
-        turned_away: By reason the numbers of quarantine entries before and after.
+        contents: The content version of each partition.
+        reads: For each partition, a digest of the content versions that it read from outside the preview.
+        decided: The partitions to publish; None until the publish has chosen them.
+        standing: Checks that failed on the branch, but no worse than at the table's last load.
+        turned_away: For each reason of rejection, the numbers of quarantine entries before and after.
     """
 
     asset: str
@@ -76,7 +76,7 @@ class TablePreview:
 
     @property
     def differs_in_quarantine(self) -> bool:
-        """True if the quarantine's branch has more or fewer entries than before, for any reason of rejection."""
+        """True if the preview changed the number of quarantine entries, for any reason of rejection."""
         return any(before != after for before, after in self.turned_away.values())
 
     @property
@@ -95,10 +95,10 @@ class TablePreview:
 
 @dataclass
 class RunPreview:
-    """A run of the preview with its Dagster events, as text.
+    """A run of the preview with its Dagster events, each serialized as text.
 
     Args:
-        materializations: The event of each asset and partition.
+        materializations: The materialization of each asset and partition.
         checks: The check evaluations.
     """
 
@@ -110,15 +110,15 @@ class RunPreview:
 
 @dataclass
 class PreviewManifest:
-    """A preview.
+    """The record of one preview.
 
     Args:
         code: Code version and fingerprint of each previewed asset.
         is_built: True if every part was built. Until then the preview can only be dropped.
-        sensors_off: Sensors that publishing switched off, as selectors, to be switched on again.
-        left_out: Assets that would run and are not in the preview, with the reason.
-        quarantine_base: The snapshot of ops.quarantine where its branch began; None if there was none.
-        quarantine_head: The branch's snapshot; None if the preview has loaded no files.
+        sensors_off: Selectors of the sensors that publishing stopped and has to start again.
+        left_out: Assets that a deploy would run and the preview does not build, with the reason.
+        quarantine_base: The snapshot of ops.quarantine where the preview's branch began; None if it had no snapshot.
+        quarantine_head: The snapshot of that branch; None if the preview has loaded no files.
     """
 
     id: str
@@ -135,22 +135,22 @@ class PreviewManifest:
 
     @classmethod
     def begun(cls, code: Mapping[str, str], left_out: Mapping[str, str]) -> "PreviewManifest":
-        """Return a preview that has built nothing yet."""
+        """Return the record of a new preview without any built partitions."""
         return cls(uuid.uuid4().hex[:8], time.time(), dict(code), left_out=dict(left_out))
 
     @property
     def branch(self) -> str:
-        """The name of its branches."""
+        """The name of the preview's branches."""
         return f"preview_{self.id}"
 
     @property
     def is_half_published(self) -> bool:
-        """True if a publish has begun: some tables may be published, and a sensor may be off."""
+        """True if a publish has begun and not ended: tables may be published already, and a sensor may be stopped."""
         return bool(self.sensors_off) or any(own.decided is not None for own in self.tables)
 
     @property
     def is_too_old(self) -> bool:
-        """True if its branches may have expired by now."""
+        """True if the preview's branches may have expired by now."""
         return time.time() - self.created > BRANCH_DAYS * _SECONDS_A_DAY
 
     def fails_because_of_it(self, check: Any) -> bool:
@@ -160,7 +160,7 @@ class PreviewManifest:
         return check.check_name not in self.of(check.asset_key.to_user_string()).standing
 
     def of(self, asset: str) -> TablePreview:
-        """Return an asset's part."""
+        """Return the part of the preview for an asset."""
         return next(table for table in self.tables if table.asset == asset)
 
 
@@ -183,8 +183,8 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The file."""
-        # The earlier release's record comes first: its branches, and a sensor that it switched off, still exist.
+        """The path of the file."""
+        # Use the record of release 0.1.0 if there is one: the branches of that preview may exist, and a sensor be off.
         if self.name == DEFAULT and (only := self.folder / _ONLY).exists():
             return only
         return self.folder / _FOLDER / f"{self.name}.json"
@@ -200,7 +200,7 @@ class Store:
         new.replace(self.path)
 
     def read(self) -> PreviewManifest | None:
-        """Return the recorded preview; None if there is none.
+        """Return the recorded preview; None if the file does not exist.
 
         Raises:
             NoPreview: the record cannot be read.
@@ -222,18 +222,18 @@ class Store:
         self.path.unlink(missing_ok=True)
 
     def used_for(self, what: str) -> AbstractContextManager[None]:
-        """Lock this preview for the duration of a block, so that no other process works at it.
+        """Lock this preview for the duration of a block, so that no other process works on it.
 
         Args:
-            what: The work, for the error message of other processes.
+            what: Description of the work, for the error message of other processes.
 
         Raises:
-            PreviewInUse: another process works at this preview.
+            PreviewInUse: another process works on this preview.
         """
         return _locked(self._lock, what, f"preview {self.name}")
 
     def used_by(self) -> str:
-        """Return the work of another process at this preview, with its id; "" if there is none."""
+        """Return a description of the process that works on this preview, with its id; "" if there is none."""
         return _holder(self._lock)
 
     @property
@@ -242,7 +242,7 @@ class Store:
 
 
 def publishing(folder: Path, name: str) -> AbstractContextManager[None]:
-    """Lock publishing for the duration of a block, because each publish switches a sensor off, and on again.
+    """Lock publishing for the duration of a block, because each publish stops a sensor and starts it again.
 
     Raises:
         PreviewInUse: another process publishes a preview.
@@ -294,7 +294,7 @@ def state_of(store: Store, manifest: PreviewManifest) -> str:
 
 
 def half_published(folder: Path) -> list[str]:
-    """Return a message for each preview whose publish has begun and not ended, for all operators."""
+    """Return a message for each preview whose publish has begun and not ended."""
     found = []
     for name in Store.names(folder):
         store = Store(folder, name)

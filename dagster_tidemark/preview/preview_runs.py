@@ -1,8 +1,7 @@
-"""Builds of partitions with this process's code, on branches of their tables, as runs in a separate instance.
+"""Builds partitions with this process's code on branches, in runs of a temporary Dagster instance.
 
-Each run reads the preview's own rows from tables that the preview has written, and other tables as they were when the
-preview began. Belongs here: the runs, and the resources they get. Does not belong here: the choice of partitions
-(`preview.targets`).
+The runs read tables from the branch if the preview has written to it, and other tables as of the preview's beginning.
+Belongs here: the runs and their resources. Does not belong here: the choice of partitions (`preview.targets`).
 """
 
 import hashlib
@@ -33,7 +32,7 @@ from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Run config that keeps the terminal quiet. The run's events hold its messages."""
+"""Run config that prints nothing on the terminal. The messages are in the run's events."""
 
 
 class PreviewFailed(Terminal):
@@ -41,7 +40,7 @@ class PreviewFailed(Terminal):
 
 
 class _Session:
-    """Replacement of the resource `spark`."""
+    """Replacement for the resource `spark`, with an open session."""
 
     def __init__(self, session: SparkSession) -> None:
         self.session = self.spark_session = session
@@ -86,7 +85,7 @@ def build(
     """Build the targets on branches, and record them in the lake's manifest.
 
     Args:
-        history: Read before any table was read.
+        history: The history from the event log, read before any table was read.
         tell: Function that receives a line about each run before it starts.
 
     Raises:
@@ -130,7 +129,7 @@ def build(
 
 
 def told(partitions: Sequence[Partition]) -> str:
-    """Return partitions as text to follow an asset's name."""
+    """Return partitions as text that can follow the name of an asset; empty for an unpartitioned asset."""
     if partitions[0] is None:
         return ""
     return f" {partitions[0]}" if len(partitions) == 1 else f" {partitions[0]}...{partitions[-1]}"
@@ -224,7 +223,7 @@ def run_of(partitions: Sequence[Partition]) -> dict[str, Any]:
 
 
 def users_checks(definitions: Sequence[Any], keys: Collection[dg.AssetKey]) -> list[dg.AssetCheckKey]:
-    """Return the assets' checks that read rows, so not `contract`, which reads the running instance."""
+    """Return the assets' checks that read rows. This leaves out `contract`, which reads the running instance."""
     return [
         spec.key
         for each in definitions
@@ -239,7 +238,7 @@ def first_line(message: str, name: str) -> str:
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     said = without_token(lines[0]) if lines else ""
     short = name.rpartition(".")[2]
-    # Dagster and Spark prefix the message with the qualified name.
+    # Dagster and Spark prefix the message with the qualified name of the error's class.
     said = re.sub(rf"^(?:\w+\.)*{re.escape(short)}: ", "", said)
     return f"{short}: {said}" if short and said else short or said
 
@@ -256,7 +255,7 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
 
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: PreviewManifest) -> None:
-    """Drop a preview's branches, and delete its record."""
+    """Drop a preview's branches and its unused new tables, and delete the record."""
     branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:
         if (table := tables.get(own.table)) is not None:

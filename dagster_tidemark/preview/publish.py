@@ -1,10 +1,10 @@
-"""Publishing: makes a preview's branches the tables, and reports to the instance that this code has built them.
+"""Publishes a preview: moves the rows from branches into the tables, and reports materializations to the instance.
 
-A table without other commits since the preview began is fast-forwarded. In any other table the unchanged partitions are
-copied in one commit, and the others are left to the automation, which sees them as stale by code. Every step can be
-repeated after a kill, because the tables and the event log show the completed steps. Belongs here: the choice of
-partitions to publish, their commits and reports. Does not belong here: pausing the sensors and reloading the code
-location (`cli.plan_preview`).
+A table is fast-forwarded to its branch if it has no other commits since the preview began and all partitions may be
+published. Otherwise one commit copies the partitions that may be published. The automation rebuilds the remaining
+partitions, because their code is stale. If the process is killed, every step can be repeated: the tables and the event
+log show the completed steps. Belongs here: choosing the partitions to publish, committing and reporting them. Does not
+belong here: stopping sensors and reloading the code location (`cli.plan_preview`).
 """
 
 import logging
@@ -54,17 +54,17 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
 
 _OF_THE_TABLE = ("snapshot id", "dagster/row_count")
-"""Metadata of a materialization that describe the branch, not the table."""
+"""Names of metadata that describe the preview's branch. They are not copied to the table's materialization."""
 
 logger = logging.getLogger(__name__)
 
 
 class NotToPublish(Terminal):
-    """A preview that must not become the tables. The message gives the reason."""
+    """A preview that must not be published. The message gives the reason."""
 
 
 class ChangedMeanwhile(Transient):
-    """A run that reports published partitions failed, although their inputs are unchanged. A retry may help."""
+    """A run that reports published partitions failed, although no input has changed. A retry may help."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ def require_publishable(manifest: PreviewManifest, code: Mapping[str, str]) -> N
 
 @dataclass
 class Publisher:
-    """Publisher of one preview on an instance."""
+    """Publisher of one preview to the tables and to an instance."""
 
     definitions: dg.Definitions
     instance: DagsterInstance
@@ -125,7 +125,7 @@ class Publisher:
     _inside: frozenset[Target] = field(init=False)
 
     def publish(self) -> Published:
-        """Make the branches the tables, and report this to the instance.
+        """Publish the rows of the branches to the tables, and report the partitions to the instance.
 
         Raises:
             CommitConflict: other writers kept committing to the same tables.
@@ -151,7 +151,7 @@ class Publisher:
     # The tables.
 
     def _commit(self, owns: Sequence[TablePreview]) -> None:
-        """Commit the branches of one operation's tables, except partitions that other writers have changed."""
+        """Commit the branches of one operation's tables. Leave out partitions that other writers have changed."""
 
         def _committed() -> None:
             pending = [own for own in owns if not self._is_committed(own)]
@@ -166,7 +166,7 @@ class Publisher:
             reached("preview_decided")
             for own in pending:
                 if own.decided:
-                    # In the order of a load: the quarantine gets the entries before their rows leave the table.
+                    # In the order of a load: rejected rows enter the quarantine before they leave the table.
                     self._publish_entries(own, entries, with_files_without_rows=False)
                     reached("preview_quarantined")
                     self._commit_one(own, now[own.asset])
@@ -195,9 +195,9 @@ class Publisher:
             )
 
     def _end_entries(self, owns: Sequence[TablePreview]) -> None:
-        """Write the entries of files that left no row, unless others have changed the entries of any partition since.
+        """Write the quarantine entries of files that left no row, so that the next load does not read them again.
 
-        Without these entries the next load reads such a file again.
+        Skipped if other writers have changed the entries of any partition since the preview.
         """
         for own in owns:
             if own.is_loaded and own.decided:
@@ -209,7 +209,7 @@ class Publisher:
     def _allowed(
         self, owns: Sequence[TablePreview], now: Mapping[str, int | None], entries: int | None
     ) -> set[Partition]:
-        """Return the partitions of an operation that are unchanged since the preview and have unchanged inputs."""
+        """Return the partitions of an operation that have not changed since the preview, and whose inputs have not."""
         self._read_log()
         allowed = set(owns[0].partitions)
         for own in owns:
@@ -231,7 +231,7 @@ class Publisher:
         }
 
     def _differing(self, own: TablePreview, one: int | None, other: int | None) -> set[Partition]:
-        """Return the partitions whose content differs between two snapshots; all if one of the two has expired."""
+        """Return the partitions whose content differs between two snapshots; all if either snapshot has expired."""
         keys, table = _keys(own.partitions), self._table(own)
         try:
             before, after = (content_of(self.spark, table, keys, at) for at in (one, other))
@@ -240,7 +240,7 @@ class Publisher:
         return {p for p in own.partitions if before[p] != after[p]}
 
     def _is_committed(self, own: TablePreview) -> bool:
-        """Return True if the decided partitions are in the table already, by an attempt that was killed."""
+        """Return True if an earlier attempt, which was killed, has already committed the decided partitions."""
         if own.decided is None:
             return False
         table = self._table(own)
@@ -252,7 +252,7 @@ class Publisher:
     def _report(self, assets: Sequence[str], owns: Sequence[TablePreview]) -> None:
         """Report the published partitions to the instance, in runs that compute nothing."""
         decided = set(owns[0].decided or ())
-        for own in owns:  # before a repeated attempt others may have committed
+        for own in owns:  # since an earlier attempt, other writers may have committed
             now = write.current_snapshot(self.spark, self._table(own))
             held = content_of(self.spark, self._table(own), _keys(own.partitions), now)
             decided &= set(own.decided or ()) & {
@@ -283,13 +283,17 @@ class Publisher:
                 self.found.left[own.asset] = rest
 
     def _tell(self, run: RunPreview, owns: Sequence[TablePreview], part: Sequence[Partition]) -> set[Partition]:
-        """Report in one run. Return the partitions whose changed inputs prevented it; empty if it succeeded."""
+        """Report partitions in one run.
+
+        Returns:
+            The partitions with changed inputs, if these prevented the report; empty if it succeeded.
+        """
         changed: set[Partition] = set()
         kept = {(e.asset_key.to_user_string(), e.partition): e for e in events(run.materializations)}
         state = {own.asset: self._table_state(own) for own in owns}
 
         def body(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
-            # The planner finds arrivals after the start of this run. Earlier arrivals must be found here.
+            # The planner rebuilds partitions whose inputs change after this run has started. Find earlier changes here.
             self._read_log()
             for own in owns:
                 changed.update(self._made_of_other_rows(own, part))
@@ -328,7 +332,7 @@ class Publisher:
         return changed
 
     def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
-        """Return a check result. The check on an asset's whole quarantine is evaluated again, as of now."""
+        """Return a check result of the preview. The quarantine check is evaluated again, on the present quarantine."""
         read = {way.key for way in self._graph.nodes[own.asset].inputs}
         feed = next((each for each in self.feeds if source_key(each).to_user_string() in read), None)
         if not own.is_loaded or result.check_name != QUARANTINE_CHECK or feed is None:
@@ -340,7 +344,7 @@ class Publisher:
         return quarantine_result(feed, result.asset_key, Loaded(None, {}, backlog=backlog, largest_share=share, **said))
 
     def _say_what_is_there(self, run: RunPreview, partitions: Collection[Partition]) -> None:
-        """Report published rows without this code's version, because their inputs changed and they are rebuilt."""
+        """Report committed partitions without a code version, so that they are rebuilt with their changed inputs."""
         for event in events(run.materializations):
             if event.partition in partitions:
                 self.instance.report_runless_asset_event(
@@ -376,7 +380,7 @@ class Publisher:
         return table_state(now, None if now is None else branches.rows_at(self.spark, table, now))
 
     def _table(self, own: TablePreview) -> Table:
-        """Return the table, with the columns that loads have added to it."""
+        """Return the declared table with the columns that loads have added."""
         if own.table not in self._widened:
             table = self.tables[own.table]
             texts = catalog.texts_beside(self.spark, table) if own.is_loaded else ()
@@ -390,7 +394,7 @@ class Publisher:
 
 
 def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Iterator[Target]:
-    """Yield the partitions among `among` that a partition reads through one input."""
+    """Yield the members of `among` that a partition reads through one input."""
     mine = [target for target in among if target[0] == way.key]
     if mine and way.upstream is not None:
         read = set(way.upstream(partition))

@@ -1,6 +1,6 @@
 """Runs that report published partitions and compute nothing: their assets, metadata and check results.
 
-Belongs here: the parts of such a run. Does not belong here: its start, and the choice of its partitions
+Belongs here: the parts of such a run. Does not belong here: starting it and choosing the partitions
 (`preview.publish`).
 """
 
@@ -20,7 +20,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 def arrivals(instance: DagsterInstance, node: Node, partitions: Sequence[Partition]) -> dict[Partition, dict[str, Any]]:
-    """Return for each partition the newest arrival that its inputs report as incorporated, as metadata."""
+    """Return metadata for each partition: the newest arrival time of data that its inputs contain."""
     of = {
         read.key: event_storage.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
         for read in node.inputs
@@ -58,7 +58,7 @@ def reporting(
     run: RunPreview,
     body: Callable[[dg.AssetExecutionContext], Iterator[dg.MaterializeResult[None]]],
 ) -> dg.AssetsDefinition:
-    """Return assets with the same specs and a body that computes nothing."""
+    """Return assets with the specs of the real assets, and a body that only reports."""
     of_keys = {spec.key: spec for spec in definitions.resolve_all_asset_specs() if spec.key in keys}
     checks = {(e.asset_key, e.check_name) for e in events(run.checks)}
 
@@ -75,7 +75,7 @@ def reporting(
 
 
 def others(definitions: dg.Definitions, keys: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
-    """Return the specs of the assets' inputs, so that Dagster can record the data versions that were read."""
+    """Return the specs of the assets' inputs, so that Dagster can record the data versions of the inputs."""
     specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
     read = {dep.asset_key for key in keys for dep in specs[key].deps} - set(keys)
     return [dg.AssetSpec(key, partitions_def=specs[key].partitions_def) for key in sorted(read) if key in specs]

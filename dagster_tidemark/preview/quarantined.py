@@ -1,7 +1,7 @@
-"""The quarantine of a preview: a branch of ops.quarantine, compared with the quarantine, and published into it.
+"""The quarantine of a preview: a branch of ops.quarantine, whose entries are compared and published.
 
-Belongs here: the entries of a previewed asset's partitions. Does not belong here: writing them (`loading.rejects`), and
-the order of the publish (`preview.publish`).
+Belongs here: the entries of a previewed asset's partitions. Does not belong here: writing entries (`loading.rejects`),
+and the order of the steps of a publish (`preview.publish`).
 """
 
 from collections import Counter, defaultdict
@@ -20,11 +20,11 @@ _SAID = ("source_file", "source_version", "loaded_by", "row_number", "content", 
 _REASON = _SAID.index("reason")
 
 Entries = Mapping[Partition, Counter[tuple[Any, ...]]]
-"""The quarantine's entries of each partition, without the time of entry, with their counts."""
+"""Quarantine entries of each partition, with the number of equal entries. The time of entry is left out."""
 
 
 def begin(spark: SparkSession, manifest: PreviewManifest) -> None:
-    """Create the preview's branch of the quarantine, unless it exists."""
+    """Create the preview's branch of the quarantine if it does not exist."""
     if manifest.quarantine_head is None:
         catalog.ensure(spark, QUARANTINE)
         manifest.quarantine_base = write.current_snapshot(spark, QUARANTINE)
@@ -46,7 +46,7 @@ def reasons(
 def changed_by_others(
     spark: SparkSession, manifest: PreviewManifest, asset: str, partitions: Collection[Partition], now: int | None
 ) -> set[Partition]:
-    """Return the partitions whose entries differ from the preview's base and also from its branch."""
+    """Return the partitions whose entries differ from those at the preview's beginning and those on its branch."""
     before, own, found = (
         _with_rows(_entries(spark, asset, partitions, at))
         for at in (manifest.quarantine_base, manifest.quarantine_head, now)
@@ -64,12 +64,12 @@ def publish(
     run_id: str,
     with_files_without_rows: bool,
 ) -> None:
-    """Replace the quarantine's entries for these partitions by the preview's, in one commit; skip it if they are equal.
+    """Replace the quarantine's entries for these partitions with the preview's, in one commit, if they differ.
 
     Args:
-        now: The quarantine's snapshot at the last look.
-        with_files_without_rows: True to write also the entries of files that left no row. A load writes these after the
-            table, because loads skip a file that has such an entry.
+        now: The latest known snapshot of the quarantine.
+        with_files_without_rows: True to include the entries of files that left no row. A load writes these entries
+            after the table, because later loads skip a file with such an entry.
 
     Raises:
         CommitConflict: another writer has changed the partitions' entries since.
@@ -85,7 +85,7 @@ def publish(
 
 
 def _with_rows(entries: Entries) -> Entries:
-    """Return the entries without those of files that left no row."""
+    """Return the entries, except the entries of files that left no row."""
     kept = {p: Counter({e: n for e, n in of.items() if e[_REASON] != NO_ROWS}) for p, of in entries.items()}
     return {partition: of for partition, of in kept.items() if of}
 
@@ -93,7 +93,7 @@ def _with_rows(entries: Entries) -> Entries:
 def _entries(
     spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int | None
 ) -> dict[Partition, Counter[tuple[Any, ...]]]:
-    """Return the entries as of a snapshot. Partitions without entries are not in the result."""
+    """Return an asset's entries by partition, as of a snapshot. Partitions without entries are left out."""
     if snapshot_id is None or not partitions:
         return {}
     columns = ("partition", *_SAID)

@@ -1,6 +1,6 @@
-"""The choice of partitions that a preview builds: the chosen partitions of changed assets, and their readers.
+"""Chooses the partitions that a preview builds: partitions of changed assets, and the partitions that read them.
 
-Belongs here: the choice, as plain data. Does not belong here: the plan it chooses from (`engine.code_plan`).
+Belongs here: the choice, as plain data. Does not belong here: the plan of all partitions (`engine.code_plan`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,12 +17,12 @@ _RANGE = "..."
 
 
 class NoSuchPartitions(Terminal):
-    """No changed asset would build any of the chosen partitions."""
+    """The user chose partitions, but no changed asset would build any of them."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Assets that one operation builds (in most cases one), with the partitions to build, oldest first."""
+    """Assets that one operation builds together (usually one asset), with the partitions to build, oldest first."""
 
     assets: tuple[str, ...]
     partitions: tuple[Partition, ...]
@@ -33,9 +33,9 @@ class Targets:
     """Assets and partitions that a preview builds, in topological order.
 
     Args:
-        left_out: Assets with planned partitions that are not previewed, with the reason. Partitions that `partitions`
-            leaves out of an asset that is previewed with others do not count.
-        planned: Number of planned partitions by asset.
+        left_out: Assets with planned partitions that are not previewed, with the reason. An asset is not listed if the
+            user chose only some of its partitions.
+        planned: Number of planned partitions of each asset.
     """
 
     groups: list[Group] = field(default_factory=list)
@@ -52,7 +52,8 @@ def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mappin
     """Return the previewed part of a plan, and the reasons why the other parts are not previewed.
 
     Args:
-        partitions: `A...B` or a comma list: keys of changed assets. None: all planned partitions.
+        partitions: Keys of partitions of changed assets, as a range `A...B` or a comma-separated list. None means all
+            planned partitions.
         refused: Assets that cannot be previewed, with the reason.
 
     Raises:
@@ -102,8 +103,7 @@ def _why_left_out(
 ) -> str:
     """Return the reason why some planned partitions of an asset are not previewed.
 
-    Return "" without such partitions, or if only `--partitions` leaves them out of an asset that is previewed with
-    others.
+    Return "" if there are none, or if the user chose only some of the asset's partitions with `--partitions`.
     """
     if not rest or (why and wanted):
         return why if rest else ""
@@ -123,7 +123,7 @@ def _why_left_out(
 
 
 def runs_of(graph: Graph, assets: Sequence[str], partitions: Sequence[Partition]) -> list[Sequence[Partition]]:
-    """Split a group's partitions into runs: consecutive, as long as backfill policies allow, the oldest first."""
+    """Split a group's partitions into runs of consecutive partitions, oldest first, within backfill policies."""
     nodes = [graph.nodes[name] for name in assets]
     most = min((node.most for node in nodes if node.most is not None), default=None)
     newest_first = sorted(partitions, key=nodes[0].order, reverse=True)
@@ -137,7 +137,7 @@ def _is_chosen(node: Node, rebuild: Rebuild, partitions: str | None, above: set[
 
 
 def _reads(node: Node, partition: Partition, among: set[Target]) -> set[Target]:
-    """Return the partitions among `among` that a partition reads."""
+    """Return the members of `among` that a partition reads."""
     found = set[Target]()
     for read in node.inputs:
         mine = {target for target in among if target[0] == read.key}
@@ -148,7 +148,7 @@ def _reads(node: Node, partition: Partition, among: set[Target]) -> set[Target]:
 
 
 def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:
-    """Return a test for chosen keys. It is always false for an asset without such keys."""
+    """Return a function that tests if a partition was chosen. It returns False for assets with other kinds of keys."""
     first, dots, last = partitions.partition(_RANGE)
     keys = [key.strip() for key in ((first, last) if dots else partitions.split(","))]
     if not node.partitioned or any(node.problem(key) for key in keys):

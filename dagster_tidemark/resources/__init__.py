@@ -1,1 +1,1 @@
-"""Thin Dagster resources over the landing bucket, the queue and Spark."""
+"""Thin Dagster resources for the landing bucket, the queue and Spark."""

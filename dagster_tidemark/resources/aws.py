@@ -1,7 +1,7 @@
-"""The landing bucket and the queue of its notifications.
+"""Resources for the landing bucket, and for the queue with the bucket's notifications.
 
-Each is opened once in a process and kept: boto3 takes a tenth of a second to create a client, and a sensor opens both
-every five seconds. Many threads may use the same client.
+Each process opens them once and caches the clients: boto3 takes a tenth of a second to create a client, and a sensor
+needs both every five seconds. Many threads may use the same client.
 """
 
 from collections.abc import Callable, Hashable
@@ -27,7 +27,7 @@ _opened: dict[Hashable, object] = {}
 
 
 class ImpatientS3(S3Resource):
-    """S3 with timeouts that fit a sensor's tick of one minute. By default boto3 waits for several."""
+    """S3 with timeouts for sensors, whose ticks may take one minute. By default boto3 waits for several minutes."""
 
     max_attempts: int = Field(default=3, description="Number of attempts per call, including the first one.")
 
@@ -75,7 +75,7 @@ def _client(service: str, of: S3Resource | ResourceWithBoto3Configuration, **con
     """Return a client with a resource's configuration."""
     if isinstance(of, S3Resource) and of.use_unsigned_session:
         config["signature_version"] = UNSIGNED
-    session: Any = boto3.Session(profile_name=of.profile_name)  # its stubs require the service as a literal
+    session: Any = boto3.Session(profile_name=of.profile_name)  # boto3's type stubs require the service as a literal
     return session.client(
         service,
         region_name=of.region_name,

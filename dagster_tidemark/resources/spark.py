@@ -12,10 +12,10 @@ from dagster_tidemark.settings import Settings
 
 
 class SparkResource(LazyPySparkResource):
-    """The run's own session, made on first use and stopped with the run.
+    """The run's own session, created on first use and stopped at the end of the run.
 
-    A Connect session that is never stopped keeps its temporary views and caches on the server, and can hang
-    the interpreter at its exit.
+    A Spark Connect session that is never stopped keeps its temporary views and caches on the server, and can make the
+    interpreter hang at exit.
 
     Args:
         settings: Settings of the deployment. They are not part of Dagster's configuration, which the UI shows.
@@ -33,7 +33,7 @@ class SparkResource(LazyPySparkResource):
             session, self._spark_session = self._spark_session, None
             try:
                 session.stop()
-            except Exception as error:  # the server is gone, and the run's result is already settled
+            except Exception as error:  # the server is gone; the run has its result already
                 if context.log:
                     context.log.warning(f"the Spark session could not be stopped: {without_token(str(error))}")
 

@@ -1,1 +1,1 @@
-"""The files that `tidemark init` and `tidemark new` write: a project, a feed's module, a table's modules."""
+"""Generates the files that `tidemark init` and `tidemark new` write: a project, a feed's module, a table's modules."""

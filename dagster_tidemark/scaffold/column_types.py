@@ -1,6 +1,6 @@
-"""The SQL type of a sample's column: the narrowest type that keeps every value as it is written.
+"""Infers the SQL type of a sample's column: the narrowest type that keeps every value as it is written.
 
-Does not belong here: the columns of a sample (`scaffold.sample`) and the row key (`scaffold.row_key`).
+Does not belong here: finding the columns of a sample (`scaffold.sample`) and the row key (`scaffold.row_key`).
 """
 
 import math
@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.readers.file_format import UntypedText
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-# A leading zero or a plus sign is part of a code (a postal code, a phone number), so such a text is not a number.
+# Texts with a leading zero or a plus sign are codes, such as postal codes and phone numbers, not numbers.
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 _LONG = re.compile(r"0|-?[1-9]\d{0,37}", re.ASCII)
 _POINT = re.compile(r"-?(0|[1-9]\d*)\.\d+", re.ASCII)
@@ -58,7 +58,7 @@ _ARE_IDS = {"id", "ids", "uuid", "guid", "key", "code", "no", "nr", "number", "n
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a column's name in lower case: `tripId`, `trip_id` and `Trip ID` are `trip`, `id`."""
+    """Return the words of a column's name in lower case: `tripId`, `trip_id` and `Trip ID` give `trip` and `id`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return re.findall(r"[a-z0-9]+", spaced.lower())
 
@@ -67,8 +67,8 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
     """Return the type of a column.
 
     Args:
-        values: Values from a format: `UntypedText` if the format has no types, else Python values; None if empty.
-        kind: The type that the file itself gives the column, in Arrow's words; empty if it gives none.
+        values: Values of the column: `UntypedText` if the file format has no types, else Python values. None if empty.
+        kind: Arrow's name of the column's type in the file; empty if the file format has no types.
     """
     if own := _own_type(kind):
         return own
@@ -83,9 +83,9 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
 
 
 def _own_type(kind: str) -> str | None:
-    """Return the type that holds every value of a file's own type; None if it depends on the values.
+    """Return the SQL type that holds all values of an Arrow type; None if the choice depends on the values.
 
-    A later file of the same type may have larger numbers, and numbers in a column that is empty here.
+    The type must also fit later files, which may have larger numbers, or numbers in a column that is empty here.
     """
     if kind.startswith(_TIMES):
         return "timestamp"
@@ -96,14 +96,14 @@ def _own_type(kind: str) -> str | None:
 
 
 def _type_of_texts(name: str, texts: Sequence[str]) -> str | None:
-    """Return the type of texts without types; None if they are neither truth values nor numbers."""
+    """Return the type of texts from a format without types; None if they are neither truth values nor numbers."""
     words = words_of(name)
     if _TRUTH.issuperset(texts):
         return "boolean"
     named = [word for word in words if word not in _ARE_IDS]
     if named and not _ARE_CODES.isdisjoint((named[-1], named[-1].removesuffix("code"))):
         return None
-    # Numbers of one length, such as account numbers, may begin with a zero in the next file.
+    # If all numbers have the same length, as account numbers do, later ones may begin with a zero.
     if words and words[-1] in _NUMBERED and len(texts) > 1 and {*map(len, texts)} == {max(_CODE, len(texts[0]))}:
         return None
     if all(map(_WHOLE.fullmatch, texts)):
@@ -111,7 +111,7 @@ def _type_of_texts(name: str, texts: Sequence[str]) -> str | None:
     if all(map(_LONG.fullmatch, texts)):
         return f"decimal({_MOST_DIGITS},0)"
     is_number = all(_LONG.fullmatch(text) or _POINT.fullmatch(text) or _EXPONENT.fullmatch(text) for text in texts)
-    if not is_number or (words and words[-1] in _ARE_IDS):  # as versions, 1.10 differs from 1.1
+    if not is_number or (words and words[-1] in _ARE_IDS):  # ids may be versions: 1.10 differs from 1.1
         return None
     has_exponent = any(map(_EXPONENT.fullmatch, texts))
     if has_exponent and not any(mark in text for text in texts for mark in ".+-"):
@@ -141,7 +141,7 @@ def _decimal_of(numbers: Sequence[Decimal]) -> str | None:
 
 
 def _decimal(whole: int, places: int) -> str | None:
-    """Return the decimal type for a number of digits before and after the point; None if they do not fit."""
+    """Return the decimal type for a number of digits before and after the point; None if no decimal has that many."""
     if whole + places > _MOST_DIGITS:
         return None
     wide = max(places, _USUAL_PLACES)
@@ -159,7 +159,7 @@ def _time_type(texts: Sequence[str]) -> str | None:
 
 
 def _is_valid(text: str) -> bool:
-    """Return True if a text written like a time is a valid time: 30 February is not."""
+    """Return True if a text in the form of a time is a valid time. 30 February is not valid."""
     try:
         offset = datetime.fromisoformat(text).utcoffset()
     except ValueError:

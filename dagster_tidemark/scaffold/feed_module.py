@@ -1,4 +1,4 @@
-"""The text of a feed's module, from the columns of a sample."""
+"""Generates the Python text of a feed's module from the columns of a sample."""
 
 import textwrap
 from types import ModuleType
@@ -20,19 +20,19 @@ _DEFINITION = {
     Grain.MONTH: "MONTHS",
 }
 OFFERED = (*_DEFINITION, Grain.NONE)
-"""The grains of generated feeds; other grains are declared by hand."""
+"""The grains that `tidemark new feed` can write; users declare other grains by hand."""
 
 
 def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...] = (), package: str) -> str:
     """Return the Python text of `<package>/feeds/<name>.py`.
 
     Args:
-        key: Columns that identify a row; by default the columns that the sample suggests. Without either, a row is
-            identified by its file and its place in it.
-        package: The code location's package; the partitions definition comes from its `partitions`.
+        key: Columns that identify a row; by default the columns that the sample suggests. If there are none, a row is
+            identified by its file and its position in the file.
+        package: The code location's package. The module imports the partitions definition from `<package>.partitions`.
 
     Raises:
-        NoModule: the name is no identifier, or a key column is missing or empty in the sample, or a double.
+        NoModule: the name is not an identifier, or a key column is missing or empty in the sample or is a double.
     """
     require_name(name, "feed")
     _require_key(key, sample)
@@ -87,7 +87,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
 
 
 def _settings(sample: Sample) -> list[str]:
-    """Return the lines of a feed's settings that the sample shows."""
+    """Return the lines with the feed's settings that were found in the sample."""
     lines = []
     for setting, value in sample.settings.options.items():
         if isinstance(value, Csv | Json):
@@ -111,12 +111,12 @@ def _python(value: object) -> str:
 
 
 def _in_import(name: str) -> tuple[bool, bool, str]:
-    """Return the place of a name in an import: constants, classes, functions."""
+    """Return the sort key of an imported name: constants come first, then classes, then functions."""
     return not name.isupper(), name.islower(), name
 
 
 def require_loads(text: str, path: str) -> tuple[Feed, Table]:
-    """Import a feed's module before it is written, as the code location will.
+    """Execute the text of a feed's module before it is written, as the code location will import it.
 
     Raises:
         NoModule: the module cannot be imported or loaded. The message gives the reason.
@@ -126,7 +126,7 @@ def require_loads(text: str, path: str) -> tuple[Feed, Table]:
         exec(compile(text, path, "exec"), vars(module))
         require_readable(module.FEED)
         require_loadable(module.FEED, module.TABLE)
-    except Exception as error:  # the written module runs, and may raise anything
+    except Exception as error:  # the module may raise any error
         raise NoModule(f"{path} would not load: {in_words(error)}") from error
     return module.FEED, module.TABLE
 
@@ -146,7 +146,7 @@ def _require_key(key: tuple[str, ...], sample: Sample) -> None:
 
 
 def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
-    """Return the comment above a row key; no lines if the user named the key."""
+    """Return the comment lines above a row key; none if the user named the key."""
     if key:
         return []
     if not sample.key:
@@ -160,7 +160,10 @@ def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
 
 
 def _free(name: str, sample: Sample) -> str:
-    """Return a name for the partition column that no column of the files has. Its value comes from a file's path."""
+    """Return a name for the partition column that no column of the files has.
+
+    The value of the partition column comes from a file's path.
+    """
     taken = {column.lower() for column in sample.columns}
     while name.lower() in taken:
         name = f"file_{name}"

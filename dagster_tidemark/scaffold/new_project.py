@@ -1,8 +1,9 @@
-"""The files of a new project: a code location with one feed, one table, one test and a Makefile.
+"""Generates the files of a new project: a code location with one feed, one table, one test and a Makefile.
 
-`project/` holds its files. A file `*.tmpl` has placeholders such as `$package`, and the folder `package/` gets the
-package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark new`. The folder of an
-example has files that replace files of `project/`. Does not belong here: a feed or table of an existing project.
+The folder `project/` contains the templates. A file `*.tmpl` has placeholders such as `$package`, and the folder
+`package/` gets the package's name. `feed_module` and `table_modules` write the feed and the table, as for `tidemark
+new`. The folder of an example has files that replace files of `project/`. Does not belong here: a feed or table of an
+existing project.
 """
 
 import keyword
@@ -57,13 +58,13 @@ def package_of(directory: Path) -> str:
 
 
 def project_files(package: str, example: str = "") -> Mapping[str, str]:
-    """Return the text of each file of a new project, by its path below the project's folder.
+    """Return the text of each file of a new project, by the file's path below the project's folder.
 
     Args:
-        example: One of `EXAMPLES`, instead of the sample feed and table.
+        example: One of `EXAMPLES`, to write in place of the sample feed and table; "" for none.
 
     Raises:
-        ProjectRefused: the example is not part of this installation.
+        ProjectRefused: this installation does not contain the example.
     """
     extras = EXAMPLES[example] if example else "local"
     values = {"package": package, "name": package.replace("_", "-"), "extras": extras}
@@ -102,14 +103,14 @@ def _sample_feed_and_table(templates: Path, package: str) -> dict[str, str]:
 
 
 def _example(templates: Path, package: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return an example's files. Its modules import each other as `pipelines`, their package in the checkout."""
+    """Return an example's files. In its modules, the package name of the checkout (`pipelines`) is replaced."""
     if not (templates / "package").is_dir():
         raise ProjectRefused(
             f"the example {templates.name} comes with the wheel, and this installation is a checkout: "
             "`pipelines/` there is the example"
         )
     texts = _filled_in(templates, package, values)
-    texts.pop(f"{package}/ruff.toml", None)  # says how the checkout differs from a project
+    texts.pop(f"{package}/ruff.toml", None)  # settings that only the checkout needs
     return {path: re.sub(r"\bpipelines\b", package, text) for path, text in texts.items()}
 
 
@@ -117,7 +118,7 @@ def write_project(directory: Path, example: str = "") -> Mapping[str, str]:
     """Write a new project into an empty or new directory, and return its files.
 
     Raises:
-        ProjectRefused: nothing was written, for a reason of `package_of` or `project_files`.
+        ProjectRefused: `package_of` or `project_files` refused. Nothing was written.
     """
     texts = project_files(package_of(directory), example)
     for path, text in texts.items():
@@ -128,7 +129,7 @@ def write_project(directory: Path, example: str = "") -> Mapping[str, str]:
 
 
 def _taken(package: str) -> str:
-    """Return the reason why a package cannot have a name; empty if it can."""
+    """Return the reason why a name is not available for a package; empty if it is available."""
     if keyword.iskeyword(package):
         return "it is a keyword of Python"
     if package in sys.stdlib_module_names:
@@ -136,7 +137,7 @@ def _taken(package: str) -> str:
     if package in ("samples", "tests"):
         return "the project has a folder of this name for something else"
     found = find_spec(package)
-    if found is not None and found.origin is not None:  # a folder without modules has no origin
+    if found is not None and found.origin is not None:  # a folder without modules has no origin, and is allowed
         return "an installed package has this name"
     return ""
 

@@ -1,4 +1,4 @@
-"""Python as text: building blocks of generated modules for feeds and tables."""
+"""Python text: building blocks of the generated modules for feeds and tables."""
 
 import json
 import re
@@ -10,17 +10,17 @@ _LINE = 120
 
 
 class NoModule(Terminal):
-    """A feed or table that cannot be written as requested. The message gives the reason."""
+    """The module of a feed or table cannot be written as requested. The message gives the reason."""
 
 
 def require_name(name: str, of: str) -> None:
     """Raise if a name cannot be used for a module, a table and an asset.
 
     Args:
-        of: Kind of the named thing: feed, table.
+        of: Kind of the object with this name, for the message: feed or table.
 
     Raises:
-        NoModule: the name has other characters than a-z, 0-9 and _.
+        NoModule: the name has characters other than a-z, 0-9 and _.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise NoModule(f"a {of}'s name is of a-z, 0-9 and _, unlike {name!r}: it names a module, a table and an asset")
@@ -32,10 +32,10 @@ def literal(text: str) -> str:
 
 
 def fitted(begin: str, items: Sequence[str], end: str, *, indent: int = 4, call: bool = False) -> list[str]:
-    """Return one line with items between brackets; if it is too long, one line per item, as `ruff format` does.
+    """Return items between brackets as one line, or as one line per item if that is too long, like `ruff format`.
 
     Args:
-        call: True if the brackets are those of a call. A single item of a tuple has a comma.
+        call: True for the brackets of a call, False for a tuple, which needs a comma after a single item.
     """
     margin = " " * indent
     line = (

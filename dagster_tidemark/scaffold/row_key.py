@@ -1,6 +1,7 @@
-"""The columns that identify a row of a sample. A guess needs evidence, because two rows of one key become one row.
+"""Guesses the columns that identify a row, from a sample.
 
-A unique column of a sample is not enough evidence: five trips have five different durations.
+A guess needs evidence, because a table keeps only one of two rows with the same key. A column without repeated values
+is not enough: five trips may happen to have five different durations.
 """
 
 import re
@@ -14,7 +15,7 @@ from dagster_tidemark.scaffold.column_types import words_of
 Row = Mapping[str, object]
 
 ENOUGH_ROWS = 20
-"""An id counts as a key if it is unique in this number of rows. For the feed's own id two rows are enough."""
+"""Minimum number of rows in which an id must be unique to count as the key. For the feed's own id, two are enough."""
 
 _IDS = {"id", "uuid", "guid"}
 _NUMBERS = {"key", "code", "no", "nr", "number", "num", "ref"}
@@ -25,7 +26,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 @dataclass(frozen=True)
 class Guess:
-    """A key that a sample suggests, and the reason. Without columns, `evidence` is the reason why there is none."""
+    """A key that a sample suggests, and the reason. If no key is suggested, `evidence` explains why."""
 
     columns: tuple[str, ...]
     evidence: str
@@ -35,7 +36,7 @@ def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
     """Return the key that a sample suggests.
 
     Args:
-        feed: The feed's name: a feed `trips` has its own id in `trip_id`.
+        feed: The feed's name. It tells the feed's own id from other ids: for a feed `trips`, `trip_id`.
         types: Column name to SQL type, in the file's order.
     """
     filled = [c for c in types if types[c] in _TYPES and all(row.get(c) is not None for row in rows)]
@@ -60,12 +61,12 @@ def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
 
 
 def repeated(key: Sequence[str], types: Mapping[str, str], rows: Sequence[Row]) -> int:
-    """Return the number of rows with the key of an earlier row."""
+    """Return the number of rows that repeat the key of an earlier row."""
     return len(rows) - len({tuple(_meant(row.get(c), types[c]) for c in key) for row in rows})
 
 
 def _meant(value: object, kind: str) -> object:
-    """Return a value as a table stores it: 1.10 equals 1.1, and a time is an instant, whatever its zone."""
+    """Return a value as a table compares it: 1.10 equals 1.1, and times of different zones compare as instants."""
     if value is not None and kind.startswith("decimal"):
         return Decimal(str(value))
     if value is not None and kind == "timestamp":
@@ -89,7 +90,7 @@ def _is_like_id(column: str, rows: Sequence[Row]) -> bool:
 
 
 def _numbered(filled: Sequence[str], rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Return pairs of an id and a number that counts from 1 with each: an order and its lines."""
+    """Yield pairs of an id column and a column that counts from 1 within each id, such as orders and their lines."""
     ids = [c for c in filled if words_of(c)[-1:] and words_of(c)[-1] in _IDS]
     numbers = [c for c in filled if _SEQUENCES & set(words_of(c))]
     for column, number in ((column, number) for column in ids for number in numbers if number != column):

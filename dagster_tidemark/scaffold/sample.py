@@ -1,7 +1,7 @@
-"""Sample files: a feed's columns and types, and the rows that a load would reject.
+"""Reads a sample file: infers a feed's columns, and finds the rows that a load would reject.
 
-A sample is read as a load reads a small file, so the proposed feed loads or rejects each of its rows. Does not
-belong here: types (`column_types`), keys (`row_key`) and reading of files (`lakehouse.readers`).
+A sample is read as a load reads a small file, so a load with the proposed feed accepts or rejects the same rows. Does
+not belong here: inferring types (`column_types`) and keys (`row_key`), and reading files (`lakehouse.readers`).
 """
 
 import codecs
@@ -34,7 +34,7 @@ from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every
 from dagster_tidemark.sources.text_formats import Csv, Json
 
 _ROWS, _BYTES = 300_000, 32 << 20
-"""The largest sample. Types and key are inferred from every row, and a row takes about a kilobyte of memory."""
+"""Maximum size of a sample. Every row is kept in memory to infer types and key, and takes about a kilobyte."""
 
 _SHOWN = 5  # maximum number of rows or names listed in a message
 _OTHERS = {
@@ -56,7 +56,7 @@ _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{4}-\d\d-\d\d.*")
 
 
 class NoSample(Terminal):
-    """A sample file that no feed can be written from. The message gives the reason."""
+    """No feed can be written from a sample file. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,17 @@ class Sample:
     """The columns, types and key that a sample file suggests.
 
     Args:
-        suffix: The known ending of the file's name.
-        columns: Column name to the SQL type proposed, in the file's order.
-        key: Columns that identify its rows; empty without enough evidence.
-        rows: Number of rows that a load accepts.
-        evidence: The reason for this key, or for its absence.
+        suffix: The ending of the file's name that determines its format.
+        columns: Column name to the proposed SQL type, in the file's order.
+        key: Columns that identify a row; empty without enough evidence.
+        rows: Number of rows that a load would accept.
+        evidence: The reason for the key, or the reason why none is proposed.
         left_out: A line for each reason why rows of the sample would be rejected.
-        notes: Doubts for the user to check.
-        empty: By column, the number of rows without a value. Columns without such rows are left out.
-        repeated: Number of rows with the key of an earlier row, if the user named the key.
+        notes: Uncertain findings for the user to check.
+        empty: For each column with missing values, the number of rows without a value.
+        repeated: Number of rows that repeat the key of an earlier row, if the user named the key.
         settings: Settings for reading the feed's files.
-        form: A line for each setting that was found, with its evidence.
+        form: A line for each setting that was found in the sample, with the evidence.
     """
 
     suffix: str
@@ -95,7 +95,7 @@ class SampleSettings:
     """Settings for reading a feed's files, as in `Feed`.
 
     Args:
-        suffixes: The ending of the sample, if no format has it.
+        suffixes: The ending of the sample's name, if it belongs to no format.
     """
 
     encoding: str = "utf-8"
@@ -105,11 +105,11 @@ class SampleSettings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The settings that differ from the defaults."""
+        """The settings whose values differ from the defaults."""
         return {name: value for name, value in vars(self).items() if value != vars(SampleSettings())[name]}
 
     def feed(self, name: str, columns: Sequence[str]) -> Feed:
-        """Return a feed with these columns as texts.
+        """Return a feed with these settings, and these columns as strings.
 
         Raises:
             ValueError: a column's name cannot be declared, or the encoding cannot be read.
@@ -143,12 +143,12 @@ def read_sample(
 
     Args:
         feed: The feed's name; by default the file's name.
-        key: The key, if the user named it.
-        encoding, multiline: Settings of the feed. The encoding is found if it is not given.
-        options: Options of `Csv` or `Json` by hand. The others are found.
+        key: Key columns that the user named; empty to infer the key.
+        encoding, multiline: Settings of the feed. None as encoding means that it is inferred.
+        options: Options of `Csv` or `Json` that the user gave. The other options are inferred.
 
     Raises:
-        NoSample: no feed can load it: it is empty, its ending is wrong, or it has columns that cannot be declared.
+        NoSample: no feed can load the file, for example because it is empty or has columns that cannot be declared.
     """
     suffix = ending_of(path.name)
     own = "".join(path.suffixes[-2 if is_compressed(path.name) else -1 :]).lower()
@@ -174,7 +174,7 @@ def read_sample(
         has_header = not isinstance(settings.format, Csv) or settings.format.header is not False
         if read_as.name == Format.CSV and has_header:
             _refuse_values(list(kinds))
-        # An empty text is null in a table, for every format.
+        # Tables store an empty text as null, whatever the file format.
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
@@ -214,7 +214,7 @@ def read_sample(
 def _with_form(
     read_as: FileFormat[Any], text: bytes, settings: SampleSettings, options: Mapping[str, Any]
 ) -> tuple[SampleSettings, list[str]]:
-    """Return the settings with the separators and the place of the rows that a text shows, and the evidence."""
+    """Return the settings with the CSV options or the JSON row array found in a text, and the evidence."""
     if read_as.name == Format.CSV:
         found, multiline, evidence = csv_found(text, settings.encoding)
         shown: dict[str, Any] = found.options
@@ -251,9 +251,9 @@ def _with_values(
     names: Sequence[str],
     options: Mapping[str, Any],
 ) -> tuple[SampleSettings, list[str]]:
-    """Return the settings with the forms of values, and the evidence.
+    """Return the settings with the forms of numbers, times and missing values that were found, and the evidence.
 
-    In `rows`, texts that mean a missing value become None.
+    Changes `rows`: texts that mean a missing value become None.
     """
     empty: Csv | Json = Csv() if read_as.name == Format.CSV else Json()
     found, evidence = values_found(settings.format or empty, rows, names)
@@ -270,7 +270,7 @@ def _with_values(
 def _in_plain_form(
     format: Csv | Json | None, rows: list[dict[str, object]], names: Sequence[str]
 ) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """Return rows with the texts that casts read, and the types of the columns with a form of times."""
+    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
     if format is None:
         return rows, {}
     kinds: dict[str, str] = {}
@@ -296,10 +296,10 @@ def _in_plain_form(
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:
-    """Refuse a text file whose content does not match its ending.
+    """Refuse a file whose content does not match the ending of its name.
 
     Raises:
-        ValueError: the content does not match; the message names the likely format.
+        ValueError: the file is empty, or the content does not match. The message names the likely format.
     """
     if not text:
         raise ValueError("it is empty")
@@ -321,7 +321,7 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
 
 
 def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> None:
-    """Refuse a file that is too large to read every row.
+    """Refuse a file that is too large to keep every row in memory.
 
     Raises:
         ValueError: the file is too large; the message gives the remedy.
@@ -350,10 +350,10 @@ def _is_json(line: bytes) -> bool:
 
 
 def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> dict[str, str]:
-    """Return the columns that a file's header or beginning names, each with its type in the file.
+    """Return the columns that a file's header or first records name, each with its type in the file.
 
     Raises:
-        ValueError: the file has no names, or a name twice.
+        ValueError: the file names no columns, or a column twice.
     """
     columns = read_as.shape(feed, MemoryFile(name, body)).columns
     names = [column for column, _ in columns]
@@ -361,16 +361,16 @@ def _columns_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) ->
         raise ValueError(f"column {', '.join(map(repr, twice))} is in the header twice; rename one in the file")
     if not names:
         if read_as.sample is not None and not read_as.has_header:
-            read_as.sample(body, 1)  # raises if the file has no rows either
+            read_as.sample(body, 1)  # raises a better error if the file also has no rows
         raise ValueError("it has no columns")
     return dict(columns)
 
 
 def _refuse_values(names: Sequence[str]) -> None:
-    """Refuse a CSV file whose first line is no header.
+    """Refuse a CSV file whose first line is not a header.
 
     Raises:
-        ValueError: the first line holds values.
+        ValueError: the first line has values instead of names.
     """
     values = [name for name in names if _VALUE.fullmatch(name)]
     if len(values) == len(names) or any("." in value for value in values):
@@ -399,7 +399,7 @@ class _Fault(NamedTuple):
 
 
 def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> list[_Fault | None]:
-    """Return the fault that a load would find in each row of a file."""
+    """Return the fault that a load would find in each row of a file; None for rows without a fault."""
     shape = _shape_of(read_as, name, body, feed)
     found: list[_Fault | None] = []
     for rows in read_as.rows_of(declared_by(feed), shape, MemoryFile(name, body), WHOLE):
@@ -416,7 +416,7 @@ def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> A
 
 
 def _left_out(wrong: Sequence[tuple[int, _Fault]], of: int) -> list[str]:
-    """Return a line for each reason why rows would be rejected, with the first such rows."""
+    """Return a line for each reason why rows would be rejected, with the numbers of the first affected rows."""
     said = []
     for why in dict.fromkeys(fault.why for _, fault in wrong):
         at = [n for n, fault in wrong if fault.why == why]

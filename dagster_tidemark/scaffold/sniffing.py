@@ -1,7 +1,7 @@
-"""The form of a sample file: encoding, separator, header, decimal comma, times. Each finding has its evidence.
+"""Finds the form of a sample file, with evidence: encoding, separator, header, decimal comma, times.
 
-A wrong guess would change values, so a form is proposed only if every value of the sample has it and no other form fits
-as well. Does not belong here: types and keys (`column_types`, `row_key`), and reading of rows (`sample`).
+A wrong guess would change values, so a form is proposed only if it fits every value of the sample and no other form
+does. Does not belong here: types and keys (`column_types`, `row_key`), and reading rows (`sample`).
 """
 
 import codecs
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _DAYS = ("dd.MM.yyyy", "dd.MM.yy", "d.M.yyyy", "yyyy/MM/dd", "dd-MMM-yyyy", "dd MMM yyyy")
 _EITHER = (("dd/MM/yyyy", "MM/dd/yyyy"), ("d/M/yyyy", "M/d/yyyy"), ("dd-MM-yyyy", "MM-dd-yyyy"))
-"""Patterns that many values fit alike. One is proposed if some value excludes the other."""
+"""Pairs of patterns that both fit many values. One is proposed only if some value does not fit the other."""
 
 _OF_DAY = (" HH:mm", " HH:mm:ss", " H:mm", " H:mm:ss", ", HH:mm", " hh:mm:ss a", " h:mm a")
 _LOGS = ("dd/MMM/yyyy:HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss Z", "yyyyMMddHHmmss")
@@ -63,7 +63,7 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
     try:
         text.decode()
     except UnicodeDecodeError:
-        has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # then a few bytes are damaged
+        has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # UTF-8 with a few damaged bytes
         if not has_utf8:
             try:
                 text.decode("cp1252")
@@ -74,7 +74,7 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
 
 
 def json_found(text: bytes, encoding: str) -> Json | None:
-    """Return the place of the rows if a file is one object that mostly consists of an array of objects."""
+    """Return the options with the place of the rows, if a file is one object that mostly consists of an array."""
     whole = text.decode(charset_of(encoding, text), errors="replace").lstrip("\ufeff").strip()
     try:
         end = json.JSONDecoder().raw_decode(whole)[1]
@@ -88,12 +88,12 @@ def json_found(text: bytes, encoding: str) -> Json | None:
 
 
 def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
-    """Return the separators and the header of a CSV text, True if records span lines, and the evidence."""
+    """Return the options of a CSV text, True if records span lines, and the evidence."""
     cut = len(text) > _FIRST_BYTES
     head = text[:_FIRST_BYTES]
     texts = [r.text for r in records_of(head, encoding=encoding, multiline=False, json=False)]
     lines = texts[:-1] if cut and len(texts) > 1 else texts
-    # Excel takes such a line for the separator, and every other program takes it for the header.
+    # Excel reads such a first line as the declaration of the separator. Other programs would read it as the header.
     of_excel = lines[:1] if lines and re.fullmatch(r"sep=[;,|\t]", lines[0]) else []
     lines = lines[len(of_excel) :]
     tables = [table for mark in SEPARATORS if (table := _table(mark, lines))]
@@ -141,10 +141,10 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
 
 @dataclass(frozen=True)
 class _Table:
-    """Consecutive lines of the same width, at least two values wide.
+    """Consecutive lines with the same number of values, at least two.
 
     Args:
-        begin: Number of lines above it.
+        begin: Number of lines above the table.
     """
 
     separator: str
@@ -154,7 +154,7 @@ class _Table:
 
 
 def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table | None:
-    """Return the longest table with a separator."""
+    """Return the longest table if values are split at a separator; None if no line has two values."""
     dialect = Dialect(Csv(separator=mark, quote=quote))
     rows = [dialect.fields_of(line) for line in lines]
     counted = Counter(len(row) for row in rows if len(row) > 1)
@@ -173,7 +173,7 @@ def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table |
 
 
 def _has_no_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Return True if the first line holds values: a number or day where each later line has one too."""
+    """Return True if the first line contains values: a number or day in a column where later lines have one too."""
     first, later = rows[0], rows[1:]
     values = [n for n, cell in enumerate(first) if _VALUE.fullmatch(cell.strip())]
     if len(values) == len(first) or any("." in first[n] for n in values):
@@ -187,10 +187,10 @@ def _has_no_header(rows: Sequence[Sequence[str]]) -> bool:
 def values_found(
     format: Csv | Json | None, rows: Sequence[Mapping[str, object]], names: Iterable[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return options for values in other forms than `1234.56` and ISO 8601, and the evidence.
+    """Return options for numbers and times in forms other than `1234.56` and ISO 8601, and the evidence.
 
     Args:
-        format: What is known of the file; None for JSON without options.
+        format: The options known so far; None for JSON without options.
     """
     columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
     options, evidence = _missing(format, columns)
@@ -207,7 +207,7 @@ def values_found(
 
 
 def _missing(format: Csv | Json | None, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
-    """Return texts that stand for a missing value in a column whose other values are numbers or times."""
+    """Return the options and evidence for missing values: texts in columns of numbers or times, such as `n/a`."""
     known = tuple(format.nulls) if format else ()
     found: dict[str, str] = {}
     for name, values in columns.items():
@@ -233,7 +233,7 @@ def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list
         decimals = (
             [name for name, values in texts.items() if any("," in v for v in values)] if decimal == "," else grouped
         )
-        # With a comma after three digits only, a number may as well have groups.
+        # A mark before exactly three digits proves nothing: it may separate groups of digits.
         alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|'\d{3}"
         sure = [n for n in decimals if any(re.search(alone, v) for v in columns[n])]
         with_point = [
@@ -251,7 +251,7 @@ def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list
 
 
 def _pattern(name: str, values: Sequence[str]) -> str | None:
-    """Return the one pattern of times that all values of a column have."""
+    """Return the pattern of times that all values of a column fit; None if there is none or more than one."""
     if not values:
         return None
     texts = pa.array(values, pa.string())

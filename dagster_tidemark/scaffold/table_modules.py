@@ -1,4 +1,4 @@
-"""The texts of a table's three modules: schema, transform and asset. They count rows, as a starting point."""
+"""Generates a table's three modules: schema, transform and asset. The transform counts rows, as a starting point."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,12 +13,12 @@ _GRAINS = {
     "month": ("MONTHS", "date", 'F.to_date(F.date_trunc("MONTH", "{}"))'),
 }
 BY = (*_GRAINS, "none")
-"""The possible partition columns of a table, and `none`."""
+"""The grains by which a new table can be partitioned, and `none`."""
 _LONG = 50
 
 
 class NoInput(Terminal):
-    """The input is not a declared table, or lacks a requested column. The message names the existing ones."""
+    """The input is not a declared table, or lacks a requested column. The message lists the existing ones."""
 
 
 def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, package: str) -> Mapping[str, str]:
@@ -28,11 +28,11 @@ def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, pa
         name: The table's name, in the namespace `marts`.
         source: The table whose rows are counted.
         by: One of `BY`.
-        key: Columns of the source that, with the partition, name a row of the new table.
+        key: Columns of the source that identify a row of the new table, together with the partition.
         package: The code location's package.
 
     Raises:
-        NoModule: the name is no identifier.
+        NoModule: the name is not an identifier.
         NoInput: the source lacks a key column, or has no time column for the partitions.
     """
     require_name(name, "table")
@@ -65,14 +65,18 @@ class _Names:
 
 
 def _in_words(columns: Sequence[str]) -> str:
-    """Return the names of columns for a docstring, as many as fit into its line."""
+    """Return the names of columns for the generated docstring, as many as fit into one line."""
     words = [column.replace("_", " ") for column in columns]
     told = [word for n, word in enumerate(words) if n == 0 or len(" and ".join(words[: n + 1])) <= _LONG]
     return " and ".join([*told, *(["so on"] if len(told) < len(words) else [])])
 
 
 def _time_column(source: Table, by: str) -> str:
-    """Return the column with the time of a source's row: its partition column, else the first time column."""
+    """Return the source's column with the time of a row: the partition column, or else the first time column.
+
+    Raises:
+        NoInput: the source has no such column.
+    """
     own = [c for c in (*source.partition_columns, *source.columns) if c not in LINEAGE]
     times = [c for c in own if source.columns[c] in ("timestamp", "date")]
     times = [c for c in times if by != "hour" or source.columns[c] == "timestamp"]

@@ -128,7 +128,7 @@ def test_each_reason_for_leaving_out_a_planned_partition_is_named() -> None:
     assert found.planned == {"a": 6}
     # The reader alone is selected.
     reader = CodePlan([planned("b", *KEYS, after="a")])
-    assert choose(reader, GRAPH, None, {}).left_out == {"b": "follows a, which is not selected"}
+    assert choose(reader, GRAPH, None, {}).left_out == {"b": "depends on a, which is not selected"}
     # A changed asset without any of the chosen partitions is named; further partitions of a previewed one are no gap.
     other = CodePlan([planned("a", *KEYS), planned("d", *KEYS[:2])])
     assert choose(other, GRAPH, "k4...k5", {}).left_out == {
@@ -199,7 +199,7 @@ def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_no
 
 
 def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -> None:
-    with pytest.raises(NoSuchPartitions, match=r"there are a k0\.\.\.k5, d k0\.\.\.k1"):
+    with pytest.raises(NoSuchPartitions, match=r"planned partitions: a k0\.\.\.k5, d k0\.\.\.k1"):
         choose(PLAN, GRAPH, "2026-10-01", {})
 
 

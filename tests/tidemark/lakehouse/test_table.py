@@ -65,5 +65,5 @@ def test_an_asset_without_a_code_version_does_not_ask_for_everything_to_be_loade
 
 @pytest.mark.parametrize("columns", [{"begins": "string"}, {"other": "timestamp"}])
 def test_a_partition_column_that_is_none_is_refused_by_name(columns: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"table test\.trips: begins"):
+    with pytest.raises(ValueError, match=r"table test\.trips: partitioned by begins"):
         Table("test.trips", columns, ("begins",), "begins")

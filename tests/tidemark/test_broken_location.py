@@ -119,7 +119,6 @@ WRONG = [
     ({"landing": '{"return_id": "bigint", "a.b": "string"}'}, "returns: the column name a.b", "rename the column"),
     ({"landing": '{"return_id": "bigint", "source_row": "bigint"}'}, "feed returns: 'source_row'", "rename the column"),
     ({"landing": "{}", "key": (), "required": ()}, "feed returns: it has no columns", "at least one"),
-    ({"suffixes": (".JSON",)}, "feed returns: no format reads files that end in '.JSON'", "write '.json'"),
     ({"suffixes": (".csv", ".xml")}, "feed returns: no format reads files that end in '.xml'", "register a format"),
     ({"suffixes": ("csv",)}, "feed returns: no format reads files that end in 'csv'", "write '.csv'"),
     ({"suffixes": '".csv"'}, "feed returns: expected suffixes as a tuple", "write ('.csv',)"),

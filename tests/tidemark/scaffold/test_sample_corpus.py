@@ -134,7 +134,7 @@ def test_a_doubt_about_a_sample_is_printed(
         "two trips last as long",
         "JSON numbers of 20 digits",
         "Parquet's decimals and times",
-        "a record over two lines is named",
+        "a record over two lines is found",
     ],
 )
 def test_a_sample_that_lands_is_a_table_however_large_it_is(

@@ -59,10 +59,10 @@ def is_set_aside(node: Node, plan: Plan) -> str:
 
 
 def told(contract: Contract) -> str:
-    """Return a contract in words."""
+    """Return a contract in words. They are stored with a deploy, and `plan` takes other words for another contract."""
     if isinstance(contract, LagContract):
         return f"within {span(contract.fail)}"
-    bound = f", data up to {span(contract.bound)} before" if contract.bound else ""
+    bound = f", what arrived {span(contract.bound)} before" if contract.bound else ""
     zone = "" if contract.timezone == "UTC" else f" {contract.timezone}"
     return f"by {contract.schedule}{zone}{bound}"
 

@@ -67,7 +67,7 @@ def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     watched.look(hours=8)
     found = row(watched, "marts/report")
-    assert found.contract == "by 0 9 * * *, data up to 30 min before"
+    assert found.contract == "by 0 9 * * *, what arrived 30 min before"
     assert found.pending == 1 and found.due == watched.simulation.time(days=1, hours=8.5)
     assert "not due" in found.reason
 
@@ -228,7 +228,7 @@ def test_a_cause_is_read_once_and_states_refer_to_it() -> None:
 def test_it_is_readable_in_eighty_columns() -> None:
     day = 86_400.0
     made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW, 0.998)
-    contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, data up to 1 h 30 min before", "", "within 23 d 4 h")
+    contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, what arrived 1 h 30 min before", "", "within 23 d 4 h")
     runs = ("success", "canceled", None, "failure")
     every = [dataclasses.replace(made, contract=c, last_run=r) for c, r in zip(contracts, runs, strict=True)]
     console = Console(width=80, record=True, file=io.StringIO())

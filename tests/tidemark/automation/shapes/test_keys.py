@@ -222,7 +222,7 @@ def test_a_key_that_holds_what_stands_between_dimensions_is_named() -> None:
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
     simulation.run(hours=2)
     assert {str(partition).split("|")[0] for partition in built(simulation, "core/sales")} == {"rome"}
-    assert "the city 'oslo|east' holds '|'" in simulation.plan().set_aside[("core/sales", "oslo|east")]
+    assert "the city 'oslo|east' contains '|'" in simulation.plan().set_aside[("core/sales", "oslo|east")]
     keeps_the_pair(simulation)
     simulation.remove_key("cities", "oslo|east", at=simulation.time(hours=2))
     simulation.run(minutes=5)

@@ -345,4 +345,4 @@ def test_what_is_about_no_window_of_time_is_promised_as_well(kind: str) -> None:
         simulation.run(hours=1)
         assert simulation.standings()["core/x"].verdict == "met"
     else:
-        assert standing.verdict == "not judged" and "two dimensions of time" in standing.reason
+        assert standing.verdict == "not judged" and "two time dimensions" in standing.reason

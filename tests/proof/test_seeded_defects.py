@@ -277,14 +277,14 @@ DEFECTS = [
     # Graphs of other shapes.
     Defect(
         "planner.staleness:PendingWork._look",
-        "except Exception as error:",
-        "except ZeroDivisionError as error:",
+        "called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)",
+        "self._pending(node, target) if self._exists(node, target, now) else None",
         shapes.test_what_raises_for_one_partition_leaves_the_others_of_its_asset,
     ),
     Defect(
         "planner.history:History.reading",
-        "except Exception as error:",
-        "except ZeroDivisionError as error:",
+        "called(read.downstream, partition)",
+        "read.downstream(partition)",
         shapes.test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else,
     ),
     Defect(
@@ -519,7 +519,7 @@ DEFECTS = [
     ),
     Defect(
         "planner.history:History._began_after",
-        "self.declared.get(source, 0.0)",
+        "self.keys.declared.get(source, 0.0)",
         "0.0",
         deploys.test_what_was_built_before_a_key_was_declared_does_not_contain_what_lay_there,
         (False, None),

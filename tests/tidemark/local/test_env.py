@@ -20,7 +20,7 @@ from tests.conftest import make_settings
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
-    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION", "PROJECT")),
+    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION", "PROJECT", "UI_URL")),
     *(f"TIDEMARK_KAFKA_{name}" for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
     *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK", "KAFKA")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
@@ -67,7 +67,7 @@ def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Pat
 def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
     result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
     assert result.returncode == 2
-    assert result.stderr == ("tidemark: TIDEMARK_START_DAY: there is no such setting; is TIDEMARK_START_DATE meant?\n")
+    assert result.stderr == ("tidemark: TIDEMARK_START_DAY: there is no such setting; did you mean TIDEMARK_START_DATE?\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -67,7 +67,8 @@ def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Pat
 def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
     result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
     assert result.returncode == 2
-    assert result.stderr == ("tidemark: TIDEMARK_START_DAY: there is no such setting; did you mean TIDEMARK_START_DATE?\n")
+    said = "TIDEMARK_START_DAY: there is no such setting; did you mean TIDEMARK_START_DATE?"
+    assert result.stderr == f"tidemark: {said}\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,10 +143,16 @@ def note() -> Callable[[str], None]:
 
 def free_port() -> int:
     """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports nobody listens on now. Asked for one after the other, two can be the same."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
 
 
 JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jars")
@@ -163,7 +170,7 @@ def jars() -> Path:
 
 def make_settings(state_dir: Path) -> Settings:
     """Settings of a platform of its own: free ports, this state folder, the checkout's jars."""
-    port_cloud, port_spark = free_port(), free_port()
+    port_ui, port_cloud, port_spark, port_kafka = free_ports(4)
     # Model fields are passed by name, so that nothing of the developer's environment gets in.
     return Settings(
         environment="local",
@@ -178,10 +185,10 @@ def make_settings(state_dir: Path) -> Settings:
         aws_endpoint_url=f"http://127.0.0.1:{port_cloud}",
         spark_remote=f"sc://127.0.0.1:{port_spark}",
         dagster_home=state_dir / "dagster",
-        port_ui=free_port(),
+        port_ui=port_ui,
         port_cloud=port_cloud,
         port_spark=port_spark,
-        port_kafka=free_port(),
+        port_kafka=port_kafka,
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +15,7 @@ from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.incidents.incident import Book, Incident
+    from dagster_tidemark.incidents.store import IncidentStore
 
 _SPAN = re.compile(r"(\d+)(m|h|d)")
 _WATCH_SECONDS = 10.0
@@ -150,21 +153,16 @@ def _watch(settings: Settings) -> None:
             return
 
 
-def _opened(settings: Settings) -> Any:
+@contextmanager
+def _opened(settings: Settings) -> "Iterator[IncidentStore]":
     """Open the incident store of the running platform, or of the instance that the environment names."""
-    from contextlib import contextmanager
-
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.incidents.store import IncidentStore
     from dagster_tidemark.local.platform.instance_lock import take_environment
 
-    @contextmanager
-    def _store() -> "Any":
-        take_environment(settings)
-        with opened_instance() as instance:
-            yield IncidentStore(instance, settings.code_location)
-
-    return _store()
+    take_environment(settings)
+    with opened_instance() as instance:
+        yield IncidentStore(instance, settings.code_location)
 
 
 def _end(now: float, for_: str | None, until: str | None) -> float:

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.incidents.routing import WEEKDAYS
+from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
@@ -63,8 +63,8 @@ class ExpectedArrival:
             raise ExpectationRefused(
                 f"{owner}: by={self.by!r}, timezone={self.timezone!r}: {error}; write 06:00 and Europe/Berlin"
             ) from error
-        if unknown := [day for day in self.days if day not in WEEKDAYS]:
-            raise ExpectationRefused(f"{owner}: unknown day {unknown[0]!r}; expected some of {', '.join(WEEKDAYS)}")
+        if why := unknown_day(self.days):
+            raise ExpectationRefused(f"{owner}: {why}")
 
     def due_at(self, window: Window) -> float | None:
         """Return when data of a window is due, in Unix seconds; None if it is not due on that day."""

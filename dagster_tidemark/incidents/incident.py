@@ -187,9 +187,8 @@ class IncidentMessage:
     Args:
         id: The same at each attempt: receivers drop repeats by it.
         incident: The incident as it was when the message was written.
-        not_before: End of the quiet hours of its channel, if it was written within them.
         attempts: Number of attempts that began.
-        next_try: Earliest time of the next attempt.
+        next_try: Earliest time of an attempt: the end of the quiet hours of the channel, if it was written within them.
         error: Reason why the last attempt failed.
     """
 

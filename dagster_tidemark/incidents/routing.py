@@ -15,6 +15,12 @@ from dagster_tidemark.incidents.incident import Incident, Mute
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
+def unknown_day(days: Iterable[str]) -> str:
+    """Return why days of the week are invalid; empty if all are known."""
+    unknown = next((day for day in days if day not in WEEKDAYS), None)
+    return "" if unknown is None else f"unknown day {unknown!r}; expected some of {', '.join(WEEKDAYS)}"
+
+
 class ChannelRefused(Terminal):
     """A channel is declared wrongly."""
 
@@ -48,8 +54,8 @@ class QuietHours:
                 f"QuietHours({self.begin!r}, {self.end!r}, timezone={self.timezone!r}): {error}; write times as 22:00 "
                 "and the zone as Europe/Berlin"
             ) from error
-        if unknown := [day for day in self.days if day not in WEEKDAYS]:
-            raise ChannelRefused(f"QuietHours: unknown day {unknown[0]!r}; expected some of {', '.join(WEEKDAYS)}")
+        if why := unknown_day(self.days):
+            raise ChannelRefused(f"QuietHours: {why}")
 
     def end_after(self, now: float) -> float | None:
         """Return the end of the quiet hours that hold a time (Unix seconds); None if none do."""
@@ -83,8 +89,6 @@ class Route:
 
     def takes(self, incident: Incident) -> bool:
         """Return True if the channel gets an incident: because of a late asset, or of the asset at fault."""
-        if not (self.owners or self.groups or self.assets):
-            return True
         return self.takes_asset(incident.cause.asset, (), "") or any(
             self.takes_asset(each.asset, each.owners, each.group) for each in incident.assets
         )

@@ -15,6 +15,7 @@ from functools import partial
 from dagster_tidemark.incidents.channels.channel import UNSET, Channel, ChannelUnavailable, Delivery, MessageRefused
 from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, IncidentMessage, Lease, TimelineStep
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
@@ -56,7 +57,7 @@ class Sender:
         began, sent = time.monotonic(), 0
         book = self.store.read()
         if not book.outbox and not any(self._is_stale(book, channel) for channel in self.channels):
-            self.store.archive()
+            self.store.archive(book)
             return 0
         if not self._leads(self.store.change(self._leased)):
             return 0
@@ -68,8 +69,7 @@ class Sender:
                 break
             tried.add(message.id)
             sent += self._attempt(message)
-        self.store.change(self._released)
-        self.store.archive()
+        self.store.archive(self.store.change(self._released))
         return sent
 
     def _is_stale(self, book: Book, channel: Channel) -> bool:
@@ -172,7 +172,7 @@ class Sender:
         if now - message.at > GIVEN_UP_SECONDS:
             return self._given_up(book, message, f"not sent for a day: {said}")
         attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
-        pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), _LONGEST_PAUSE)
+        pause = growing_pause(attempts, _FIRST_PAUSE, _LONGEST_PAUSE)
         asked = error.retry_after if error is not None else None
         state = book.channels.get(message.channel, ChannelState())
         if error is not None and error.is_busy:

@@ -61,9 +61,8 @@ class IncidentStore:
                 return changed
         raise BookBusy(f"incidents of {self.location}: other processes replace them all the time; try again")
 
-    def archive(self) -> None:
-        """Move closed incidents whose messages are sent to the closed ones."""
-        book = self.read()
+    def archive(self, book: Book) -> None:
+        """Move the closed incidents of a stored book whose messages are sent to the closed ones."""
         waiting = {message.incident.id for message in book.outbox}
         done = [each for each in book.incidents if not each.is_open and each.id not in waiting]
         if not done:

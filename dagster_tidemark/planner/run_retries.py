@@ -6,6 +6,7 @@ Pure arithmetic on the recorded attempts. Does not belong here: other reasons wh
 
 from dataclasses import replace
 
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.planner.event_records import Failure, Outcome
 
 FIRST_PAUSE = 60.0
@@ -17,7 +18,7 @@ _LONGEST_LOST_PAUSE = 120.0  # the platform recovers on its own; a partition tha
 
 def backoff(attempts: int) -> float:
     """Return the seconds to wait after a number of failed attempts in a row."""
-    return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), LONGEST_PAUSE)
+    return growing_pause(attempts, FIRST_PAUSE, LONGEST_PAUSE)
 
 
 def next_try(failure: Failure, *, has_new_data: bool) -> float:
@@ -27,8 +28,8 @@ def next_try(failure: Failure, *, has_new_data: bool) -> float:
     as long as the last attempt, and at least a minute.
     """
     if failure.lost:
-        doubled = _LOST_PAUSE * 2.0 ** min(failure.lost - 2, 10)
-        return failure.ended_at + (0.0 if failure.lost == 1 else min(doubled, _LONGEST_LOST_PAUSE))
+        pause = growing_pause(failure.lost - 1, _LOST_PAUSE, _LONGEST_LOST_PAUSE)
+        return failure.ended_at + (0.0 if failure.lost == 1 else pause)
     pause = backoff(failure.attempts)
     return failure.ended_at + (min(pause, max(FIRST_PAUSE, failure.seconds)) if has_new_data else pause)
 

@@ -68,9 +68,10 @@ def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: L
             senders.append(Sender.started(store, channels, settings, event_time.now))
         sent = senders[0].send(seconds=_SECONDS)
         book, now = store.read(), event_time.now()
-        for name, why in dead(book, now).items():
+        silent = dead(book, now)
+        for name, why in silent.items():
             context.log.error(f"channel {name} is dead: {why}")
-        state = [sorted(dead(book, now)), len(book.open), any(each.is_late for each in book.open)]
+        state = [sorted(silent), len(book.open), any(each.is_late for each in book.open)]
         if state == json.loads(context.cursor or "null"):
             return dg.SkipReason(f"{sent} messages sent, {len(book.outbox)} wait")
         result = dg.AssetCheckEvaluation(asset_key=INCIDENTS_ASSET, check_name=DELIVERY, **_result(book, now))

@@ -17,6 +17,7 @@ from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings
@@ -48,7 +49,7 @@ class Ended:
 
     def rests_until(self) -> float:
         """Return the earliest start of the next run: at once after one failure, with growing pauses after more."""
-        return self.at + min(2.0 ** (self.failures - 1) * 5, _LONGEST_WAIT) if self.failures > 1 else 0.0
+        return self.at + growing_pause(self.failures, 5.0, _LONGEST_WAIT) if self.failures > 1 else 0.0
 
 
 def streams_sensor(

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from dagster_tidemark.failpoints import reached
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sources.manifests import NoManifest, read_manifest
 from dagster_tidemark.sources.notification_queue import Message, MessageSink
 from dagster_tidemark.streams import rejected_messages
@@ -103,7 +104,7 @@ class Delivering:
             self._faults, self.hindrance = self._faults + 1, told(error)
             if self._faults == 1:
                 self.log.warning("no messages can be received; retrying: %s", told(error))
-            time.sleep(_growing(self._faults, _WAIT_SECONDS))
+            time.sleep(growing_pause(self._faults, 1.0, _WAIT_SECONDS))
         due = self.in_hand.due()
         for held in due:
             self._try(held)
@@ -119,7 +120,7 @@ class Delivering:
         except _WORLD as error:
             self._failing[message_id] = f"message {message_id}: {told(error)}"
             held.failures += 1
-            held.again_in(_growing(held.failures, LONGEST_BACKOFF))
+            held.again_in(growing_pause(held.failures, 1.0, LONGEST_BACKOFF))
             self.log.warning("message %s failed and is retried: %s", message_id, told(error))
         except Exception:  # a bug that one message triggers must not stop the other messages
             held.failures += 1
@@ -154,7 +155,7 @@ class Delivering:
             self._settle(held, found, manifest.folder, manifest.digest)
             return
         held.looks += 1
-        pause = _growing(held.looks, _LONGEST_PAUSE)
+        pause = growing_pause(held.looks, 1.0, _LONGEST_PAUSE)
         held.again_in(min(pause, left) if left > 0 else pause)
         if held.looks == 1:
             self.log.info("delivery %s: waiting for missing files", manifest.delivery_id)
@@ -195,10 +196,6 @@ class Delivering:
         except BaseException:  # a client in an unknown state is not used again
             self._answers = None
             raise
-
-
-def _growing(times: int, longest: float) -> float:
-    return min(2.0 ** min(times, 10) / 2, longest)
 
 
 def _posted_at(message: Message) -> datetime:

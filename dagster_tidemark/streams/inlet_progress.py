@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sources.received_messages import (
     HasPosition,
     Inlet,
@@ -58,7 +59,7 @@ class Line:
             not self.failures or told(error) != self._logged or time.monotonic() - self._logged_at >= SAID_AGAIN_AFTER
         )
         self.failures, self.may_lag = self.failures + 1, True
-        seconds = min(2.0 ** min(self.failures - 1, 10), longest)
+        seconds = growing_pause(self.failures, 1.0, longest)
         self.again_at, self.fault = time.monotonic() + seconds, f"{self.inlet.name}: {told(error)}"
         if not is_new:
             return None

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_tidemark.errors import TidemarkError, Transient
+from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.streams.user_rules import RuleFails
 
 Made = TypeVar("Made")
@@ -73,7 +74,7 @@ class Chore:
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        self._again_at = time.monotonic() + min(2.0 ** min(self.failures, 10) / 2, LONGEST_BACKOFF)
+        self._again_at = time.monotonic() + growing_pause(self.failures, 1.0, LONGEST_BACKOFF)
         said = told(error)
         if said != self._said or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
             self._said, self._said_at = said, time.monotonic()
@@ -115,7 +116,7 @@ def patiently(
             if told(error) != said:
                 said = told(error)
                 log.warning("%s failed and is retried: %s", name, said)
-            rest(min(2.0 ** min(failures, 10) / 2, LONGEST_BACKOFF), ends)
+            rest(growing_pause(failures, 1.0, LONGEST_BACKOFF), ends)
             if (why := ends()) is not None:
                 raise RunEnds(f"{name}: {why}, while it waited: {said}") from error
 

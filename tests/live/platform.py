@@ -23,7 +23,7 @@ import psutil
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
-from tests.conftest import free_port
+from tests.conftest import free_ports
 from tests.live.ui import UNFINISHED, Ui
 from tests.live.waiting import eventually, holds_for
 
@@ -53,7 +53,7 @@ class Platform:
         self.state = state
         self._project = project
         self._tidemark = (project / ".venv" / "bin" if project else _BIN) / "tidemark"
-        ports = {name: free_port() for name in ("UI", "CLOUD", "SPARK", "KAFKA")}
+        ports = dict(zip(("UI", "CLOUD", "SPARK", "KAFKA"), free_ports(4), strict=True))
         # Every contract is the shortest there is, a minute, and due at once: these tests are about what runs do.
         settings = {"TIDEMARK_STATE_DIR": state, "TIDEMARK_JARS_DIR": jars, "TIDEMARK_CONTRACT_SCALE": 0.0001}
         settings |= {f"TIDEMARK_PORT_{name}": port for name, port in ports.items()}

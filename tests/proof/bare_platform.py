@@ -34,7 +34,7 @@ from dagster_tidemark.streams.transport import queues_of
 from dagster_tidemark.tags import STREAM
 from pipelines.streams import STREAMS
 from tests.checkout import CHECKOUT
-from tests.conftest import free_port
+from tests.conftest import free_ports
 from tests.live.waiting import eventually
 from tests.tidemark.postgres import postgres_server, start_server
 
@@ -72,7 +72,8 @@ class BarePlatform:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        self.ports = {name: free_port() for name in ("ui", "cloud", "spark", "kafka", "code")}
+        names = ("ui", "cloud", "spark", "kafka", "code")
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         state, self.home = self.folder / "state", self.folder / "home"
         for made in (state, self.home):
             made.mkdir(parents=True)

@@ -122,8 +122,8 @@ DEFECTS = [
     ),
     Defect(
         "planner.run_retries:backoff",
-        "2.0 **",
-        "1.0 **",
+        "growing_pause(attempts, FIRST_PAUSE, LONGEST_PAUSE)",
+        "FIRST_PAUSE",
         meaning.test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person,
     ),
     Defect(

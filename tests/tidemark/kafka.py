@@ -34,7 +34,7 @@ from cryptography.x509.oid import NameOID
 
 from dagster_tidemark.local.kafka.server import become
 from dagster_tidemark.settings import Settings, load_settings
-from tests.conftest import end_service, free_port, start_service
+from tests.conftest import end_service, free_ports, start_service
 
 _OVERRIDES = "BROKER_OVERRIDES"
 READER, STRANGER = "reader", "stranger"
@@ -50,7 +50,7 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._locked, controller = free_port(), free_port()
+        self._locked, controller = free_ports(2)
         place = settings.state_dir / "tls"
         self.authority = _certificate(place)
         users = " ".join(f'user_{name}="{PASSWORD}"' for name in (READER, STRANGER))

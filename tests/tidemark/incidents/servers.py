@@ -50,15 +50,9 @@ def http_server(usual: tuple[int, dict[str, str], str]) -> Iterator[HttpServer]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
-            yield served
-        finally:
-            server.shutdown()
-            thread.join()
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), _Handler)) as port:
+        served.url = f"http://127.0.0.1:{port}"
+        yield served
 
 
 @dataclass
@@ -104,13 +98,20 @@ def smtp_server() -> Iterator[SmtpServer]:
         def _say(self, text: str) -> None:
             self.wfile.write(f"{text}\r\n".encode())
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
-        server.daemon_threads = True
-        served.port = server.server_address[1]
+    listening = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler)
+    listening.daemon_threads = True
+    with _serving(listening) as served.port:
+        yield served
+
+
+@contextmanager
+def _serving(server: socketserver.TCPServer) -> Iterator[int]:
+    """Serve in a thread; yield the port."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
-            yield served
+            yield server.server_address[1]
         finally:
             server.shutdown()
             thread.join()

@@ -85,7 +85,7 @@ class Location:
 
     @property
     def all(self) -> list[Incident]:
-        self.store.archive()
+        self.store.archive(self.store.read())
         return sorted([*self.book.incidents, *self.store.closed()], key=lambda each: each.opened_at)
 
     def said(self) -> list[tuple[str, str, list[str]]]:

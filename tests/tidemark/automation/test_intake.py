@@ -69,7 +69,7 @@ def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
         look(follower, instance)
     assert "cannot be read" in follower.history.set_aside[(RAW, H7)]
     assert follower.history.known[RAW] == {H8}
-    assert len([record for record in caplog.records if H7 in record.message]) == 1, "said once"
+    assert len([record for record in caplog.records if H7 in record.getMessage()]) == 1, "said once"
 
 
 @pytest.mark.parametrize("tag", ["arrived_at", "listed_at"])
@@ -149,7 +149,7 @@ def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
     observe(instance, H7)
     look(follower, instance)
     assert follower.history.versions[(RAW, H7)] != first[0] != first[1]
-    assert [record.message for record in caplog.records] == [f"{RAW}: {intake.NO_VERSION}"]
+    assert [record.getMessage() for record in caplog.records] == [f"{RAW}: {intake.NO_VERSION}"]
     assert follower.notes == {RAW: intake.NO_VERSION}
 
 

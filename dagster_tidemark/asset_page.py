@@ -19,7 +19,7 @@ from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import Contract, LagContract
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.checks import STREAM
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 
 _MACHINERY = Path(__file__).parent

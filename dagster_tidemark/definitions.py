@@ -42,7 +42,7 @@ from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
 from dagster_tidemark.sources.feed import Feed, refuse_overlaps
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.streams.transport import require_distinct
 from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions

@@ -17,8 +17,8 @@ from dagster_tidemark import Table
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams import rejected_messages
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_reaction import Alerts
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.decode import Fault
 from dagster_tidemark.streams.stream_declaration import StreamContext
 from pipelines.definitions import defs

@@ -1,6 +1,6 @@
 """Reevaluates alerts from an asset: Spark finds the episodes in a stream's messages, and Dagster gets the counts.
 
-Does not belong here: matching alerts with episodes, and the commit (`streams.alert_reevaluation`).
+Does not belong here: matching alerts with episodes, and the commit (`streams.alerts.reevaluation`).
 """
 
 from collections import defaultdict
@@ -21,9 +21,9 @@ from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams import rejected_messages
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.alert_reevaluation import Episodes, Reevaluation
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.identity import Episode
+from dagster_tidemark.streams.alerts.reevaluation import Episodes, Reevaluation
 from dagster_tidemark.streams.decode import Fault
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.user_rules import RULE_RAISES

@@ -21,7 +21,7 @@ from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream

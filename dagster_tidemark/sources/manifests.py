@@ -1,6 +1,6 @@
 """A partner's message "delivery complete", which lists the files of a delivery with their checksums.
 
-Belongs here: parsing such a message. Does not belong here: checking the files (`streams.delivery_files`), and queues
+Belongs here: parsing such a message. Does not belong here: checking the files (`streams.deliveries.files`), and queues
 (`sources.notification_queue`).
 """
 

@@ -1,7 +1,7 @@
-from .alert_declaration import Alerting as Alerting
-from .alert_identity import Episode as Episode
-from .answer_declaration import Answering as Answering
-from .delivery_declaration import Deliveries as Deliveries
+from .alerts.declaration import Alerting as Alerting
+from .alerts.identity import Episode as Episode
+from .answers.declaration import Answering as Answering
+from .deliveries.declaration import Deliveries as Deliveries
 from .stream_declaration import Stream as Stream
 from .stream_declaration import StreamContext as StreamContext
 

@@ -16,7 +16,7 @@ from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import post_keys
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 
 LOST = "lost"

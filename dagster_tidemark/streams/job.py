@@ -22,7 +22,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.checks import refused_result, state_of
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.shift_lease import BEAT_SECONDS, Post
 from dagster_tidemark.streams.shift_metrics import Facts
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
@@ -31,7 +31,7 @@ from dagster_tidemark.streams.transport import create_missing_or_log, declared_q
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
 
 if TYPE_CHECKING:
-    from dagster_tidemark.streams.delivery_run import Delivering
+    from dagster_tidemark.streams.deliveries.worker import Delivering
     from dagster_tidemark.streams.shift import Shift
 
 Ends = Callable[[], str | None]
@@ -168,8 +168,8 @@ def _delivering(
     context: dg.OpExecutionContext, declared: Deliveries, settings: Settings, ends: Ends, facts: Facts
 ) -> "Delivering":
     from dagster_tidemark.lakehouse.append import open_lake
-    from dagster_tidemark.streams.delivery_run import Delivering
-    from dagster_tidemark.streams.delivery_verdict import Verdicts
+    from dagster_tidemark.streams.deliveries.verdict import Verdicts
+    from dagster_tidemark.streams.deliveries.worker import Delivering
     from dagster_tidemark.streams.messages_in_hand import InHand
 
     queue, answers = declared.queue, declared.answers

@@ -1,6 +1,6 @@
 """Retries within a running shift: the errors to retry, the length of the pauses, and the log lines.
 
-Does not belong here: the work that is retried (`shift`, `delivery_run`).
+Does not belong here: the work that is retried (`shift`, `deliveries.worker`).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import SqsQueue, create_queue, is_missing_queue, open_queue
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.answer_declaration import Answering
-from dagster_tidemark.streams.delivery_declaration import Deliveries
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.answers.declaration import Answering
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 
 _log = logging.getLogger(__name__)

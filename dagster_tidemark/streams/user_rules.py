@@ -1,7 +1,7 @@
 """Exceptions of a user's rule: the distinction between a bad message and a defective rule.
 
 Belongs here: that distinction, and the search for the messages that make a rule raise. Does not belong here: the
-evaluation of rules (`decode`, `alert_reaction`), and the handling of a message (`shift`).
+evaluation of rules (`decode`, `alerts.worker`), and the handling of a message (`shift`).
 """
 
 from __future__ import annotations

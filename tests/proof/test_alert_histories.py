@@ -29,20 +29,20 @@ DEFECTS = [
     *(Defect(where, good, bad, play, package=_RULE) for where, good, bad in _PLACES),
     # Which alert goes on.
     Defect(
-        "streams.alert_identity:Episode.overlaps",
+        "streams.alerts.identity:Episode.overlaps",
         "self.started_at <= other.last_at",
         "self.started_at < other.last_at",
         play,
     ),
-    Defect("streams.alert_identity:reconcile", "by_start.get(alert.started_at, Episode(", "(Episode(", play),
+    Defect("streams.alerts.identity:reconcile", "by_start.get(alert.started_at, Episode(", "(Episode(", play),
     Defect(
-        "streams.alert_identity:reconcile",
+        "streams.alerts.identity:reconcile",
         "key=lambda alert: alert.place)",
         "key=lambda alert: alert.place, reverse=True)",
         play,
     ),
-    Defect("streams.alert_identity:reconcile", "a.alert_id not in kept and episode", "episode", play),
-    Defect("streams.alert_identity:reconcile", "if found.started_at != episode.started_at:", "if False:", play),
+    Defect("streams.alerts.identity:reconcile", "a.alert_id not in kept and episode", "episode", play),
+    Defect("streams.alerts.identity:reconcile", "if found.started_at != episode.started_at:", "if False:", play),
     # What is looked at together.
     Defect("streams.timeline:Timeline._parted", "was is not None and ", "was is None or ", play),
     Defect("streams.timeline:Timeline._parted", "self._cuts.closes(was.fields) and ", "", play),
@@ -55,20 +55,22 @@ DEFECTS = [
         play,
     ),
     # What is found anew of all history.
-    Defect("streams.alert_reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play),
-    Defect("streams.alert_reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
-    # What is committed and sent.
-    Defect("streams.alert_table:AlertTable._unused", "times += 1", "return wanted", play),
-    Defect("streams.alert_table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),
-    Defect("streams.alert_table:AlertTable.commit", "(*changes.moved, *changes.retracted)", "changes.retracted", play),
     Defect(
-        "streams.alert_table:AlertTable.unpublished",
+        "streams.alerts.reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play
+    ),
+    Defect("streams.alerts.reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
+    # What is committed and sent.
+    Defect("streams.alerts.table:AlertTable._unused", "times += 1", "return wanted", play),
+    Defect("streams.alerts.table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),
+    Defect("streams.alerts.table:AlertTable.commit", "(*changes.moved, *changes.retracted)", "changes.retracted", play),
+    Defect(
+        "streams.alerts.table:AlertTable.unpublished",
         'at_least("retracted_in", published + 1)',
         'at_least("retracted_in", published + 2)',
         play,
     ),
-    Defect("streams.alert_reaction:Alerts._follow", "if self._table.refresh() or", "if", play),
-    Defect("streams.alert_reaction:Alerts._follow", "if raised or", "if False and", play),
+    Defect("streams.alerts.worker:Alerts._follow", "if self._table.refresh() or", "if", play),
+    Defect("streams.alerts.worker:Alerts._follow", "if raised or", "if False and", play),
 ]
 
 

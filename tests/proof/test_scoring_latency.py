@@ -21,7 +21,7 @@ import pytest
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import SqsQueue, open_queue
-from dagster_tidemark.streams.answer_table import AnswerTable
+from dagster_tidemark.streams.answers.table import AnswerTable
 from pipelines.models import demand
 from pipelines.schemas import ml, raw
 from tests.grocer_demand import FIRST_DAY, features

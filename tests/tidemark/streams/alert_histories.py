@@ -17,11 +17,12 @@ from unittest.mock import patch
 
 from dagster_tidemark.lakehouse.append import TableCommit, rows_of
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
-from dagster_tidemark.streams import alert_reaction, timeline
-from dagster_tidemark.streams.alert_declaration import Alerting, Rule
-from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.alert_reaction import Alerts
-from dagster_tidemark.streams.alert_reevaluation import Reevaluated, Reevaluation
+from dagster_tidemark.streams import timeline
+from dagster_tidemark.streams.alerts import worker as alert_worker
+from dagster_tidemark.streams.alerts.declaration import Alerting, Rule
+from dagster_tidemark.streams.alerts.identity import Episode
+from dagster_tidemark.streams.alerts.reevaluation import Reevaluated, Reevaluation
+from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping
 from tests.tidemark.streams.memory_table import MemoryLake, MemoryTable
@@ -114,7 +115,7 @@ class Play:
         before = table.rows().to_pylist()
         # Another one's changes are followed from where that has come to.
         is_own = writer.saw == table.head and writer.followed is not None
-        incorporated = table.mark(alert_reaction.INCORPORATES)
+        incorporated = table.mark(alert_worker.INCORPORATES)
         through = writer.followed if is_own else None if incorporated is None else int(incorporated)
         is_expired = through is not None and self.kept.appended_since(through) is None
         writer.alerts.react(self.kept.rows(), self.kept.head)  # type: ignore[arg-type]
@@ -130,7 +131,7 @@ class Play:
             meanwhile: Happens while the episodes are found.
         """
         table = MemoryTable(self.lake, ALERTS)
-        before, incorporated = table.rows().to_pylist(), table.mark(alert_reaction.INCORPORATES)
+        before, incorporated = table.rows().to_pylist(), table.mark(alert_worker.INCORPORATES)
         is_known = incorporated is not None and self.kept.has(int(incorporated))
         through = int(incorporated) if incorporated is not None and is_known else self.kept.head
         reaction = replace(self.reaction, rule=rule or self.rule)
@@ -226,8 +227,8 @@ def play(seed: int, rule: Rule) -> Counter[str]:
     dice = random.Random(seed)
     waiting = messages_of(dice)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(alert_reaction, "Appendable", MemoryTable))
-        stack.enter_context(patch.object(alert_reaction, "_MARK_EVERY_SECONDS", dice.choice((0.0, 1e9))))
+        stack.enter_context(patch.object(alert_worker, "Appendable", MemoryTable))
+        stack.enter_context(patch.object(alert_worker, "_MARK_EVERY_SECONDS", dice.choice((0.0, 1e9))))
         stack.enter_context(patch.object(timeline, "_MOST", dice.choice((8, 400_000))))
         played = Play(rule, dice)
         played.told["readings"] = len(waiting)

@@ -19,9 +19,9 @@ from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.delivery_declaration import Deliveries
-from dagster_tidemark.streams.delivery_run import Delivering
-from dagster_tidemark.streams.delivery_verdict import Verdicts
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
+from dagster_tidemark.streams.deliveries.verdict import Verdicts
+from dagster_tidemark.streams.deliveries.worker import Delivering
 from dagster_tidemark.streams.messages_in_hand import InHand
 from tests.tidemark.streams import toy
 from tests.toys.feeds import ORDERS

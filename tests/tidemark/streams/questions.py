@@ -13,8 +13,8 @@ from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.answer_declaration import Answer, Answering
-from dagster_tidemark.streams.answer_reaction import Answers
+from dagster_tidemark.streams.answers.declaration import Answer, Answering
+from dagster_tidemark.streams.answers.worker import Answers
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Fields, Stream, StreamContext
 from tests.tidemark.streams import toy

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, new_id, reconcile
+from dagster_tidemark.streams.alerts.identity import Alert, AlertChanges, Episode, new_id, reconcile
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Spans = Sequence[tuple[int, int]]

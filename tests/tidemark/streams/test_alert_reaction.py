@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.alert_reaction import Alerts
+from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream
 from tests.sampling import sample

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from dagster_tidemark.streams import alert_reaction
-from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alerts import worker as alert_worker
+from dagster_tidemark.streams.alerts.identity import Episode
 from tests.tidemark.streams.alert_histories import ByOracle, Play
 from tests.tidemark.streams.memory_table import MemoryTable
 from tests.tidemark.streams.readings_sent import NOON, Message
@@ -30,7 +30,7 @@ def message(device: str, minute: int, degrees: float = 9.0) -> Message:
 @pytest.fixture
 def play() -> Iterator[Play]:
     """Two devices: one warm for 15 minutes, one for 40, each with its alert."""
-    with patch.object(alert_reaction, "Appendable", MemoryTable):
+    with patch.object(alert_worker, "Appendable", MemoryTable):
         play = Play(ByOracle())
         play.deliver([message("a", m) for m in (0, 8, 15)] + [message("b", m) for m in (0, 10, 20, 30, 40)])
         play.follow(0)

@@ -11,8 +11,8 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams import answer_reaction as at_work
-from dagster_tidemark.streams.answer_declaration import Answer, Answering
+from dagster_tidemark.streams.answers import worker as at_work
+from dagster_tidemark.streams.answers.declaration import Answer, Answering
 from dagster_tidemark.streams.decode import readable
 from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused
 from tests.tidemark.streams import questions, toy

@@ -9,7 +9,7 @@ import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams import answer_table
+from dagster_tidemark.streams.answers import table as answer_table
 from tests.tidemark.streams import questions
 from tests.tidemark.streams.questions import TWO, Desk, question, reaction
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.answer_declaration import Answer
+from dagster_tidemark.streams.answers.declaration import Answer
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Fields, StreamContext
 from tests.live.waiting import eventually

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from dagster_tidemark.streams.delivery_answer import LONGEST, Answer, Status
+from dagster_tidemark.streams.deliveries.answer import LONGEST, Answer, Status
 
 
 def test_of_thousands_of_files_those_that_are_wrong_are_told_and_the_others_counted() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.streams.delivery_verdict import Verdicts, _Loading
+from dagster_tidemark.streams.deliveries.verdict import Verdicts, _Loading
 from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from tests.tidemark.storage_faults import Fault, faults
 from tests.tidemark.streams import partner as toys

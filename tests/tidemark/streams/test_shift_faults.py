@@ -19,10 +19,10 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message
-from dagster_tidemark.streams import alert_reaction as alerts_module
 from dagster_tidemark.streams import shift as shift_module
 from dagster_tidemark.streams import shift_retries
-from dagster_tidemark.streams.answer_reaction import Answers
+from dagster_tidemark.streams.alerts import worker as alerts_module
+from dagster_tidemark.streams.answers.worker import Answers
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext

@@ -19,7 +19,7 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, Message
 from dagster_tidemark.streams import shift as shift_module
 from dagster_tidemark.streams import shift_retries
-from dagster_tidemark.streams.alert_reaction import Alerts
+from dagster_tidemark.streams.alerts.worker import Alerts
 from tests.conftest import make_settings
 from tests.tidemark.streams import toy
 from tests.tidemark.streams.test_stream_table import Log

@@ -16,7 +16,7 @@ from dagster_tidemark.sources.notification_queue import FakeMessageSource
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage
 from dagster_tidemark.streams import shift as shift_module
 from dagster_tidemark.streams import stream_table, timeline
-from dagster_tidemark.streams.alert_reaction import Alerts
+from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream
 from tests.conftest import make_settings

@@ -18,10 +18,10 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, QueueUnavailable
 from dagster_tidemark.streams import inlet_progress as line_module
 from dagster_tidemark.streams import shift as shift_module
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_identity import Episode
-from dagster_tidemark.streams.alert_reaction import Alerts
-from dagster_tidemark.streams.answer_declaration import Answerer, Answering
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.identity import Episode
+from dagster_tidemark.streams.alerts.worker import Alerts
+from dagster_tidemark.streams.answers.declaration import Answerer, Answering
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.user_rules import to_leave_out

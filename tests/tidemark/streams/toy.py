@@ -17,8 +17,8 @@ from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import Message
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedMessage
 from dagster_tidemark.sources.sqs import SqsQueue
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.identity import Episode
 from dagster_tidemark.streams.decode import Decoder, table_rows
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift

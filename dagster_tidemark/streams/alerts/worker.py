@@ -3,7 +3,7 @@
 State and outbox are one table, and change in one commit. Changes are sent after the commit, at least once, with the
 commit's number. A stalled writer that resumes does not repeat messages of another writer. Belongs here: the order of
 the steps. Does not belong here: the definition of an episode (the rule), and the assignment of alerts to episodes
-(`alert_identity`).
+(`identity`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, at_le
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.sources.received_messages import ReceivedMessage
-from dagster_tidemark.streams.alert_declaration import Alerting
-from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, reconcile
-from dagster_tidemark.streams.alert_table import AlertTable
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.identity import Alert, AlertChanges, Episode, reconcile
+from dagster_tidemark.streams.alerts.table import AlertTable
 from dagster_tidemark.streams.decode import Fault
 from dagster_tidemark.streams.stream_declaration import StreamContext
 from dagster_tidemark.streams.timeline import Session, TimedMessage, Timeline

@@ -6,7 +6,7 @@ the time of the answer. File statistics include the range of answer times, so an
 or two files. Measured with 1,000 files of 20 answers: 1.4 s for the first refresh, 1 us for an
 unknown id, 0.4 s for a hundred answers spread over the table.
 
-Does not belong here: the answering, and the order of commits and messages (`answer_reaction`).
+Does not belong here: the answering, and the order of commits and messages (`worker`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg.expressions import And
 
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, TableCommit, one_of, rows_of
-from dagster_tidemark.streams.answer_declaration import ERROR, Answer
+from dagster_tidemark.streams.answers.declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
 _RECENT = 20_000

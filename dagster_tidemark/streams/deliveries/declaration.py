@@ -1,6 +1,6 @@
 """Deliveries of partners: a message lists files in a folder of the landing bucket. All or none of them are loaded.
 
-Belongs here: the declaration. Does not belong here: the handling of a message (`delivery_run`).
+Belongs here: the declaration. Does not belong here: the handling of a message (`worker`).
 """
 
 from __future__ import annotations

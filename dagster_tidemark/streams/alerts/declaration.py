@@ -1,6 +1,6 @@
 """The declaration of alerts on a stream. A code location imports it at no cost.
 
-Does not belong here: the raising and sending of alerts (`alert_reaction`).
+Does not belong here: the raising and sending of alerts (`worker`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.streams.alert_identity import Episode
+from dagster_tidemark.streams.alerts.identity import Episode
 from dagster_tidemark.streams.stream_declaration import StreamContext, require_queue_name
 from dagster_tidemark.streams.timeline import SessionRule
 
 if TYPE_CHECKING:
-    from dagster_tidemark.streams.alert_reaction import Alerts
+    from dagster_tidemark.streams.alerts.worker import Alerts
 
 
 class Rule(SessionRule, Protocol):
@@ -59,7 +59,7 @@ class Alerting:
 
     def __call__(self, place: StreamContext) -> Alerts:
         """Return the reaction of one run."""
-        from dagster_tidemark.streams.alert_reaction import Alerts
+        from dagster_tidemark.streams.alerts.worker import Alerts
         from dagster_tidemark.streams.transport import declared_queue
 
         return Alerts(self, place, lambda: declared_queue(self.queue, place.settings))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dagster_tidemark.lakehouse.commits import until_committed
-from dagster_tidemark.streams.alert_identity import AlertChanges, Episode, reconcile
-from dagster_tidemark.streams.alert_reaction import INCORPORATES, Alerts
+from dagster_tidemark.streams.alerts.identity import AlertChanges, Episode, reconcile
+from dagster_tidemark.streams.alerts.worker import INCORPORATES, Alerts
 
 Episodes = Mapping[str, Sequence[Episode]]
 """Episodes that need an alert, by key and in time order."""

@@ -1,6 +1,6 @@
 """Answers to partners: the status of a delivery, the finding for each file, and a sentence.
 
-Belongs here: the text, and the JSON format. Does not belong here: the verdict (`delivery_verdict`).
+Belongs here: the text, and the JSON format. Does not belong here: the verdict (`verdict`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
 from dagster_tidemark.sources.manifests import DeliveryManifest
-from dagster_tidemark.streams.delivery_files import Checked, CheckedFile, FileFinding
-from dagster_tidemark.streams.delivery_table import LoadedDelivery
+from dagster_tidemark.streams.deliveries.files import Checked, CheckedFile, FileFinding
+from dagster_tidemark.streams.deliveries.table import LoadedDelivery
 
 LONGEST = 200_000
 """Largest answer in bytes: SQS accepts 256 KB. A longer one omits files, correct ones first, and gives their number."""

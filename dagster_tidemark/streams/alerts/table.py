@@ -1,7 +1,7 @@
 """The table of alerts: standing alerts, the rows of changes, and unsent messages.
 
-Belongs here: rows and properties. Does not belong here: the choice of alerts (`alert_identity`), and the sending of
-messages (`alert_reaction`).
+Belongs here: rows and properties. Does not belong here: the choice of alerts (`identity`), and the sending of
+messages (`worker`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyiceberg.expressions import And, Or
 
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, at_least, equal, is_null, one_of, rows_of
-from dagster_tidemark.streams.alert_identity import Alert, AlertChanges, Episode, new_id
+from dagster_tidemark.streams.alerts.identity import Alert, AlertChanges, Episode, new_id
 
 COMMIT = "tidemark.commit"
 """Property of the table: the number of the last commit that changed an alert."""

@@ -2,7 +2,7 @@
 
 The table's rows are the record of loaded deliveries. The message that was sent last counts, in whatever order messages
 are handled. A fault of a service is raised, and is never a verdict. Does not belong here: the handling of a message
-(`delivery_run`).
+(`worker`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dagster_tidemark.lakehouse.session import naming_the_server, new_session, w
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.manifests import DeliveryManifest
-from dagster_tidemark.streams import delivery_answer as answers
-from dagster_tidemark.streams.delivery_answer import Answer
-from dagster_tidemark.streams.delivery_declaration import Deliveries
-from dagster_tidemark.streams.delivery_files import Checked, Checker
-from dagster_tidemark.streams.delivery_table import DeliveryTable, LoadedDelivery
+from dagster_tidemark.streams.deliveries import answer as answers
+from dagster_tidemark.streams.deliveries.answer import Answer
+from dagster_tidemark.streams.deliveries.declaration import Deliveries
+from dagster_tidemark.streams.deliveries.files import Checked, Checker
+from dagster_tidemark.streams.deliveries.table import DeliveryTable, LoadedDelivery
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The declaration of answers to the messages of a stream. A code location imports it at no cost.
 
-Does not belong here: the commit and the sending of answers (`answer_reaction`).
+Does not belong here: the commit and the sending of answers (`worker`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused, require_queue_name
 
 if TYPE_CHECKING:
-    from dagster_tidemark.streams.answer_reaction import Answers
+    from dagster_tidemark.streams.answers.worker import Answers
 
 ERROR = "error"
 """The column with the reason why a request could not be answered."""
@@ -65,7 +65,7 @@ class Answering:
         Raises:
             StreamRefused: the stream does not require `key`, or reads a topic, which never redelivers a message.
         """
-        from dagster_tidemark.streams.answer_reaction import Answers
+        from dagster_tidemark.streams.answers.worker import Answers
         from dagster_tidemark.streams.transport import declared_queue
 
         stream = place.stream

@@ -1,7 +1,7 @@
 """The check of a delivery's files against its manifest: existence, size and checksum.
 
 Belongs here: the listing of the folder, and the reading of files for their checksums. Does not belong here: the format
-of a manifest (`sources.manifests`), and the response to findings (`delivery_verdict`).
+of a manifest (`sources.manifests`), and the response to findings (`verdict`).
 """
 
 from __future__ import annotations

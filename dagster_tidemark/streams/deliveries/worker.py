@@ -2,7 +2,7 @@
 
 A run that is killed at any step loses and duplicates nothing: the table's rows record each loaded delivery, an answer
 follows from the rows, and the queue delivers an unacknowledged message again. Belongs here: the order of the steps, and
-the response to a failed step. Does not belong here: the verdict (`delivery_verdict`) and its text (`delivery_answer`).
+the response to a failed step. Does not belong here: the verdict (`verdict`) and its text (`answer`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sources.manifests import NoManifest, read_manifest
 from dagster_tidemark.sources.notification_queue import Message, MessageSink
 from dagster_tidemark.streams import rejected_messages
-from dagster_tidemark.streams.delivery_answer import Answer, Status, no_manifest
-from dagster_tidemark.streams.delivery_verdict import Verdicts
+from dagster_tidemark.streams.deliveries.answer import Answer, Status, no_manifest
+from dagster_tidemark.streams.deliveries.verdict import Verdicts
 from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from dagster_tidemark.streams.reports import ReportReceiver
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told

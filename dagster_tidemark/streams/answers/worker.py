@@ -4,7 +4,7 @@ Answers are committed before they are sent, and a commit fails if the table has 
 answer at once, the second therefore finds the answer of the first. Only rows of the table are sent, so a stalled run
 that resumes repeats the answers of other runs. There is no outbox: a request is acknowledged after its answer was
 sent, and otherwise delivered again. Belongs here: the order of the steps. Does not belong here: the search for earlier
-answers (`answer_table`), and the computation of answers (the answerer).
+answers (`table`), and the computation of answers (the answerer).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dagster_tidemark.errors import TidemarkError, Transient
 from dagster_tidemark.lakehouse.append import Appendable
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.sources.notification_queue import MessageSink
-from dagster_tidemark.streams.answer_declaration import ERROR, Answer, Answerer, Answering
-from dagster_tidemark.streams.answer_table import AnswerTable, Row
+from dagster_tidemark.streams.answers.declaration import ERROR, Answer, Answerer, Answering
+from dagster_tidemark.streams.answers.table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
 from dagster_tidemark.streams.stream_declaration import Fields, StreamContext

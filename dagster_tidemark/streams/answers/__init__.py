@@ -1,0 +1,1 @@
+"""Answers to the messages of a stream: the declaration, the worker of a shift that answers, and the table."""

@@ -128,7 +128,7 @@ def test_messages_become_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: 
     lake.receive(messages(2, 60))
     assert isinstance(READINGS.reaction, Alerting)
     place = StreamContext(lake.settings, open_lake(lake.settings), READINGS)
-    Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)
+    Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}))
     followed = lake.standing()
     assert followed.keys() == lake.expected() != standing.keys()
     lake.run("alerts/cold_chain")
@@ -158,6 +158,6 @@ def test_a_message_on_which_the_rule_raises_leaves_the_alerts_of_the_others(lake
         rejected_messages.enter(catalog, READINGS.asset, faults, (), "code-1")
 
     place = StreamContext(lake.settings, catalog, READINGS, refuse)
-    Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}), None)
+    Alerts(READINGS.reaction, place, lambda: pytest.fail("nothing is sent")).react(pa.table({}))
     lake.run("alerts/cold_chain")
     assert (refused, lake.standing()) == (["poison"], before)

@@ -16,6 +16,7 @@ from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.streams import Answering, StreamContext
 from dagster_tidemark.streams.answers.worker import Answers
+from dagster_tidemark.streams.reactions import reaction_of
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml
 from pipelines.streams.scoring import NO_MODEL, SCORING, DemandScores
@@ -232,8 +233,7 @@ def test_without_the_models_files_nobody_is_told_a_number(shop: Shop, products: 
     shop.publish(SMALL)
     shutil.rmtree(Path(shop.settings.warehouse) / "models")
     place = StreamContext(shop.settings, open_lake(shop.settings), SCORING)
-    assert SCORING.reaction is not None
-    reaction = SCORING.reaction(place)
+    reaction = reaction_of(place)
     assert isinstance(reaction, Answers)
     reaction._answerer = DemandScores(place)
     said = reaction._answers_to([request(1, products[0], LAST)])

@@ -26,6 +26,8 @@ MISPLACED = "misplaced"
 WAIVED = "waived"
 QUARANTINE = "quarantine"
 """Name of the check on rejected input, which each asset loaded from files has."""
+LOST = "lost"
+"""Reason of a quarantine entry about messages of a stream that were lost before they were read."""
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
 """Key of the asset that represents the queue of the landing bucket's notifications."""

@@ -14,13 +14,10 @@ import dagster as dg
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import post_keys
-from dagster_tidemark.event_log.observations import QUARANTINE
+from dagster_tidemark.event_log.observations import LOST, QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-
-LOST = "lost"
-"""The reason of a quarantine entry about messages that were lost before they were read."""
 
 STREAM = "stream"
 """The name of the check on a stream's state."""

@@ -15,10 +15,10 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And
 
+from dagster_tidemark.event_log.observations import LOST
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, rows_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
-from dagster_tidemark.streams.checks import LOST
 from dagster_tidemark.streams.decode import Fault
 
 _MANY = 200

@@ -97,7 +97,7 @@ class Reports:
         mark = None if self.reported is None else str(self.reported)
         return {} if mark is None or mark == kept.table.mark(REPORTED) else {REPORTED: mark}
 
-    def flush_if_due(self, kept: StreamTable, reaction: Reaction | None, *, idle: bool) -> None:
+    def flush_if_due(self, kept: StreamTable, reaction: Reaction, *, idle: bool) -> None:
         """Report if rows have waited for `quiet`, or if the shift is idle and the last report was `quiet` ago."""
         now, quiet = time.monotonic(), self.stream.quiet.total_seconds()
         if idle and now - self._refused_at >= _COUNTED_EVERY:
@@ -107,7 +107,7 @@ class Reports:
         if now - self._since >= quiet or (idle and now - self._flushed_at >= quiet):
             self.flush(kept, reaction)
 
-    def flush(self, kept: StreamTable, reaction: Reaction | None) -> None:
+    def flush(self, kept: StreamTable, reaction: Reaction) -> None:
         """Report all committed rows."""
         self._count_refused()
         if self._since is None or kept.table.head is None:
@@ -118,7 +118,7 @@ class Reports:
             partition = self.stream.key_of(value)
             arrived = max(oldest, _start_of(value)) if value is not None else oldest
             self.log.observed(self.stream.asset, partition, version=str(head), arrived_at=arrived.timestamp())
-        self._followed |= reaction.summary() if reaction else {}
+        self._followed |= reaction.summary()
         for asset in sorted(self._followed):
             self.log.materialized(asset, self._followed[asset])
             del self._followed[asset]

@@ -25,9 +25,10 @@ from dagster_tidemark.sources.received_messages import Inlet, IsHindered, Receiv
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
 from dagster_tidemark.streams.inlet_progress import Line
+from dagster_tidemark.streams.reactions import reaction_of
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
-from dagster_tidemark.streams.stream_declaration import LooksAfter, Reaction, StreamContext, TellsWhy
+from dagster_tidemark.streams.stream_declaration import StreamContext
 from dagster_tidemark.streams.stream_table import StreamTable
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
@@ -102,7 +103,7 @@ class Shift:
         self._decoder = Decoder(stream, self.place.settings.start_date)
         self._rules = RaisingRules(stream.name)
         place = replace(self.place, refuse=self._refuse)
-        self._reaction: Reaction | None = stream.reaction(place) if stream.reaction else None
+        self._reaction = reaction_of(place)
         self._lines = [Line(inlet) for inlet in self.inlets]
         self._reporting = Chore(f"{stream.name}: report to Dagster", self.log)
         self._entering = Chore(f"{stream.name}: writing of quarantine entries", self.log, is_vital=True)
@@ -317,10 +318,8 @@ class Shift:
 
     def _react(self, rows: pa.Table, faults: Sequence[Fault] = ()) -> Collection[str]:
         """Run the reaction, and return the ids of refused messages whose senders got an answer with the reason."""
-        if self._reaction is None:
-            return ()
-        self._reaction.react(rows, self._kept.table.head)
-        told_why = self._reaction.refused(faults) if faults and isinstance(self._reaction, TellsWhy) else ()
+        self._reaction.react(rows)
+        told_why = self._reaction.refused(faults) if faults else ()
         reached("stream_outbox")
         self.counts.published += self._reaction.publish()
         reached("stream_published")
@@ -350,12 +349,11 @@ class Shift:
     def _look_after(self) -> None:
         """Do the reaction's periodic work, and expire old snapshots. A failure of one does not stop the other."""
         self._commits_since_look_after = 0
-        if isinstance(self._reaction, LooksAfter):
-            self._following.attempt(self._reaction.look_after)
+        self._following.attempt(self._reaction.look_after)
         self._expiring.attempt(self._expire)
 
     def _expire(self) -> None:
-        needed = [self.reports.reported, self._reaction.needs_since() if self._reaction else None]
+        needed = [self.reports.reported, self._reaction.needs_since()]
         not_since = [each for each in needed if each is not None]
         self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.partitioning import ByTime
@@ -34,51 +34,52 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|decimal\(\d+,\d+\)")
 
 
-class Reaction(Protocol):
-    """Work on messages in the run that receives them. Each run creates one reaction, and uses it in one thread."""
+class Reaction:
+    """Work on messages in the run that receives them; by default none. A run creates one and uses it in one thread."""
 
-    def react(self, rows: pa.Table, head: int | None) -> None:
+    def react(self, rows: pa.Table) -> None:
         """Commit the consequences of rows. A second call with the same rows must change nothing.
 
         Args:
             rows: Rows of the stream's table, including earlier rows whose messages were delivered again.
-            head: The snapshot of the table that contains these rows.
         """
-        ...
-
-    def publish(self) -> int:
-        """Send all messages that are committed and not sent yet. Return their number."""
-        ...
-
-    def needs_since(self) -> int | None:
-        """Return the snapshot of the stream's table that the next run's reaction starts from; None if it needs none."""
-        ...
-
-    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
-        """Return materialization metadata by asset key, for the commits since the last call."""
-        ...
-
-
-@runtime_checkable
-class TellsWhy(Protocol):
-    """A reaction that also answers refused messages, which did not become rows."""
 
     def refused(self, faults: Sequence[Fault]) -> Collection[str]:
         """Commit the consequences of faults. A second call with the same faults must change nothing.
 
+        Args:
+            faults: Refused messages, which did not become rows.
+
         Returns:
             The ids of messages whose senders get an answer at the next `publish`. These messages are not dead-lettered.
         """
-        ...
+        return ()
 
+    def publish(self) -> int:
+        """Send all messages that are committed and not sent yet. Return their number."""
+        return 0
 
-@runtime_checkable
-class LooksAfter(Protocol):
-    """A reaction with periodic work while no messages arrive."""
+    def needs_since(self) -> int | None:
+        """Return the snapshot of the stream's table that the next run's reaction starts from; None if it needs none."""
+        return None
+
+    def summary(self) -> Mapping[str, Mapping[str, int | float | str]]:
+        """Return materialization metadata by asset key, for the commits since the last call."""
+        return {}
 
     def look_after(self) -> None:
-        """Do the periodic work. The shift calls this every few seconds."""
-        ...
+        """Do periodic work. The shift calls this every few seconds while no messages arrive."""
+
+
+class ReactionDeclaration:
+    """Base of `Alerting` and `Answering`. `reactions.reaction_of` returns the `Reaction` of a declaration."""
+
+    def require_stream(self, stream: Stream) -> None:
+        """Raise if the reaction is impossible for a stream.
+
+        Raises:
+            StreamRefused: the reason, with the remedy.
+        """
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Stream:
         rules: Reason code to a condition on the fields that every good message meets.
         time: The field that determines a row's partition.
         workers: The number of concurrent runs. With a topic only one makes progress, because all share one position.
-        reaction: Creates the reaction to the messages when a run begins.
+        reaction: What a run does with the messages besides keeping them: `Alerting` or `Answering`.
         latest: How far the field `time` may be ahead of the clock.
         quiet: The longest delay between the commit of a row and its report to Dagster, which starts downstream assets.
 
@@ -140,7 +141,7 @@ class Stream:
     rules: Mapping[str, Callable[[Fields], bool]] = field(default_factory=dict)
     time: str | None = None
     workers: int = 1
-    reaction: Callable[[StreamContext], Reaction] | None = None
+    reaction: ReactionDeclaration | None = None
     latest: timedelta = timedelta(days=1)
     quiet: timedelta = timedelta(seconds=15)
     # Attributes for speed, because each message reads them. A cached property would hold a lock, and a lock cannot be
@@ -180,6 +181,8 @@ class Stream:
             raise StreamRefused(
                 f"stream {self.name}: required has {', '.join(unknown)}, which {self.table.name} has no columns for"
             )
+        if self.reaction is not None:
+            self.reaction.require_stream(self)
 
     def _require_time(self) -> None:
         by = self.table.partitioning

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.streams.alerts.identity import Episode
-from dagster_tidemark.streams.stream_declaration import StreamContext, require_queue_name
+from dagster_tidemark.streams.stream_declaration import ReactionDeclaration, require_queue_name
 from dagster_tidemark.streams.timeline import SessionRule
-
-if TYPE_CHECKING:
-    from dagster_tidemark.streams.alerts.worker import Alerts
 
 
 class Rule(SessionRule, Protocol):
@@ -33,7 +30,7 @@ class Rule(SessionRule, Protocol):
 
 
 @dataclass(frozen=True)
-class Alerting:
+class Alerting(ReactionDeclaration):
     """Declares alerts on a stream: a `reaction`.
 
     Args:
@@ -56,10 +53,3 @@ class Alerting:
 
     def __post_init__(self) -> None:
         require_queue_name(f"alerts in {self.table.name}", self.queue)
-
-    def __call__(self, place: StreamContext) -> Alerts:
-        """Return the reaction of one run."""
-        from dagster_tidemark.streams.alerts.worker import Alerts
-        from dagster_tidemark.streams.transport import declared_queue
-
-        return Alerts(self, place, lambda: declared_queue(self.queue, place.settings))

@@ -27,7 +27,7 @@ from dagster_tidemark.streams.alerts.declaration import Alerting
 from dagster_tidemark.streams.alerts.identity import Alert, AlertChanges, Episode, reconcile
 from dagster_tidemark.streams.alerts.table import AlertTable
 from dagster_tidemark.streams.decode import Fault
-from dagster_tidemark.streams.stream_declaration import StreamContext
+from dagster_tidemark.streams.stream_declaration import Reaction, StreamContext
 from dagster_tidemark.streams.timeline import Session, TimedMessage, Timeline
 from dagster_tidemark.streams.user_rules import (
     RULE_RAISES,
@@ -57,7 +57,7 @@ class RuleRaised(Exception):
 
 
 @dataclass
-class Alerts:
+class Alerts(Reaction):
     """The reaction of one run that raises and retracts alerts.
 
     Args:
@@ -89,7 +89,7 @@ class Alerts:
         """Time and error of messages on which `closes` raised, by message id. `_evaluated` handles these messages."""
         self._left_out: set[str] = set()
 
-    def react(self, rows: pa.Table, head: int | None) -> None:
+    def react(self, rows: pa.Table) -> None:
         """Raise and retract alerts for all new rows of the stream's table, `rows` among them."""
         try:
             until_committed(self._follow, self.declared.table.name, look_again=self._forget)

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused, require_queue_name
-
-if TYPE_CHECKING:
-    from dagster_tidemark.streams.answers.worker import Answers
+from dagster_tidemark.streams.stream_declaration import (
+    Fields,
+    ReactionDeclaration,
+    Stream,
+    StreamContext,
+    StreamRefused,
+    require_queue_name,
+)
 
 ERROR = "error"
 """The column with the reason why a request could not be answered."""
@@ -26,7 +30,7 @@ Answerer = Callable[[Sequence[Fields]], Sequence[Answer]]
 
 
 @dataclass(frozen=True)
-class Answering:
+class Answering(ReactionDeclaration):
     """A `reaction` that treats the messages of a stream as requests, and answers each request once.
 
     The table holds the answers by request id, which the sender chooses. A repeated id gets the first answer again, even
@@ -59,20 +63,15 @@ class Answering:
         if missing := [f"{c} ({kind})" for c, kind in wanted.items() if self.table.columns.get(c) != kind]:
             raise StreamRefused(f"answers in {self.table.name}: the table lacks {', '.join(missing)}")
 
-    def __call__(self, place: StreamContext) -> Answers:
-        """Return the reaction of one run.
+    def require_stream(self, stream: Stream) -> None:
+        """Raise if requests cannot be answered.
 
         Raises:
             StreamRefused: the stream does not require `key`, or reads a topic, which never redelivers a message.
         """
-        from dagster_tidemark.streams.answers.worker import Answers
-        from dagster_tidemark.streams.transport import declared_queue
-
-        stream = place.stream
         if stream.topic is not None:
             raise StreamRefused(
                 f"stream {stream.name}: requests need a queue, which delivers unanswered ones again; remove topic="
             )
         if self.key not in stream.required:
             raise StreamRefused(f"stream {stream.name}: the request id {self.key} must be required; add it to required")
-        return Answers(self, place, lambda: declared_queue(self.queue, place.settings))

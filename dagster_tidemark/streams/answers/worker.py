@@ -25,7 +25,7 @@ from dagster_tidemark.streams.answers.declaration import ERROR, Answer, Answerer
 from dagster_tidemark.streams.answers.table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
-from dagster_tidemark.streams.stream_declaration import Fields, StreamContext
+from dagster_tidemark.streams.stream_declaration import Fields, Reaction, StreamContext
 from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
 _LONGEST_KEY = 1_000  # characters; one call sends ten answers, and SQS accepts 256 KB per call
@@ -45,7 +45,7 @@ class NotAnsweredYet(Transient):
 
 
 @dataclass
-class Answers:
+class Answers(Reaction):
     """The reaction of one run that answers requests.
 
     Args:
@@ -68,7 +68,7 @@ class Answers:
         declared = self.declared
         self._table = AnswerTable(Appendable(self.place.lake, declared.table), declared.key, declared.at)
 
-    def react(self, rows: pa.Table, head: int | None) -> None:
+    def react(self, rows: pa.Table) -> None:
         """Answer new requests, and prepare the answers to new and repeated requests for `publish`."""
         if self._answerer is None:
             self._answerer = self._made_answerer()

@@ -118,7 +118,7 @@ class Play:
         incorporated = table.mark(alert_worker.INCORPORATES)
         through = writer.followed if is_own else None if incorporated is None else int(incorporated)
         is_expired = through is not None and self.kept.appended_since(through) is None
-        writer.alerts.react(self.kept.rows(), self.kept.head)  # type: ignore[arg-type]
+        writer.alerts.react(self.kept.rows())  # type: ignore[arg-type]
         table.refresh()
         writer.saw, writer.followed = table.head, self.kept.head
         # Of what has expired nobody can say any more what was known, and so for how long an episode had lasted.

@@ -102,6 +102,6 @@ def test_a_shift_goes_on_from_where_it_came_to_and_sends_it(play: Play) -> None:
     play.rule = Slower()
     play.reaction = play.reaction.__class__(play.rule, play.reaction.table, "device_id", "alerts", ("store_id",))
     writer = play._writer()
-    writer.alerts.react(play.kept.rows(), play.kept.head)  # type: ignore[arg-type]
+    writer.alerts.react(play.kept.rows())  # type: ignore[arg-type]
     assert writer.alerts.publish() == 1
     assert [message["kind"] for message in play.sent] == ["raise", "raise", "retract"]

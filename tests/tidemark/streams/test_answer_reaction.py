@@ -3,18 +3,18 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.answers import worker as at_work
 from dagster_tidemark.streams.answers.declaration import Answer, Answering
 from dagster_tidemark.streams.decode import readable
-from dagster_tidemark.streams.stream_declaration import Fields, StreamContext, StreamRefused
+from dagster_tidemark.streams.stream_declaration import Fields, StreamRefused
 from tests.tidemark.streams import questions, toy
 from tests.tidemark.streams.questions import TWO, Desk, Roots, answerer, question
 from tests.tidemark.streams.test_shift import ImpatientWithRefused, KilledBeforeItAcknowledges
@@ -214,14 +214,12 @@ def test_whose_a_broken_message_is_can_be_read_for_certain_or_not_at_all(body: b
     assert readable(body, "id") == found
 
 
-def test_what_cannot_be_is_refused_when_it_is_declared(cloud: Settings) -> None:
+def test_what_cannot_be_is_refused_when_it_is_declared() -> None:
     name = toy.new_name()
     declared = questions.stream(name)
     with pytest.raises(StreamRefused, match=r"lacks asked_at \(timestamp\)"):
         Answering(questions.answers(name), "request_id", "out", Roots, "asked_at")
-    of_topic = StreamContext(cloud, open_lake(cloud), toy.stream(name, topic="t"))
-    assert declared.reaction is not None
-    with pytest.raises(Terminal, match="requests need a queue"):
-        declared.reaction(of_topic)
-    with pytest.raises(Terminal, match="the request id request_id must be required"):
-        declared.reaction(StreamContext(cloud, open_lake(cloud), toy.stream(name)))
+    with pytest.raises(StreamRefused, match="requests need a queue"):
+        replace(declared, topic="t")
+    with pytest.raises(StreamRefused, match="the request id request_id must be required"):
+        replace(declared, required=())

@@ -19,6 +19,7 @@ from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
 from dagster_tidemark.planner.rehearsal import Rebuild
 from tests.checkout import CHECKOUT
 from tests.grocer_code import deployed_state
+from tests.sampling import sample
 
 SALES = "pipelines/transforms/sales.py"
 
@@ -119,7 +120,9 @@ app(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize(("answer", "more", "code"), [("y\n", [], 0), ("n\n", [], 1), ("", ["--yes"], 0)])
+@pytest.mark.parametrize(
+    ("answer", "more", "code"), sample([("y\n", [], 0), ("n\n", [], 1), ("", ["--yes"], 0)], ("n\n", [], 1))
+)
 def test_on_a_terminal_it_asks_before_it_deploys(answer: str, more: list[str], code: int) -> None:
     ours, theirs = pty.openpty()
     try:

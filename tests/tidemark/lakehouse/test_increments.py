@@ -308,7 +308,7 @@ def test_new_code_reads_every_built_partition_once(
     assert loading(bumped, *hours).read_again == ()
 
 
-@pytest.mark.parametrize("second_looks_at", ["look", "before_commit", "after_commit"])
+@pytest.mark.parametrize("second_looks_at", sample(["look", "before_commit", "after_commit"], "before_commit"))
 @pytest.mark.parametrize("begins", sample(["empty", "filled"], "filled"))
 def test_overlapping_runs_of_a_partition_never_double_or_lose_a_row(
     spark: SparkSession,

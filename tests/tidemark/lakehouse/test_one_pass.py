@@ -107,9 +107,11 @@ def stray_files(spark: SparkSession, load: Load) -> set[str]:
 @pytest.mark.parametrize(
     ("task_bytes", "small", "together"),
     [
-        (10_000, 0, 0),
+        pytest.param(10_000, 0, 0, marks=pytest.mark.proof),
         pytest.param(spark_tasks.TASK_BYTES, 0, 0, marks=pytest.mark.proof),
-        pytest.param(10_000, small_files.SMALL, small_files.TOGETHER, id="small files of many rows"),
+        pytest.param(
+            10_000, small_files.SMALL, small_files.TOGETHER, id="small files of many rows", marks=pytest.mark.proof
+        ),
         pytest.param(10_000, small_files.SMALL, 400_000, id="small and large files of one hour"),
     ],
 )
@@ -194,7 +196,7 @@ def _shuffled(rows: DataFrame) -> DataFrame:
     return rows.repartition(2)
 
 
-@pytest.mark.parametrize("change", [_narrowed, _retyped, _shuffled])
+@pytest.mark.parametrize("change", sample([_narrowed, _retyped, _shuffled], _shuffled))
 def test_a_transform_that_does_more_goes_the_other_way(
     spark: SparkSession,
     put: Put,
@@ -302,7 +304,7 @@ def test_partitions_with_rows_deleted_by_position_are_written_by_spark(
     assert quantities(spark, orders) == dict.fromkeys(range(2, 21), 3) | {1: 9}
 
 
-@pytest.mark.parametrize("touched", [1, 3])
+@pytest.mark.parametrize("touched", sample([1, 3], 1))
 def test_a_commit_in_between_is_kept(
     spark: SparkSession,
     put: Put,

@@ -297,9 +297,13 @@ def test_what_changed_since_it_was_verified_is_not_loaded(partner: Partner) -> N
     "fault",
     [
         Fault(agent="Boto3", status=503, code="SlowDown", times=8),
-        Fault(agent="Boto3", lists=True, status=500, code="InternalError", times=8),
+        pytest.param(
+            Fault(agent="Boto3", lists=True, status=500, code="InternalError", times=8), marks=pytest.mark.proof
+        ),
         Fault(agent="Boto3", status=200, times=2),  # cut in the middle
-        Fault(agent="Boto3", skip=1, status=403, code="ExpiredToken", times=2),  # while it is loaded
+        pytest.param(  # while it is loaded
+            Fault(agent="Boto3", skip=1, status=403, code="ExpiredToken", times=2), marks=pytest.mark.proof
+        ),
     ],
 )
 def test_storage_that_fails_is_no_verdict(partner: Partner, fault: Fault) -> None:

@@ -319,7 +319,13 @@ def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names
     assert len(simulation.runs) == before
 
 
-@pytest.mark.parametrize("condition", [dg.AutomationCondition.eager(), dg.AutomationCondition.on_cron("0 0 1 * *")])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        dg.AutomationCondition.eager(),
+        pytest.param(dg.AutomationCondition.on_cron("0 0 1 * *"), marks=pytest.mark.proof),
+    ],
+)
 def test_a_policy_is_judged_whoever_asks_for_the_runs(condition: Any) -> None:
     theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(minutes=10))
     simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)])

@@ -1,4 +1,4 @@
-"""Fixtures every folder of tests may use, and how two processes share the tests (`make test`).
+"""Fixtures every folder of tests may use, and how processes share the tests (`make test`).
 
 A local cloud and a Spark Connect server are real processes on free ports of 127.0.0.1 with a temporary state folder,
 started once by a process that needs them; tests share them, so each takes its own prefix, table or partition.

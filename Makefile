@@ -26,9 +26,9 @@ dev: $(INSTALLED)
 quick: $(INSTALLED)
 	@exec .venv/bin/python -m pytest --quick -n 2 --dist worksteal
 
-# Three processes on two cores: the tests on a whole platform and the benchmark mostly wait.
+# Two processes: the tests on a whole platform mostly wait; the other takes the rest.
 test: $(INSTALLED)
-	@exec .venv/bin/python -m pytest -n 3 --no-loadscope-reorder
+	@exec .venv/bin/python -m pytest -n 2 --no-loadscope-reorder
 
 # Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
 bench: $(INSTALLED)

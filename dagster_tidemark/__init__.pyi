@@ -1,3 +1,8 @@
+from .asset_events.declared import AssetEvents as AssetEvents
+from .asset_events.declared import PublishTo as PublishTo
+from .asset_events.declared import listener as listener
+from .asset_events.event import AssetEvent as AssetEvent
+from .asset_events.extras import event_extras as event_extras
 from .code_versions.assets import versioned_by_code as versioned_by_code
 from .components import FeedComponent as FeedComponent
 from .components import TableComponent as TableComponent
@@ -56,6 +61,8 @@ __all__ = [
     "MESSAGE",
     "MODEL_VERSIONS",
     "SOURCE_ROW",
+    "AssetEvent",
+    "AssetEvents",
     "ByDimensions",
     "ByKey",
     "ByTime",
@@ -73,6 +80,7 @@ __all__ = [
     "NewColumns",
     "OnRemoval",
     "PagerDuty",
+    "PublishTo",
     "QueueResource",
     "QuietHours",
     "Retention",
@@ -88,12 +96,14 @@ __all__ = [
     "counting_missing",
     "declared",
     "derived",
+    "event_extras",
     "extend",
     "feed_assets",
     "filled_check",
     "filled_result",
     "from_env",
     "landed_checks",
+    "listener",
     "load_settings",
     "observe_file",
     "observe_partitions",

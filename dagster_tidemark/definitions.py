@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
@@ -29,6 +30,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
+from dagster_tidemark.sensors import asset_event_sensors
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
@@ -161,6 +163,8 @@ def build_definitions(
     streams: Sequence[Stream | Deliveries] = (),
     notify: Sequence[Channel] = (),
     expected: Sequence[ExpectedArrival] = (),
+    asset_events: AssetEvents | None = None,
+    listeners: Sequence[Listener] = (),
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -177,6 +181,8 @@ def build_definitions(
         notify: Channels that get messages about late and missing data: `Slack`, `PagerDuty`, `Webhook`, `Email`,
             `ContractQueue`, `ContractLog`.
         expected: Times by which sources should have data. A miss is an incident.
+        asset_events: Queue with events of external assets, such as tables of other deployments.
+        listeners: Functions that get the materializations of some assets; see `listener`.
         overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
             or to add.
 
@@ -184,6 +190,8 @@ def build_definitions(
         StreamRefused: two streams have the same name, table or queue.
         ChannelRefused: two channels have the same name.
         ExpectationRefused: an expected arrival names no asset.
+        EventsRefused: `asset_events` names an asset that does not exist or is built here, or two listeners have the
+            same name.
         SettingsError: a variable with the prefix `TIDEMARK_` is unknown: no setting, and not read by a declaration.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
@@ -194,7 +202,18 @@ def build_definitions(
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets use the same prefixed names in every location.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
-    ours = _parts(settings, assets, feeds, tables, streams, declared, notify=notify, expected=expected)
+    ours = _parts(
+        settings,
+        assets,
+        feeds,
+        tables,
+        streams,
+        declared,
+        notify=notify,
+        expected=expected,
+        asset_events=asset_events,
+        listeners=listeners,
+    )
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
 
@@ -208,6 +227,8 @@ def extend(
     streams: Sequence[Stream | Deliveries] = (),
     notify: Sequence[Channel] = (),
     expected: Sequence[ExpectedArrival] = (),
+    asset_events: AssetEvents | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -235,7 +256,18 @@ def extend(
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
     every = ComponentDeclarations({**added.by_asset, **declared.by_asset})
     ours = _parts(
-        settings, assets, feeds, tables, streams, every, notify=notify, expected=expected, others=theirs, prefix=PREFIX
+        settings,
+        assets,
+        feeds,
+        tables,
+        streams,
+        every,
+        notify=notify,
+        expected=expected,
+        asset_events=asset_events,
+        listeners=listeners,
+        others=theirs,
+        prefix=PREFIX,
     )
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
@@ -273,6 +305,8 @@ def _parts(
     *,
     notify: Sequence[Channel] = (),
     expected: Sequence[ExpectedArrival] = (),
+    asset_events: AssetEvents | None = None,
+    listeners: Sequence[Listener] = (),
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -292,6 +326,8 @@ def _parts(
         channels = declare_channels(settings.code_location, notify)
     with refusing():
         require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])})
+    with refusing():
+        require_declared(asset_events, listeners, _keys_by_kind([*assets, *others]))
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
@@ -329,7 +365,7 @@ def _parts(
             *automation_sensors([*automated, *checks], scope=scope, others=others),
             catch_up_sensor(scope),
             contract_sensor(
-                _watched(settings, feeds, streams),
+                _watched(settings, feeds, streams, asset_events),
                 scope=scope,
                 routes=[channel.route for channel in channels],
                 expected=expected,
@@ -337,6 +373,7 @@ def _parts(
             *([incident_sensor(channels, settings, scope=scope)] if channels else []),
             dead_runs_sensor(scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
+            *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
         ],
         schedules=reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else [],
     )
@@ -348,6 +385,15 @@ def _keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
             yield from asset.keys
         elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             yield asset.key
+
+
+def _keys_by_kind(assets: Iterable[Any]) -> dict[str, bool]:
+    """Return the keys of assets, each with True if it is external."""
+    found = dict[str, bool]()
+    for asset in assets:
+        is_external = not (isinstance(asset, dg.AssetsDefinition) and asset.is_executable)
+        found |= dict.fromkeys((key.to_user_string() for key in _keys_of([asset])), is_external)
+    return found
 
 
 def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collection[str]) -> None:
@@ -364,11 +410,14 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
                 )
 
 
-def _watched(settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries]) -> Watched:
+def _watched(
+    settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries], events: AssetEvents | None
+) -> Watched:
     """Return the sources outside the event log that sensors and shifts watch."""
     at_work = [stream for stream in streams if stream.why_off(settings) is None]
     return Watched(
         settings.code_location,
         {feed.name: source_key(feed).to_user_string() for feed in feeds},
         tuple(post_of(stream, settings) for stream in at_work),
+        () if events is None else tuple(events.assets),
     )

@@ -29,7 +29,7 @@ LOOK_SECONDS = 25.0
 """Seconds after which a look is too old. Sensors tick at least every ten seconds, and `status` must report a fault
 within 30 seconds."""
 _HINDERED_SECONDS = 12.0  # for a shift that reports a fault; others may be writing a large batch
-LANDING, CONTRACTS, STREAMS = "landing", "contracts", "streams"
+LANDING, CONTRACTS, STREAMS, ASSET_EVENTS = "landing", "contracts", "streams", "asset_events"
 QUEUE = "run queue"
 SENSORS = "sensors"
 """Identity of the fault that sensors do not tick. It does not depend on the number of sensors."""
@@ -67,11 +67,13 @@ class Watched:
         location: The code location, as in the keys of its records.
         feeds: Source assets that the sensor `landing` watches, by feed.
         posts: Streams that shifts read.
+        reported: External assets whose events the sensor `asset_events` receives.
     """
 
     location: str = ""
     feeds: Mapping[str, str] = field(default_factory=dict)
     posts: tuple[PostOf, ...] = ()
+    reported: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the members for JSON."""
@@ -81,7 +83,7 @@ class Watched:
     def from_dict(cls, found: Mapping[str, Any]) -> Watched:
         """Build it from the result of `as_dict`."""
         posts = tuple(PostOf(post["stream"], post["asset"], tuple(post["keys"])) for post in found["posts"])
-        return cls(found["location"], found["feeds"], posts)
+        return cls(found["location"], found["feeds"], posts, tuple(found.get("reported", ())))
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,15 @@ def note_look(instance: DagsterInstance, location: str, looker: str, looked: Loo
 def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     """Return the causes at a time (Unix seconds)."""
     posts = [key for post in watched.posts for key in post.keys]
-    keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, _BUCKET, *_PROBED)]
+    keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, ASSET_EVENTS, _BUCKET, *_PROBED)]
     saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
     sensors = _of_sensors(instance, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
+    received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
+    sources |= _of_reported(watched.reported, received, sensors.get(ASSET_EVENTS), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
     for post in watched.posts:
         if cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):
@@ -227,6 +231,27 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
         remedy = "check the feed's prefix, its queue and the credentials"
         return {watched.feeds[feed]: Cause(f"feed {feed}", looked.at, why, remedy) for feed, why in parts.items()}
     return dict.fromkeys(watched.feeds.values(), cause)
+
+
+def _of_reported(assets: Collection[str], looked: Looked, sensor: Cause | None, now: float) -> dict[str, Cause]:
+    """Return the causes that concern external assets whose events come from a queue.
+
+    Args:
+        sensor: The cause that concerns the sensor of the queue itself, if there is one.
+    """
+    name = f"sensor {ASSET_EVENTS}"
+    if looked.hindrance:
+        remedy = "check the queue and the credentials"
+        cause = Cause("queue of asset events", looked.at or now, looked.hindrance, remedy)
+    elif looked.at == 0.0:
+        cause = Cause(name, now, f"{name} has not checked its queue yet", _TICKS)
+    elif sensor is not None:
+        cause = sensor
+    elif now - looked.at > LOOK_SECONDS:
+        cause = Cause(name, looked.at, f"{name} last checked its queue {span(now - looked.at)} ago", _TICKS)
+    else:
+        return {}
+    return dict.fromkeys(assets, cause)
 
 
 def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause | None, now: float) -> Cause | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_RECEIVES = 5
 """Number of receives after which a queue that the platform created gives up a message."""
+_LONGEST_REASON = 500
 _BATCH = 10  # the maximum number of messages in one SQS call
 _AT_ONCE = 4  # concurrent calls; boto3 keeps ten connections, and calls to AWS mostly wait
 
@@ -141,6 +142,25 @@ class SqsQueue:
         except (BotoCoreError, ClientError) as error:
             raise QueueUnavailable(f"the dead-letter queue of {self._url} does not answer: {error}") from error
         return sum(int(count) for count in counts.values())
+
+    def dead_letter(self, message: Message, reason: str) -> bool:
+        """Move a message to the dead-letter queue, with the reason as the attribute `reason`.
+
+        It is deleted here only after it was sent there, so a crash in between sends it twice.
+
+        Returns:
+            False if there is no dead-letter queue, or it may not be written. The message then stays here.
+        """
+        attributes: Any = {"reason": {"DataType": "String", "StringValue": reason[:_LONGEST_REASON]}}
+        try:
+            url = self._dead_letter_url()
+            if url is None:
+                return False
+            self._client.send_message(QueueUrl=url, MessageBody=message.body, MessageAttributes=attributes)
+            self._client.delete_message(QueueUrl=self._url, ReceiptHandle=message.receipt)
+        except (BotoCoreError, ClientError):
+            return False
+        return True
 
     def redrive(self, most: int) -> Iterator[int]:
         """Send messages from the dead-letter queue to this queue again, with a fresh count of receives.

@@ -1,0 +1,199 @@
+"""One pass of a listener over the event log: which materializations it gets now, and what it remembers.
+
+The position is kept in the cursor of the listener's sensor. It is saved after the calls, so a crash repeats calls and
+skips none. On a database with several writers an event can become visible after later ones; such events are looked for
+during two minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+
+import dagster as dg
+
+from dagster_tidemark.asset_events.declared import Listener
+from dagster_tidemark.asset_events.event import AssetEvent
+from dagster_tidemark.asset_events.extras import extras_in
+from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.planner.user_code import Raised, called
+from dagster_tidemark.tags import CONTENT, DATA_VERSION
+
+_SECONDS = 40.0  # a tick may take a minute
+_PAGE = 200
+_LATE_SECONDS = 120.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+_MOST_WAITING = 1_000  # with more failed events the listener takes no new ones
+
+
+@dataclass
+class Failed:
+    """An event on which the function raised.
+
+    Args:
+        since: Time of the first call (Unix seconds).
+        next_at: Time of the next call.
+    """
+
+    asset: str
+    since: float
+    next_at: float
+    tries: int
+    why: str
+
+
+@dataclass
+class Position:
+    """What a listener remembers between passes.
+
+    Args:
+        after: Storage id: events up to it are done or in `failed`; None before the first pass.
+        done: Later events that are done or in `failed`, by storage id, with their times (Unix seconds).
+        failed: Events to try again, by storage id.
+    """
+
+    after: int | None = None
+    done: dict[int, float] = field(default_factory=dict)
+    failed: dict[int, Failed] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return the position as the cursor of a sensor."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str | None) -> Position:
+        """Return the position in a cursor; the beginning if there is none."""
+        found = json.loads(text or "{}")
+        return cls(
+            found.get("after"),
+            {int(id): at for id, at in found.get("done", {}).items()},
+            {int(id): Failed(**each) for id, each in found.get("failed", {}).items()},
+        )
+
+
+@dataclass
+class Heard:
+    """Result of one pass: number of successful calls, events that wait, and events that were given up, with reasons."""
+
+    called: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)
+    given_up: dict[str, str] = field(default_factory=dict)
+
+
+def hear(
+    listener: Listener,
+    assets: list[str],
+    instance: dg.DagsterInstance,
+    position: Position,
+    source: str,
+    seconds: float = _SECONDS,
+) -> Heard:
+    """Call the function of a listener with new events and with failed ones that are due. Change the position.
+
+    Args:
+        assets: Keys of the assets that it is about.
+        source: Name of this code location, for the ids of events.
+        seconds: No call begins after this time.
+    """
+    heard, end = Heard(), time.monotonic() + seconds
+    if position.after is None:
+        position.after = event_storage.last_event_id(instance)
+        return heard
+    for id, failed in sorted(position.failed.items()):
+        if failed.next_at <= event_time.now() and time.monotonic() < end:
+            _again(listener, instance, position, id, source, heard)
+    records, through = _new(assets, instance, position)
+    for record in records:
+        if len(position.failed) >= _MOST_WAITING or time.monotonic() > end:
+            through = record.storage_id - 1
+            break
+        _first(listener, position, record, source, heard)
+    _go_on(position, through, in_order=event_storage.commits_in_order(instance))
+    heard.waiting = {_name(failed.asset, id): failed.why for id, failed in position.failed.items()}
+    return heard
+
+
+def _new(assets: list[str], instance: dg.DagsterInstance, position: Position) -> tuple[list[dg.EventLogRecord], int]:
+    """Return events that the listener has not had, by storage id, and the id up to which none is missing."""
+    through = event_storage.last_event_id(instance)
+    found: list[dg.EventLogRecord] = []
+    for asset in assets:
+        after, new = position.after, list[dg.EventLogRecord]()
+        while not new:
+            wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(asset), after_storage_id=after)
+            page = instance.fetch_materializations(wanted, limit=_PAGE, ascending=True).records
+            new = [record for record in page if record.storage_id not in position.done]
+            if len(page) < _PAGE:
+                break
+            after = page[-1].storage_id
+            through = min(through, after) if new else through
+        found += new
+    return sorted((r for r in found if r.storage_id <= through), key=lambda record: record.storage_id), through
+
+
+def _first(listener: Listener, position: Position, record: dg.EventLogRecord, source: str, heard: Heard) -> None:
+    id, now = record.storage_id, event_time.now()
+    raised = called(listener.function, event_in(record, source))
+    position.done[id] = now
+    if isinstance(raised, Raised):
+        asset = record.asset_key.to_user_string() if record.asset_key else ""
+        position.failed[id] = Failed(asset, now, now + _FIRST_PAUSE, 1, str(raised))
+    else:
+        heard.called += 1
+
+
+def _again(
+    listener: Listener, instance: dg.DagsterInstance, position: Position, id: int, source: str, heard: Heard
+) -> None:
+    failed = position.failed[id]
+    wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(failed.asset), storage_ids=[id])
+    records = instance.fetch_materializations(wanted, limit=1).records
+    name, now = _name(failed.asset, id), event_time.now()
+    if not records:
+        heard.given_up[name] = f"the event was deleted; last error: {failed.why}"
+        del position.failed[id]
+        return
+    raised = called(listener.function, event_in(records[0], source))
+    if not isinstance(raised, Raised):
+        heard.called += 1
+        del position.failed[id]
+    elif now - failed.since > listener.give_up_after.total_seconds():
+        heard.given_up[name] = str(raised)
+        del position.failed[id]
+    else:
+        failed.tries, failed.why = failed.tries + 1, str(raised)
+        failed.next_at = now + growing_pause(failed.tries, _FIRST_PAUSE, _LONGEST_PAUSE)
+
+
+def _go_on(position: Position, through: int, *, in_order: bool) -> None:
+    """Move the position to `through`, or to the last event before the time in which late commits are expected."""
+    if in_order:
+        position.after, position.done = max(through, position.after or 0), {}
+        return
+    limit = event_time.now() - _LATE_SECONDS
+    old = [id for id, at in position.done.items() if at < limit and id <= through]
+    position.after = max([position.after or 0, *old])
+    position.done = {id: at for id, at in position.done.items() if id > position.after}
+
+
+def event_in(record: dg.EventLogRecord, source: str) -> AssetEvent:
+    """Return the event of a materialization."""
+    said = record.asset_materialization
+    assert said is not None  # only materializations are fetched
+    content = said.metadata.get(CONTENT)
+    version = str(content.value) if content is not None else (said.tags or {}).get(DATA_VERSION, str(record.storage_id))
+    return AssetEvent(
+        id=f"{source}/{record.storage_id}",
+        asset=said.asset_key.to_user_string(),
+        partition=said.partition,
+        version=version,
+        at=record.timestamp,
+        extras=extras_in(said.metadata),
+        source=source,
+    )
+
+
+def _name(asset: str, id: int) -> str:
+    return f"{asset} (event {id})"

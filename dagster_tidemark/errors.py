@@ -21,6 +21,7 @@
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails
+    │   ├── asset_events   EventsRefused
     │   ├── incidents      ChannelRefused, ExpectationRefused, MessageRefused
     │   ├── code_versions  NotPython, LockFileUnreadable
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,

@@ -117,6 +117,7 @@ def test_the_instance_of_the_production_page_is_one_that_dagster_takes() -> None
 
 ACTIONS = {
     "change_message_visibility_batch": "sqs:ChangeMessageVisibility",
+    "delete_message": "sqs:DeleteMessage",
     "delete_message_batch": "sqs:DeleteMessage",
     "get_bucket_versioning": "s3:GetBucketVersioning",
     "get_databases": "glue:GetDatabases",  # only where the catalog is AWS Glue

@@ -45,7 +45,7 @@ class Failed:
 
 
 @dataclass
-class Position:
+class ListenerPosition:
     """What a listener remembers between passes.
 
     Args:
@@ -63,7 +63,7 @@ class Position:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str | None) -> Position:
+    def of(cls, text: str | None) -> ListenerPosition:
         """Return the position in a cursor; the beginning if there is none."""
         found = json.loads(text or "{}")
         return cls(
@@ -86,7 +86,7 @@ def hear(
     listener: Listener,
     assets: list[str],
     instance: dg.DagsterInstance,
-    position: Position,
+    position: ListenerPosition,
     source: str,
     seconds: float = _SECONDS,
 ) -> Heard:
@@ -115,7 +115,9 @@ def hear(
     return heard
 
 
-def _new(assets: list[str], instance: dg.DagsterInstance, position: Position) -> tuple[list[dg.EventLogRecord], int]:
+def _new(
+    assets: list[str], instance: dg.DagsterInstance, position: ListenerPosition
+) -> tuple[list[dg.EventLogRecord], int]:
     """Return events that the listener has not had, by storage id, and the id up to which none is missing."""
     through = event_storage.last_event_id(instance)
     found: list[dg.EventLogRecord] = []
@@ -133,7 +135,9 @@ def _new(assets: list[str], instance: dg.DagsterInstance, position: Position) ->
     return sorted((r for r in found if r.storage_id <= through), key=lambda record: record.storage_id), through
 
 
-def _first(listener: Listener, position: Position, record: dg.EventLogRecord, source: str, heard: Heard) -> None:
+def _first(
+    listener: Listener, position: ListenerPosition, record: dg.EventLogRecord, source: str, heard: Heard
+) -> None:
     id, now = record.storage_id, event_time.now()
     raised = called(listener.function, event_in(record, source))
     position.done[id] = now
@@ -145,7 +149,7 @@ def _first(listener: Listener, position: Position, record: dg.EventLogRecord, so
 
 
 def _again(
-    listener: Listener, instance: dg.DagsterInstance, position: Position, id: int, source: str, heard: Heard
+    listener: Listener, instance: dg.DagsterInstance, position: ListenerPosition, id: int, source: str, heard: Heard
 ) -> None:
     failed = position.failed[id]
     wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(failed.asset), storage_ids=[id])
@@ -167,7 +171,7 @@ def _again(
         failed.next_at = now + growing_pause(failed.tries, _FIRST_PAUSE, _LONGEST_PAUSE)
 
 
-def _go_on(position: Position, through: int, *, in_order: bool) -> None:
+def _go_on(position: ListenerPosition, through: int, *, in_order: bool) -> None:
     """Move the position to `through`, or to the last event before the time in which late commits are expected."""
     if in_order:
         position.after, position.done = max(through, position.after or 0), {}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener
-from dagster_tidemark.asset_events.listen import Position, hear
+from dagster_tidemark.asset_events.listen import ListenerPosition, hear
 from dagster_tidemark.asset_events.receive import take
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, Looked, note_look
@@ -58,7 +58,7 @@ def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationSc
     )
     def listens(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         assets = listener.hears([key.to_user_string() for key in _graph(context).get_all_asset_keys()])
-        position = Position.of(context.cursor)
+        position = ListenerPosition.of(context.cursor)
         heard = hear(listener, assets, context.instance, position, settings.code_location)
         context.update_cursor(position.text())
         for name, why in heard.given_up.items():

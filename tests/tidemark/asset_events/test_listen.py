@@ -17,7 +17,7 @@ from dagster_tidemark.asset_events.declared import (
     require_declared,
 )
 from dagster_tidemark.asset_events.event import AssetEvent, event_of
-from dagster_tidemark.asset_events.listen import Heard, Position, hear
+from dagster_tidemark.asset_events.listen import Heard, ListenerPosition, hear
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
 from tests.sampling import sample
@@ -54,14 +54,14 @@ def build(instance: dg.DagsterInstance, version: str, asset: str = "core/a", **m
     instance.report_runless_asset_event(dg.AssetMaterialization(asset.split("/"), metadata=said, tags=tags))
 
 
-def heard(of: Listener, instance: dg.DagsterInstance, position: Position) -> Heard:
+def heard(of: Listener, instance: dg.DagsterInstance, position: ListenerPosition) -> Heard:
     found = hear(of, ASSETS, instance, position, "here")
-    assert Position.of(position.text()) == position
+    assert ListenerPosition.of(position.text()) == position
     return found
 
 
 def test_listener_begins_with_the_events_after_its_first_pass(instance: dg.DagsterInstance) -> None:
-    calls, position = Calls(), Position()
+    calls, position = Calls(), ListenerPosition()
     of = listener(assets=["core/*"])(calls)
     build(instance, "1")
     heard(of, instance, position)
@@ -79,7 +79,7 @@ def test_event_whose_call_raises_waits_alone_and_is_tried_again(
 ) -> None:
     clock = [event_time.now()]
     monkeypatch.setattr(event_time, "now", lambda: clock[0])
-    calls, position = Calls(), Position()
+    calls, position = Calls(), ListenerPosition()
     of = listener(assets=["core/*"], give_up_after=timedelta(hours=1))(calls)
     heard(of, instance, position)
     calls.broken = {"2", "4"}
@@ -113,7 +113,7 @@ def test_each_event_is_heard_however_passes_end(
     monkeypatch.setattr(event_storage, "commits_in_order", lambda _: in_order)
     calls, cursor = Calls(), None
     of = listener(assets=["core/*"])(calls)
-    position = Position()
+    position = ListenerPosition()
     heard(of, instance, position)
     cursor = position.text()
     built = 0
@@ -122,14 +122,14 @@ def test_each_event_is_heard_however_passes_end(
             build(instance, str(built), dice.choice(ASSETS))
             built += 1
         calls.broken = {str(dice.randrange(built + 1)) for _ in range(2)}
-        position = Position.of(cursor)
+        position = ListenerPosition.of(cursor)
         hear(of, ASSETS, instance, position, "here", seconds=dice.choice([40, 40, -1]))
         if dice.random() < 0.7:  # else the process ends before the cursor is saved
             cursor = position.text()
         clock[0] += dice.choice([1, 30, 300])
     calls.broken = set()
     for _ in range(60):
-        position = Position.of(cursor)
+        position = ListenerPosition.of(cursor)
         heard(of, instance, position)
         cursor = position.text()
         clock[0] += 700
@@ -141,7 +141,7 @@ def test_each_event_is_heard_however_passes_end(
 def test_deleted_event_that_waits_is_given_up(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [event_time.now()]
     monkeypatch.setattr(event_time, "now", lambda: clock[0])
-    calls, position = Calls(), Position()
+    calls, position = Calls(), ListenerPosition()
     of = listener(assets=["core/a"])(calls)
     heard(of, instance, position)
     calls.broken = {"1"}

@@ -15,4 +15,9 @@ def sample(values: Iterable[Any], *kept: Any) -> list[Any]:
     listed = list(values)
     if missing := [value for value in kept if value not in listed]:
         raise ValueError(f"{missing} are not among the examples {listed}; keep some that are")
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.proof) for value in listed]
+    return [value if value in kept else _proof(value) for value in listed]
+
+
+def _proof(value: Any) -> Any:
+    several = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*several, marks=pytest.mark.proof)

@@ -1,4 +1,4 @@
-"""The partitions of a simulated run, and the partitions that exist, according to Dagster's own code.
+"""The partitions of a simulated run and the existing partitions of assets, computed by Dagster's own code.
 
 Belongs here: the partitions that tags name, and the reasons why a body would raise. Does not belong here: the events of
 a run (`simulation.log`).

@@ -189,4 +189,6 @@ class Candidates:
 
 def _asked(stamp: Callable[[], object]) -> object:
     found = called(stamp)
-    return object() if isinstance(found, Raised) else found  # no two are equal: the readers are computed at each check
+    return (
+        object() if isinstance(found, Raised) else found
+    )  # a new object never equals the last stamp, so the readers are computed again

@@ -169,7 +169,7 @@ class _Found:
                 self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
                 continue
             assets = joined[partition] or self._joined(node.key, partition)
-            # A condition requests only assets of one sensor. A run over assets of two sensors is requested as a range.
+            # A condition can request only assets of its own sensor. So the range sensor requests runs over two sensors.
             split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
             self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
 

@@ -41,7 +41,7 @@ def test_a_key_outside_the_layout_is_refused_by_name(key: str) -> None:
 
 @pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])
 def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
-    with pytest.raises(ValueError, match="feed notes: prefix ends in '/', unlike 'notes'"):
+    with pytest.raises(ValueError, match="feed notes: expected prefix to end in '/', found 'notes'"):
         Feed("notes", "notes", grain, {})
 
 
@@ -82,7 +82,7 @@ def test_a_setting_may_be_given_by_its_text() -> None:
 
 
 def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
-    with pytest.raises(ValueError, match="feed notes: prefix is the key of its one object, not 'notes/'"):
+    with pytest.raises(ValueError, match="feed notes: expected prefix to be the key of its one object, found 'notes/'"):
         Feed("notes", "notes/", Grain.NONE, {})
 
 

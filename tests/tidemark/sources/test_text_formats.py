@@ -53,7 +53,7 @@ def test_a_wrong_option_of_json_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"format": 3}, r"format is Csv(...), Json(...) or the name of a registered format"),
+        ({"format": 3}, r"expected format as Csv(...), Json(...) or a registered format's name"),
         ({"format": Csv(times={"note": "dd.MM.yy"})}, "times names 'note', which is a string"),
         ({"format": Csv(times={"when": "dd.MM.yy"})}, "times names 'when', which is not in columns"),
         ({"format": Csv(timezone="Europe/Berlin")}, "no column is a timestamp"),

@@ -303,7 +303,7 @@ class _Search:
         return DataPath(getattr(place.known, node.func.attr)(text), is_whole=True)
 
     def _start(self, node: ast.expr, local: _Locals) -> DataPath:
-        """Return the path of an expression that may be a text. Relative paths start at the project's root."""
+        """Return the path that an expression or a text stands for. Relative paths start at the project's root."""
         place = self._place(node, local)
         if place is not None:
             return place

@@ -285,7 +285,7 @@ def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
-        # An unfinished tick has no error yet. An unreachable code server explains why it does not finish.
+        # A tick that has not finished has no error yet. If the code server is unreachable, that is why.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
         kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
         kinds.setdefault(kind, []).append(tick)

@@ -189,6 +189,4 @@ class Candidates:
 
 def _asked(stamp: Callable[[], object]) -> object:
     found = called(stamp)
-    return (
-        object() if isinstance(found, Raised) else found
-    )  # a new object never equals the last stamp, so the readers are computed again
+    return object() if isinstance(found, Raised) else found  # a new object: the readers are computed

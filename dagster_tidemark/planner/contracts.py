@@ -19,7 +19,7 @@ SHORTEST_WINDOW = 60.0
 LAUNCH_SECONDS = 2.0
 """Seconds from a request until the run executes the asset: at most 1.5 s on a laptop (`proof/live-lag.json`).
 
-Longer launches are learned, because the duration of a run counts from its creation.
+Longer launches are part of the measured durations of runs, which count from the creation of the run.
 """
 
 _RESERVE_BEYOND_RUN = 60.0  # the first pause after a failure

@@ -64,7 +64,7 @@ class RemovedFiles:
 
 
 def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
-    """Return True if the rows of removed files are still removed. A partition without a time window never expires."""
+    """Return True if the table still follows removals of files. A partition without a time window never expires."""
     if feed.removals is OnRemoval.KEEP:
         return False
     window = feed.layout.window(partition)

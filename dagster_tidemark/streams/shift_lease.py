@@ -100,7 +100,7 @@ class Post:
             self._look()
 
     def _look(self) -> None:
-        """Check for a reason to end, and save a heartbeat if due. If the storage does not answer, the shift continues."""
+        """Check for a reason to end. Save a heartbeat if due. If the storage does not answer, the shift continues."""
         with self._lock:
             self._looked_at = self.clock()
             try:

@@ -33,7 +33,7 @@ class RootCause:
 
     Args:
         subject: The source, asset, check or service at fault. Kind and subject identify the cause.
-        asset: The asset for links and routes; empty for a cause outside of all assets.
+        asset: The asset for links and routes; empty if the cause is not an asset.
         said: The cause in words. It must not hold an age: each changed text is stored again.
         since: Time of the newest evidence of the cause; 0 if none has a time.
         remedy: Next step for a person.

@@ -28,7 +28,7 @@ from dagster_tidemark.settings import Settings
 _OUTAGE_SECONDS = 60.0
 """A shorter pause between two ticks counts as a slow tick."""
 _OUTAGE_COUNTS = 900.0
-"""Seconds after an outage in which data that arrived before its end may still be late because of it."""
+"""Seconds after an outage. For so long, data that arrived before its end may be late because of it."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class ChannelRefused(Terminal):
 
 @dataclass(frozen=True)
 class QuietHours:
-    """Hours in which a channel sends nothing. Messages wait until the hours end.
+    """Hours when a channel sends nothing. Messages wait until the hours end.
 
     An incident that opens and closes within the hours is not sent.
 

@@ -280,7 +280,7 @@ class _Found:
 
 
 def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target: Target) -> Decision | None:
-    """Return the decision on another asset of the same operation that cannot be built now, or None."""
+    """Return the decision on an asset that cannot be built now and belongs to the same operation, or None."""
     together = graph.nodes[target[0]].together
     others = (name for name in graph.nodes if name in together and name != target[0]) if together else ()
     found = (decisions.get((other, target[1])) for other in others)

@@ -15,7 +15,7 @@ from dagster_tidemark.scaffold.column_types import words_of
 Row = Mapping[str, object]
 
 ENOUGH_ROWS = 20
-"""Minimum number of rows in which an id must be unique to count as the key. For the feed's own id, two are enough."""
+"""An id counts as the key only if it is unique in at least this many rows. For the feed's own id, two are enough."""
 
 _IDS = {"id", "uuid", "guid"}
 _NUMBERS = {"key", "code", "no", "nr", "number", "num", "ref"}

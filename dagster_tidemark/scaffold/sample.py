@@ -338,7 +338,7 @@ def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -
             if rows > _ROWS:
                 break
     if rows > _ROWS or size > _BYTES:
-        raise ValueError(f"a sample has up to {_ROWS:,} rows and {_BYTES >> 20} MB: take a part of it (head -n 100000)")
+        raise ValueError(f"a sample has up to {_ROWS:,} rows and {_BYTES >> 20} MB: cut this one (head -n 100000)")
 
 
 def _is_json(line: bytes) -> bool:

@@ -74,7 +74,7 @@ class Run:
     Args:
         of: The partitions of each of its assets.
         checks: The checks it evaluates; None: all checks of its assets.
-        log: Log for its events. It keeps the code with which the run was created, also after a deployment.
+        log: Log for its events. A deployment during the run does not change it.
         code: Code version of each asset in its process. A deployment during the run does not change them.
         began: Time when the run began with each asset.
         saw: Contents of the inputs of each partition when the run began with it.

@@ -83,7 +83,7 @@ class KeyTimeline:
 
 @dataclass(frozen=True)
 class Session:
-    """A period of a key that new messages have changed. No episode crosses its bounds.
+    """A period of a key that new messages have changed. Every episode is either within it or outside.
 
     Args:
         start: The time of the first message in the period.

@@ -208,10 +208,9 @@ class Feed:
                 raise ValueError(f"feed {self.name}: expected {setting} as one of {', '.join(known)}, found {value!r}")
             object.__setattr__(self, setting, known(value))
         for setting, kind in _KINDS.items():
-            if not isinstance(getattr(self, setting), kind):
-                raise ValueError(
-                    f"feed {self.name}: {setting} is a {kind.__name__.lower()}, not {getattr(self, setting)!r}"
-                )
+            value = getattr(self, setting)
+            if not isinstance(value, kind):
+                raise ValueError(f"feed {self.name}: expected {setting} as a {kind.__name__.lower()}, found {value!r}")
 
     def _require_columns(self) -> None:
         owner = f"feed {self.name}"

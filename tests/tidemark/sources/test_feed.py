@@ -60,10 +60,10 @@ def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
-        ("grain", "fortnight", "grain is one of quarter_hour, hour, day"),
-        ("removals", "never", "removals is one of follow, keep"),
-        ("columns", [("a", "bigint")], "columns is a mapping"),
-        ("rules", ["a > 1"], "rules is a mapping"),
+        ("grain", "fortnight", "expected grain as one of quarter_hour, hour, day"),
+        ("removals", "never", "expected removals as one of follow, keep"),
+        ("columns", [("a", "bigint")], "expected columns as a mapping"),
+        ("rules", ["a > 1"], "expected rules as a mapping"),
         ("quarantine_share", "1%", "quarantine_share is a number"),
         ("follow_for", 90, "follow_for is a timedelta"),
         ("multiline", "no", "multiline is a bool"),

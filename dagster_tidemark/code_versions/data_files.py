@@ -360,7 +360,7 @@ class _Search:
         return DataPath(folder.parent, is_whole=True) if folder.with_suffix(".py").is_file() else None
 
     def _value(self, node: ast.expr, local: _Locals) -> "tuple[ast.expr, _Search] | None":
-        """Return the value of a variable or constant, and the search of the module that defines it.
+        """Return the value of a variable or constant, and the `_Search` for the module that defines it.
 
         Return None if the value is unknown or bound more than once.
         """

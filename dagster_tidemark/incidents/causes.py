@@ -357,7 +357,7 @@ _EFFECTS_OF_AN_OUTAGE = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTE
 
 
 def _is_independent(root: RootCause, doubted_since: float) -> bool:
-    """Return True if a cause is more than an effect of a platform fault that began at a time."""
+    """Return True if a cause is not just an effect of a platform fault (`doubted_since`: when it began)."""
     if root.kind is CauseKind.FAILING:
         return root.since < doubted_since
     return root.kind in (CauseKind.CHECK, CauseKind.SET_ASIDE)

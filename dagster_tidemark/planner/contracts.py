@@ -153,8 +153,8 @@ class Due:
     Args:
         opens: Time from which waiting saves no run, because no later data is required. It is infinite if the run should
             be requested as late as possible.
-        latest: Latest time of the request that leaves the reserve for a second attempt.
-        start_by: Latest time of the request without that reserve.
+        latest: Latest time to request the run and still have time for a second attempt.
+        start_by: Latest time to request the run, without time for a second attempt.
         deadline: Time when the run has to be done.
     """
 

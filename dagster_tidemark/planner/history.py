@@ -372,7 +372,7 @@ class History:
         return node is None or node.exists(source[1])
 
     def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
-        """Return when a partition began to exist, or None if that was before the build of its reader started."""
+        """Return the time when a partition began to exist, if that was after the start of its reader's build."""
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None

@@ -63,7 +63,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "cut.parquet": (LONG_PARQUET[:-200], "unreadable", "not a Parquet file"),
     "holed.parquet": (LONG_PARQUET[:200] + b"\0" * 4000 + LONG_PARQUET[4200:], "unreadable", "Parquet file"),
     "junk.parquet": (b"\x00\x01junk", "unreadable", "not a Parquet file"),
-    "junk.csv": (bytes(range(256)) * 8, "unreadable", "no UTF-8 text"),
+    "junk.csv": (bytes(range(256)) * 8, "unreadable", "not UTF-8 text"),
     "zeros.csv": (b"\0" * 4000, "unreadable", "binary"),
     "junk.jsonl": (b"\x00\xff\xfe" * 50, "unreadable", "UTF-8"),
     "prose.jsonl": (b"hello\nworld\n", "unreadable", "no line of it is a JSON object"),

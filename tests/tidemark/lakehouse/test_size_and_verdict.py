@@ -45,7 +45,7 @@ CONTENTS: dict[str, tuple[bytes, str | None]] = {
     "good.csv": (b"a,b\n1,x\nwords,y\n", None),
     "every row at fault.csv": (b"a,b\n1\n2,x,y\n\xff,x\n", None),
     "other columns.csv": (b"c,d\n1,x\n", "none of the declared columns"),
-    "no text.csv": (b"\xff\xfe,b\n1,x\n", "the first line is no UTF-8 text"),
+    "no text.csv": (b"\xff\xfe,b\n1,x\n", "the first line is not UTF-8 text"),
     "good.jsonl": (b'{"a": 1, "b": "x"}\n{"a": "words"}\n5\n', None),
     "every row at fault.jsonl": (f"{HALF}\n{HALF}\n".encode(), None),
     "rows at fault and none else.jsonl": (f"words\n{HALF}\n5\n".encode(), None),

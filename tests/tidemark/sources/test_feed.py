@@ -64,15 +64,15 @@ def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None
         ("removals", "never", "expected removals as one of follow, keep"),
         ("columns", [("a", "bigint")], "expected columns as a mapping"),
         ("rules", ["a > 1"], "expected rules as a mapping"),
-        ("quarantine_share", "1%", "quarantine_share is a number"),
-        ("follow_for", 90, "follow_for is a timedelta"),
-        ("multiline", "no", "multiline is a bool"),
-        ("exact", "no", "exact is a bool"),
+        ("quarantine_share", "1%", "expected quarantine_share as a number"),
+        ("follow_for", 90, "expected follow_for as a timedelta"),
+        ("multiline", "no", "expected multiline as a bool"),
+        ("exact", "no", "expected exact as a bool"),
     ],
 )
 def test_a_setting_of_another_kind_is_refused_by_name(setting: str, value: object, said: str) -> None:
     good = {"name": "x", "prefix": "x/", "grain": Grain.DAY, "columns": {"a": "bigint"}}
-    with pytest.raises(ValueError, match=f"feed x: {said}.*, not {re.escape(repr(value))}"):
+    with pytest.raises(ValueError, match=f"feed x: {said}.*, found {re.escape(repr(value))}"):
         Feed(**good | {setting: value})  # type: ignore[arg-type]
 
 

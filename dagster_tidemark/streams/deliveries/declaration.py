@@ -75,7 +75,7 @@ class Deliveries:
         nullable = [c for c in self.table.row_key if c in self.like.columns and c not in self.like.required]
         if _ID not in self.table.row_key or nullable:
             raise StreamRefused(
-                f"deliveries {self.name}: row_key of {self.table.name} must consist of {_ID} and required columns of the feed"
+                f"deliveries {self.name}: row_key of {self.table.name} must be {_ID} and required columns of the feed"
             )
         if ours := [c for c in DELIVERY if c in self.like.columns]:
             raise StreamRefused(

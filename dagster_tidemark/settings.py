@@ -1,4 +1,4 @@
-"""All settings of a deployment. No other module reads them from the environment.
+"""All settings of a deployment, read from environment variables.
 
 Belongs here: names, defaults and messages about wrong values. Does not belong here: anything that opens
 a connection or starts a process.

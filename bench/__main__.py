@@ -38,7 +38,7 @@ def main(
     to: Annotated[Path, typer.Option(help="File of the report.", dir_okay=False)] = _REPORT,
 ) -> None:
     """Measure, print, and write the report."""
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as containers like to set it; each run would compile its code
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # often set in containers; each run would compile its code
     fetch_jars(load_settings())
     record_classes(load_settings())
     report: dict[str, Any] = json.loads(to.read_text()) if to.exists() else {}
@@ -67,7 +67,7 @@ def _throughput(folder: Path, lines: int, rounds: int, warm_up: bool) -> dict[st
 def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     platform = Platform(folder / "tidemark", load_settings().jars_dir, folder / "up.log")
-    platform.asked["TIDEMARK_CONTRACT_SCALE"] = "1"  # marts in their own time: the baselines have none
+    platform.asked["TIDEMARK_CONTRACT_SCALE"] = "1"  # full-length contracts: marts must not disturb measured runs
     baselines: list[Baseline] = []
     try:
         starts = [platform.start()]
@@ -77,7 +77,7 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
                 stops.append(round(platform.stop(signal.SIGINT).seconds, 1))
                 starts.append(platform.start())
             found["start"] = {
-                "what": "seconds to the UI with an empty home, then again; jars and virtual environment are there",
+                "what": "seconds to the UI with an empty home, then again; jars and virtual environment exist",
                 **dict(zip(("empty home", "second start", "third start"), (round(s, 1) for s in starts), strict=False)),
                 **({"stop": stops[-1]} if stops else {}),
             }
@@ -90,7 +90,7 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
         queues = [_listener(platform, name) for name in ("tidemark", "stock")] if "messages" in parts else []
         with ThreadPoolExecutor(2) as threads:
             contestants = [ours(platform), *threads.map(Baseline.start, baselines)]
-        # Without a warm-up the figures say little, so the two parts may as well disturb each other.
+        # Without a warm-up the figures mean little, so the two parts may disturb each other.
         with ThreadPoolExecutor(1 if warm_up else 2) as threads:
             running = {}
             if "latency" in parts:
@@ -102,7 +102,7 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
             found |= {part: done.result() for part, done in running.items()}
         if "latency" in parts:
             found["memory"] = {
-                "what": "MB of all processes of each, idle after the benchmark (PSS)",
+                "what": "MB of each contestant's processes, idle after the benchmark (PSS)",
                 "contestants": {c.name: c.memory_mb() for c in contestants},
             }
     finally:
@@ -113,7 +113,7 @@ def _platforms(folder: Path, parts: str, rounds: int, warm_up: bool) -> dict[str
 
 
 def _listener(platform: Platform, name: str) -> messages.Listener:
-    """The two queues of a contestant."""
+    """Return a contestant with its two queues."""
     if name == "tidemark":
         names = ("cold-chain-readings", "alerts")
     else:

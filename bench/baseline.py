@@ -1,8 +1,8 @@
 """The code location of the baselines: a sensor that lists the bucket, and core.orders by a Spark session per run.
 
-Belongs here: what `bench/stock` and `bench/tuned` share, which is all but their settings. The sensor is
-that of dagster-aws, the session what every run of a Spark asset builds for itself. Beside it a sensor that receives
-messages, and a run for them.
+Belongs here: everything that `bench/stock` and `bench/tuned` share; only their settings differ. The sensor lists the
+bucket with dagster-aws. Each run builds its own Spark session. A second sensor receives messages and starts a run for
+them.
 """
 
 import json
@@ -46,7 +46,7 @@ class Messages(dg.Config):
 
 @dg.op
 def alert_of(config: Messages) -> None:
-    """Keep readings, and send an alert of each sensor that is too warm for ten minutes."""
+    """Store readings, and send an alert for each sensor that is too warm for ten minutes."""
     settings = load_settings()
     spark = new_session(settings)
     try:
@@ -71,12 +71,12 @@ def alert_of(config: Messages) -> None:
 
 @dg.job
 def alert() -> None:
-    """An alert of what is too warm."""
+    """Store readings and send alerts."""
     alert_of()
 
 
 def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefinition | None) -> dg.Definitions:
-    """The location with its settings; None is Dagster's default."""
+    """Return the code location. None stands for Dagster's default."""
 
     @dg.sensor(
         target=[orders],
@@ -84,7 +84,7 @@ def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefin
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def new_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        """Runs the hours in which files were modified since the last tick."""
+        """Request the hours that have files modified since the last tick."""
         settings = load_settings()
         since = datetime.fromisoformat(context.cursor) if context.cursor else None
         found = get_objects(
@@ -104,7 +104,7 @@ def definitions(minimum_interval_seconds: int | None, executor: dg.ExecutorDefin
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def new_messages() -> dg.SensorResult:
-        """A run for the messages that wait. It deletes them: what dies later loses them."""
+        """Request a run for the waiting messages, and delete them. If that run dies, they are lost."""
         settings = load_settings()
         queue = open_queue(READINGS_QUEUE, **settings.aws_options())
         found = []

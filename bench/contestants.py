@@ -1,6 +1,6 @@
-"""Who is measured: this project and the two baselines, each with a bucket, a catalog and a Dagster of its own.
+"""The contestants: this project and the two baselines, each with its own bucket, catalog and Dagster.
 
-They stand on one machine at once, with one local cloud and one set of jars between them, and work one at a time.
+All run on one machine at once. They share one local cloud and one set of jars, and work one at a time.
 """
 
 import os
@@ -37,12 +37,12 @@ class Contestant:
     processes: list[psutil.Process] = field(default_factory=list)
 
     def memory_mb(self) -> int:
-        """What its processes hold now that they share with nobody else, and their part of what they share."""
+        """Return the memory of its processes in MB. Shared memory counts proportionally."""
         return sum(memory_mb(process.pid) for process in self.processes)
 
 
 class Baseline:
-    """`dagster dev` on one of the folders beside this file."""
+    """`dagster dev` with `bench/stock` or `bench/tuned`."""
 
     def __init__(self, name: str, platform: Platform, state: Path) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Baseline:
         shutil.copy(CHECKOUT / "bench" / name / "dagster.yaml", home)
         catalog = f"jdbc:sqlite:{home}/catalog.db?journal_mode=WAL&busy_timeout=30000"
         self.port = free_port()
-        # A Spark client in this process leaves word in its environment; a baseline's runs have sessions of their own.
+        # Spark clients in this process set variables, which would redirect the sessions of a baseline's runs.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         self.environment = {
             name: value for name, value in {**inherited, **platform.environment}.items() if name != "SPARK_REMOTE"
@@ -74,7 +74,7 @@ class Baseline:
     def start(self) -> Contestant:
         """Start it and wait until its UI answers."""
         with dg.DagsterInstance.from_config(str(self._home)):
-            pass  # made alone: two processes that first touch a home break it
+            pass  # created here first: two processes that open a new home at the same time break it
         workspace = CHECKOUT / "bench" / self.name / "workspace.yaml"
         with (self._home / "dagster.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Baseline:
         return Contestant(self.name, self.name, self.catalog, [psutil.Process(self._process.pid)])
 
     def stop(self) -> None:
-        """End it with all it started."""
+        """End it with all processes that it started."""
         if self._process is not None:
             mine = psutil.Process(self._process.pid).children(recursive=True)
             process_tree.end_group(self._process)
@@ -103,7 +103,7 @@ def ours(platform: Platform) -> Contestant:
 
 
 def rows_of(contestant: Contestant, hour: datetime) -> Any:
-    """The rows of an hour of core.orders in one order, without what belongs to the bucket a file was put on."""
+    """Return the sorted rows of an hour of core.orders, without the columns that depend on the bucket."""
     of_hour = EqualTo("hour", f"{hour:%Y-%m-%dT%H}:00:00+00:00")
     table = contestant.catalog.load_table("core.orders").scan(row_filter=of_hour).to_arrow()
     kept = [c for c in table.column_names if c not in ("source_version", "arrived_at", "loaded_by")]

@@ -1,11 +1,11 @@
 """From put_object to the commit in core.orders, against the two baselines.
 
-Method: the contestants take turns in an order that rotates from round to round; each turn puts one file of 50 order
-lines at a random phase and waits for the Iceberg snapshot that has it; the figure is the snapshot's own timestamp
-minus the moment before the put. All three get the same files, and have to end with the same rows.
+Method: the contestants take turns, in an order that rotates from round to round. Each turn puts one file of 50 order
+lines at a random phase, and waits for the Iceberg snapshot with its rows. The figure is the snapshot's own timestamp
+minus the time before the put. All three get the same files, and must end with the same rows.
 
-Before that the contestant whose Spark server stays up gets files of another hour, as a server that has been up for a
-while; the others start a JVM for each run, which no run before it warms.
+Before the first round, this project gets files of another hour, so that its Spark server is as warm as one that has
+been up for a while. The baselines start a cold JVM for each run.
 """
 
 import csv
@@ -31,7 +31,7 @@ _SECONDS_TO_COMMIT = 300
 def measure(
     contestants: Sequence[Contestant], s3: Any, *, rounds: int, warm_up: bool = True, seed: int = 0
 ) -> dict[str, Any]:
-    """Seconds per contestant and round, with the order in which they took their turns.
+    """Return the seconds per contestant and round, and the order of the turns.
 
     Args:
         contestants: This project first.
@@ -52,7 +52,7 @@ def measure(
         order.append([c.name for c in turn])
 
         def put(contestant: Contestant, key: str = _key(hour, number), body: bytes = _file(hour, number)) -> float:
-            # A sensor at its default of 30 s is met at any of its phases, the others are not kept waiting for it.
+            # A file meets a sensor of 30 s at any of its phases. The quicker contestants need no such long waits.
             time.sleep(phase.uniform(1, 31 if contestant.name == "stock" else 6) if warm_up else 0)
             return _put_to_commit(contestant, s3, key, body)
 
@@ -77,17 +77,17 @@ def _key(hour: datetime, number: int) -> str:
 
 
 def take_turns(measured: Callable[[_Contestant], float], turn: Sequence[_Contestant], *, at_once: bool) -> list[float]:
-    """What was measured of each, in the order of the turn.
+    """Return the result of each contestant, in the order of the turn.
 
     Args:
-        at_once: Nobody waits for another. For a run that only has to end: on a shared machine the figures say little.
+        at_once: True to measure all at once. Then the figures mean little, but the benchmark ends sooner.
     """
     with ThreadPoolExecutor(len(turn) if at_once else 1) as threads:
         return list(threads.map(measured, turn))
 
 
 def summary(seconds: Sequence[float]) -> dict[str, Any]:
-    """Median and 95th percentile of some seconds, and all of them."""
+    """Return median, 95th percentile, number and list of some durations in seconds."""
     # A single value is doubled, because `quantiles` has nothing to interpolate and raises on Python 3.11.
     cuts = statistics.quantiles(seconds if len(seconds) > 1 else [*seconds, *seconds], n=20, method="inclusive")
     return {
@@ -102,7 +102,7 @@ def _put_to_commit(contestant: Contestant, s3: Any, key: str, body: bytes) -> fl
     begun = time.time()
     s3.put_object(Bucket=contestant.bucket, Key=key, Body=body)
     while time.time() < begun + _SECONDS_TO_COMMIT:
-        time.sleep(1)  # the snapshot knows its time; who asks often takes the machine from who works
+        time.sleep(1)  # the snapshot has its own timestamp, and frequent polling would slow the contestants down
         if not contestant.catalog.table_exists("core.orders"):
             continue
         table = contestant.catalog.load_table("core.orders")

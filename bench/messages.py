@@ -1,8 +1,8 @@
 """From a reading to the alert on the other queue, against a stock sensor that starts a run.
 
-Method: a round is one sensor of the cold chain whose last reading makes it warm for ten minutes of its own time; the
-figure is from the moment that reading is sent until the alert is received. The contestants take turns, at a random
-phase. Both keep the readings in an Iceberg table before they alert.
+Method: each round has its own cold-chain sensor. Its last reading makes it too warm for ten minutes by its own clock.
+The figure is the time from sending that reading to receiving the alert. The contestants take turns, at a random phase.
+Both store the readings in an Iceberg table before they send alerts.
 """
 
 import json
@@ -20,7 +20,7 @@ from dagster_tidemark.sources.sqs import SqsQueue
 
 _SECONDS_TO_ALERT = 300
 _WARM_UP = 3
-_TURNS = 5  # of this project in each round: they take seconds, and the p95 wants more than a handful
+_TURNS = 5  # of this project in each round: a turn takes seconds, and a 95th percentile needs many values
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Listener:
 
 
 def measure(listeners: Sequence[Listener], *, rounds: int, warm_up: bool = True, seed: int = 0) -> dict[str, Any]:
-    """Seconds per contestant and round.
+    """Return the seconds per contestant and round.
 
     Args:
         listeners: This project first.
@@ -63,7 +63,7 @@ def measure(listeners: Sequence[Listener], *, rounds: int, warm_up: bool = True,
 
 
 def reading(device: str, at: datetime, temperature: float) -> str:
-    """The body of a message."""
+    """Return the body of a message."""
     said = {"device_id": device, "store_id": 1, "read_at": at.isoformat(), "temperature_c": temperature}
     return json.dumps(said | {"door_open": False})
 

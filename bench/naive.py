@@ -1,6 +1,6 @@
-"""The least that a PySpark script does: order lines from CSV files to core.orders, typed by Spark, and nothing checked.
+"""The smallest possible PySpark script: load order lines from CSV files into core.orders, without any validation.
 
-No row is validated, quarantined or ranked by its key: what it takes is what reading and writing cost by themselves.
+No row is validated, quarantined or ranked by its key. So its time is the cost of reading and writing alone.
 Belongs here: nothing of `dagster_tidemark`, so that it can be read and run alone.
 """
 
@@ -14,7 +14,7 @@ from bench.plain import COLUMNS, listed
 
 
 def load_orders(spark: SparkSession, s3: Any, bucket: str, hours: Sequence[str]) -> None:
-    """Read all CSV files of these hours (`2026-09-28-07:00`) and replace their partitions of core.orders.
+    """Replace the partitions of some hours (`2026-09-28-07:00`) of core.orders by the rows of their CSV files.
 
     Args:
         s3: A boto3 client.

@@ -1,7 +1,7 @@
 """The work as a plain PySpark script: order lines from CSV files to core.orders, and sales per day.
 
-What somebody writes who knows Spark: the same validation, quarantine, winner rule and columns as
-the project's load of core/orders, for files of one format whose columns stand in their declared order. Belongs
+It is the script of an experienced Spark user: the same validation, quarantine, winner rule and columns as in the
+project's load of core/orders. All files have one format, with the columns in their declared order. Belongs
 here: nothing of `pipelines`, so that it can be read and run alone.
 """
 
@@ -45,13 +45,13 @@ _SALES_DAILY = """CREATE TABLE IF NOT EXISTS lake.marts.sales_daily (
 
 
 def new_session(remote: str) -> SparkSession:
-    """A session on a Spark Connect server (`sc://host:port`), which the caller has to stop."""
+    """Return a session on a Spark Connect server (`sc://host:port`). The caller must stop it."""
     session: SparkSession = SparkSession.builder.remote(remote).config("spark.sql.session.timeZone", "UTC").create()
     return session
 
 
 def create_tables(spark: SparkSession) -> None:
-    """Create the three tables, if they are not there."""
+    """Create the three tables, if they do not exist."""
     for namespace in ("core", "ops", "marts"):
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{namespace}")
     for statement in (_ORDERS, _QUARANTINE, _SALES_DAILY):
@@ -59,7 +59,7 @@ def create_tables(spark: SparkSession) -> None:
 
 
 def load_orders(spark: SparkSession, s3: Any, bucket: str, hours: Sequence[str]) -> None:
-    """Read all CSV files of these hours (`2026-09-28-07:00`) and replace their partitions of core.orders.
+    """Replace the partitions of some hours (`2026-09-28-07:00`) of core.orders by the valid rows of their CSV files.
 
     Args:
         s3: A boto3 client.
@@ -80,7 +80,7 @@ def load_orders(spark: SparkSession, s3: Any, bucket: str, hours: Sequence[str])
 
 
 def sales_daily(spark: SparkSession, days: Sequence[str]) -> None:
-    """Sum these days (`2026-09-28`) of core.orders per product, and replace them in marts.sales_daily."""
+    """Sum core.orders per product and day for some days (`2026-09-28`), and replace these days in marts.sales_daily."""
     dates = ", ".join(f"DATE '{day}'" for day in days)
     first, last = min(days), max(days)
     sold = (
@@ -93,7 +93,7 @@ def sales_daily(spark: SparkSession, days: Sequence[str]) -> None:
 
 
 def listed(s3: Any, bucket: str, hour: str) -> list[tuple[Any, ...]]:
-    """The files of an hour: key, version, time of arrival, and the hour."""
+    """Return key, version, arrival time and hour of each file of an hour."""
     prefix = f"orders/dt={hour[:10]}/hour={hour[11:13]}/"
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return [(o["Key"], _version(o), o["LastModified"], hour) for page in pages for o in page.get("Contents", ())]
@@ -158,7 +158,7 @@ def _verdicts() -> list[Column]:
 
 
 def _rejected(judged: DataFrame) -> DataFrame:
-    # Row ids only increase. A file of these sizes is one split, so its first id is that of its first row.
+    # Row ids only increase. A file of this size is one split, so the smallest id belongs to its first row.
     first_rows = judged.groupBy("source_file").agg(F.min("position.row").alias("first"))
     return (
         judged.where("reason IS NOT NULL")

@@ -1,10 +1,10 @@
 """Rows per second of core/orders and marts/sales_daily, against two scripts, on the same Spark server.
 
-Contestants: this project; a script that validates as the project does (`plain`); for core/orders also one that
-validates nothing (`naive`), which shows what reading and writing cost. Method: all read the same 24 CSV files of one
-day from S3 into empty tables, in turns; a figure is the time of the asset's run in this process (Dagster's events,
-listing, validation, quarantine, commit and content version included) or of the script's function; each makes a session
-of its own and stops it. The tables of the first two have to hold the same rows, rejected ones included.
+Contestants: this project; a script that validates as the project does (`plain`); for core/orders also a script without
+validation (`naive`), whose time is the cost of reading and writing. Method: in turns, all read the same 24 CSV files of
+one day from S3 into empty tables. A figure is the time of the asset's run in this process, including Dagster's events,
+listing, validation, quarantine, commit and content version, or the time of the script's function. Each creates its own
+session and stops it. The tables of the first two must hold the same rows, including rejected ones.
 """
 
 import logging
@@ -40,10 +40,10 @@ _REJECTED = "SELECT count(*), bit_xor(xxhash64(source_file, row_number, content,
 
 
 def measure(settings: Settings, *, lines: int, rounds: int, warm_up: bool = True) -> dict[str, Any]:
-    """Rows per second of each, and the ratios of the medians.
+    """Return the rows per second of each contestant, and the ratios of the medians.
 
     Args:
-        settings: Of a local cloud and a Spark server that run and do nothing else.
+        settings: Settings of an idle local cloud and Spark server.
 
     Raises:
         AssertionError: the project and the validating script made different tables.
@@ -59,7 +59,7 @@ def measure(settings: Settings, *, lines: int, rounds: int, warm_up: bool = True
             work = _contestants(settings, s3, instance)
             seconds = _rounds(spark, work, checks, range(0 if warm_up else 1, rounds + 1))
     finally:
-        spark.stop()  # a session that is left open waits for minutes for a server that has ended
+        spark.stop()  # an open session would wait for minutes after its server has ended
     return {
         "what": f"{lines} order lines of one day in 24 CSV files",
         "tables": {table: _summary(by, lines) for table, by in seconds.items()},
@@ -69,7 +69,7 @@ def measure(settings: Settings, *, lines: int, rounds: int, warm_up: bool = True
 def _rounds(
     spark: SparkSession, work: dict[str, dict[str, Work]], checks: dict[str, tuple[str, ...]], numbers: range
 ) -> dict[str, dict[str, list[float]]]:
-    """Return the seconds of each round, by table and contestant. Round 0 warms up and is not among them."""
+    """Return the seconds of each round, by table and contestant, without round 0, which warms up."""
     seconds: dict[str, dict[str, list[float]]] = {table: {name: [] for name in by} for table, by in work.items()}
     names = ["naive", "script", "tidemark"]
     for number in numbers:
@@ -93,7 +93,7 @@ def _rounds(
 
 
 def _contestants(settings: Settings, s3: Any, instance: dg.DagsterInstance) -> dict[str, dict[str, Work]]:
-    """What is timed, by table and contestant."""
+    """Return the functions to time, by table and contestant."""
     job = build_definitions(settings, ASSETS, FEEDS, TABLES).resolve_implicit_global_asset_job_def()
     day_of_hours = {"dagster/asset_partition_range_start": _HOURS[0], "dagster/asset_partition_range_end": _HOURS[-1]}
 
@@ -135,7 +135,7 @@ def _summary(seconds: dict[str, list[float]], lines: int) -> dict[str, Any]:
 
 
 def _drop_tables(spark: SparkSession) -> None:
-    """Drop the tables of the contestant before: each creates its own, as it would create them for itself."""
+    """Drop the tables of the previous contestant, so that each creates its own."""
     for table in ("core.orders", "ops.quarantine", "marts.sales_daily"):
         spark.sql(f"DROP TABLE IF EXISTS lake.{table} PURGE")
 

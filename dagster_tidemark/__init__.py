@@ -11,7 +11,7 @@ import lazy_loader
 
 from dagster_tidemark.dagster_range import raise_if_unsupported
 
-# Imported on first use: a schema needs no Dagster, a transform no boto3, and `tidemark env` neither.
+# Imported on first use: a schema does not need Dagster, a transform does not need boto3, and `tidemark env` neither.
 _imported, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

@@ -34,7 +34,7 @@ def with_pages(
     """Return the assets with the content of their pages.
 
     Args:
-        tables: Tables by name, which is the asset key joined by a dot.
+        tables: Tables by name: the parts of the asset key, joined by dots.
         streams: Streams and deliveries. Each fills the table of the asset with the same key.
     """
     found = [_linked(each) for each in assets]
@@ -48,7 +48,7 @@ def _mapped(asset: Any, of_spec: Callable[[dg.AssetSpec], dg.AssetSpec]) -> Any:
 
 
 def _linked(asset: Any) -> Any:
-    """Return an asset with a link to its code, unless the library defines it: factories link to their caller."""
+    """Return an asset with a link to its code. Assets of the library's factories already link to the user's call."""
     if not isinstance(asset, dg.AssetsDefinition) or not asset.is_executable:
         return asset
     try:

@@ -1,6 +1,6 @@
-"""The Iceberg catalog: one mapping of Iceberg's own options, translated for Spark and for pyiceberg.
+"""Options of the Iceberg catalog, by Iceberg's own names, and their translations for Spark and pyiceberg.
 
-Belongs here: names, translations and refusals. Does not belong here: the variables (`settings`) and any connection.
+Belongs here: names, translations and validation. Does not belong here: the variables (`settings`) and any connection.
 """
 
 import json
@@ -18,12 +18,12 @@ _OF_PYICEBERG = ("py-io-impl",)
 
 
 def flat(given: object) -> dict[str, str]:
-    """Return options by Iceberg's names: `{"s3": {"access_key_id": "a"}}` is `{"s3.access-key-id": "a"}`.
+    """Return options by Iceberg's names: `{"s3": {"access_key_id": "a"}}` becomes `{"s3.access-key-id": "a"}`.
 
-    Variables give them in the first form: `__` is a dot and `_` a hyphen, as in pyiceberg's own variables.
+    Environment variables give the first form. As in pyiceberg's variables, `__` is a dot and `_` a hyphen.
 
     Raises:
-        ValueError: the options are no mapping to text.
+        ValueError: the options are not a mapping to text.
     """
     if not isinstance(given, Mapping):
         raise ValueError("expected a mapping of catalog options")
@@ -50,13 +50,13 @@ def is_location(warehouse: str) -> bool:
 
 
 def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) -> tuple[dict[str, str], str, str]:
-    """Return the mapping without short-form options, the URI, and the folder or bucket ("": the default one).
+    """Return the remaining options, the URI, and the folder or bucket. An empty folder means the default.
 
     Args:
         given: The options of `TIDEMARK_CATALOG`.
-        uri: The short form of its `uri`.
+        uri: `TIDEMARK_CATALOG_URI`, the short form of the option `uri`.
         warehouse: `TIDEMARK_WAREHOUSE`.
-        default: The URI of a JDBC catalog that has none.
+        default: The URI of a JDBC catalog for which none is given.
 
     Raises:
         ValueError: an option contradicts another one or is missing; the message names the variable.
@@ -100,7 +100,7 @@ def without_login(uri: str) -> str:
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options below `spark.sql.catalog.lake.`, without the password of a JDBC URI (`jdbc_login`).
+    """Return the options for `spark.sql.catalog.lake.*`. The URI is without its password (`jdbc_login`).
 
     Args:
         options: The options of the catalog, with `type`.

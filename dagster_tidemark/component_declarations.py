@@ -22,7 +22,7 @@ from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiff
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 _PENDING = f"{PREFIX}component "
-"""Prefix of the placeholders of components that no call has taken over; see `pending`."""
+"""Prefix of the placeholders of components, until `taken_over` removes them; see `pending`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class Declaration:
 
     Args:
         source: Its `defs.yaml` and lines.
-        attributes: Its attributes that differ from the defaults, as plain values. A value that comes from the
-            environment is its template.
+        attributes: Its attributes that differ from the defaults, as plain values. A value from the environment is
+            kept as its template.
         table: The table that its asset fills; the asset's key has the parts of the table's name.
         feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
     """
@@ -91,7 +91,7 @@ class ComponentDeclarations:
 
     @contextmanager
     def naming_places(self) -> Iterator[None]:
-        """Raise errors on assets, feeds and tables of components with file and line."""
+        """Add file and line to errors in the block that are about assets, feeds or tables of components."""
         try:
             yield
         except (DeclarationRefused, ValueError) as error:
@@ -102,7 +102,7 @@ class ComponentDeclarations:
             raise DeclarationRefused("\n".join(named)) from error
 
     def _with_place(self, line: str, default: str | None) -> str:
-        """Return a line of an error after the places of the components that it is about."""
+        """Return a line of an error, preceded by the places of the components that it is about."""
         kind, _, names = line.partition(":")[0].partition(" ")
         owners = {name for each in self.by_asset.values() for name in each.names}
         about = [f"{kind.removesuffix('s')} {name}" for name in re.split(r", | and ", names)]
@@ -112,11 +112,11 @@ class ComponentDeclarations:
 
 
 def declared_by(assets: Iterable[Any]) -> ComponentDeclarations:
-    """Return the declarations of the components that gave these assets.
+    """Return the declarations of the components that defined these assets.
 
     Raises:
-        DeclarationRefused: two components declare one table or one feed, or an asset in Python has the key of a
-            component's. The message names the places.
+        DeclarationRefused: two components declare the same table or feed, or an asset in Python has the same key as
+            the asset of a component. The message names the places.
     """
     found: dict[dg.AssetKey, Declaration] = {}
     others: list[dg.AssetKey] = []
@@ -139,7 +139,7 @@ def declared_by(assets: Iterable[Any]) -> ComponentDeclarations:
 
 
 def _declaration_of(spec: dg.AssetSpec) -> Declaration | None:
-    """Return the declaration of the component that gave an asset; None if no component of Tidemark did."""
+    """Return the declaration of the component that defined an asset; None if it was no component of Tidemark."""
     for component in components.components_of(spec.metadata):
         if isinstance(component, Declaring):
             declaration = component.declaration
@@ -158,7 +158,7 @@ def _require_once(what: str, first: Declaration, other: Declaration) -> None:
 class _Pending(dg.ResourceDefinition):
     """Resource that makes Dagster refuse a code location whose components are not passed to Tidemark.
 
-    Without it Dagster would load the assets, and no sensor would ever run them.
+    Without it, Dagster would load the assets, but no sensor would ever run them.
     """
 
     def __init__(self, declaration: Declaration) -> None:
@@ -176,7 +176,7 @@ class _Pending(dg.ResourceDefinition):
 
 
 def pending(declaration: Declaration) -> dict[str, dg.ResourceDefinition]:
-    """Return the placeholder that a component gives with its assets; `taken_over` removes it."""
+    """Return the placeholder that a component adds to its assets' definitions; `taken_over` removes it."""
     return {f"{_PENDING}{declaration.table.name} in {declaration.place}": _Pending(declaration)}
 
 
@@ -190,15 +190,15 @@ def taken_over(
 ) -> tuple[dg.Definitions, list[Any], ComponentDeclarations]:
     """Split the definitions of a code location.
 
-    Tidemark takes its components' assets, assets of the given tables, the source of each feed, and the checks on these
-    assets.
+    Tidemark takes the assets of its components and of the given tables, the source of each feed, and the checks on
+    these assets.
 
     Returns:
         The remaining definitions, the assets and checks that Tidemark takes, and the declarations of components.
 
     Raises:
-        DeclarationRefused: two components declare one table or feed, or an asset uses Tidemark's IO manager and no
-            declared table has its name.
+        DeclarationRefused: two components declare the same table or feed, or an asset with Tidemark's IO manager has
+            no declared table.
     """
     every = list(defs.assets or ())
     declared = declared_by(every)

@@ -1,4 +1,4 @@
-"""The file and the lines of a component's declaration, for messages and for differences of the code.
+"""The file and the lines of a component's declaration, for messages and code diffs.
 
 Does not belong here: the declarations themselves (`component_declarations`).
 """
@@ -24,7 +24,7 @@ class ComponentSource:
     """Place of a component's declaration.
 
     Args:
-        file: Its `defs.yaml`, from the project's root; empty for a component in Python.
+        file: Its `defs.yaml`, relative to the project's root; empty for a component in Python.
         path: The same file, absolute.
         line: The first line of the component in the file.
         lines: The line of each attribute by its path; the empty path is the line of `attributes`.
@@ -38,7 +38,7 @@ class ComponentSource:
     values: Mapping[AttributePath, str] = field(default_factory=dict)
 
     def place(self, path: Sequence[str | int] | None = None) -> str:
-        """Return file and line of an attribute or its nearest parent; without a path those of the component."""
+        """Return file and line of an attribute or its nearest parent; without a path, of the component."""
         if not self.file:
             return "a component in Python"
         if path is None:
@@ -46,7 +46,7 @@ class ComponentSource:
         return f"{self.file}:{self.lines.get(self.known(path), self.line)}"
 
     def known(self, path: Sequence[str | int]) -> AttributePath:
-        """Return a path without the parts that are not in the file, such as the names of a schema's alternatives."""
+        """Return a path without the parts that are not in the file, such as the alternatives of a schema."""
         found: AttributePath = ()
         for part in path:
             found = longer if (longer := (*found, part)) in self.lines else found
@@ -105,10 +105,10 @@ def _texts_in(value: Any, path: AttributePath) -> Iterator[tuple[AttributePath, 
 
 
 def require_keys_once(source: ComponentSource) -> None:
-    """Raise if a mapping of a component has a key twice. YAML readers silently take the last one.
+    """Raise if a key occurs twice in a mapping. YAML readers silently take the last one.
 
     Raises:
-        DeclarationRefused: one has. The message names both lines.
+        DeclarationRefused: a key occurs twice. The message names both lines.
     """
     if source.path is None:
         return
@@ -126,7 +126,7 @@ def _repeated_keys(document: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.
     waiting, seen = [document], set[int]()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:  # an anchor that is used again
+        if id(node) in seen:  # an alias of a node that was already visited
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

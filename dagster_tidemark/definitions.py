@@ -52,24 +52,24 @@ from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
 class ComponentHoldsMore(Terminal):
-    """A component gives more than assets and checks. Tidemark would drop the rest."""
+    """A component defines more than assets and checks. Tidemark would drop the rest."""
 
 
 def assets_in(*packages: ModuleType) -> list[Any]:
     """Return every asset and asset check of the packages' modules and `defs.yaml` files.
 
     Raises:
-        ComponentHoldsMore: a component gives jobs, schedules, sensors or resources as well.
+        ComponentHoldsMore: a component also defines jobs, schedules, sensors or resources.
     """
     return [found for package in packages for found in _assets_in(package)]
 
 
 def _assets_in(package: ModuleType) -> list[Any]:
     root = Path(package.__path__[0])
-    if not any(root.rglob("defs.yaml")):  # a component tree takes Dagster a second more
+    if not any(root.rglob("defs.yaml")):  # building a component tree takes another second
         modules = modules_below(package)
         found = list[Any]()
-        # Module by module if broken modules are left out: two assets with one key must not exclude all others.
+        # If broken modules are left out, load module by module: two assets with one key must not exclude all others.
         for some in [[module] for module in modules] if is_leaving_out() else [modules]:
             with refusing(package.__name__):
                 found += dg.load_assets_from_modules(some, include_specs=True)
@@ -89,9 +89,9 @@ def _assets_in(package: ModuleType) -> list[Any]:
 
 
 def _each_key_once(assets: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
-    """Within `leaving_out`, leave out assets whose key an earlier asset has. Dagster would refuse the location.
+    """Within `leaving_out`, leave out assets whose key an earlier asset has, because Dagster would refuse the location.
 
-    Assets of components are already reported, with their places.
+    For assets of components this is already reported.
     """
     if not is_leaving_out():
         return list(assets)
@@ -113,9 +113,11 @@ def _each_key_once(assets: Sequence[Any], declared: ComponentDeclarations) -> li
 def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
     """Return the assets whose inputs exist. Dagster would refuse a location with a missing input.
 
+    Within `leaving_out`, missing inputs are recorded, not raised. Otherwise Dagster itself reports missing inputs of
+    assets in Python.
+
     Raises:
-        DeclarationRefused: an input of a component does not exist. Within `leaving_out` it is recorded, as it is for
-            all assets, because others were left out. Otherwise Dagster itself names inputs of assets in Python.
+        DeclarationRefused: an input of a component's asset does not exist.
     """
     kept, before = list(assets), -1
     while len(kept) != before:
@@ -142,7 +144,7 @@ def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: ComponentDecl
 
 
 def _each_name_once(feeds: Sequence[Feed], declared: ComponentDeclarations) -> list[Feed]:
-    """Refuse feeds whose name an earlier feed has; within `leaving_out`, leave them out."""
+    """Raise if two feeds have the same name. Within `leaving_out`, leave out the later one."""
     kept: dict[str, Feed] = {}
     for feed in feeds:
         first = kept.setdefault(feed.name, feed)
@@ -172,19 +174,18 @@ def build_definitions(
     Args:
         assets: Assets and asset checks, in any form that `dg.Definitions` takes; see `assets_in`. Each asset gets its
             automation from its contract and graph.
-        feeds: Feeds of files in the bucket; each has a source asset `raw/<name>` among the assets. Feeds and tables of
-            components are added.
-        tables: Every table that an asset returns or loads. Its name `<namespace>.<table>` has the parts of the asset's
-            key.
-        streams: Streams of messages, and deliveries that a message completes. The asset of each has the key of its
-            table.
+        feeds: Feeds of files in the bucket. The source asset `raw/<name>` of each must be among the assets. Feeds and
+            tables of components are added.
+        tables: Every table that an asset returns or loads. Its name is the parts of the asset's key, joined by dots.
+        streams: Streams of messages, and file deliveries that a message announces as complete. The key of the asset of
+            each has the parts of its table's name.
         notify: Channels that get messages about late and missing data: `Slack`, `PagerDuty`, `Webhook`, `Email`,
             `ContractQueue`, `ContractLog`.
-        expected: Times by which sources should have data. A miss is an incident.
+        expected: Times by which sources should have data. Missing data opens an incident.
         asset_events: Queue with events of external assets, such as tables of other deployments.
         listeners: Functions that get the materializations of some assets; see `listener`.
-        overrides: Resources to put in the place of `landing`, `events_queue`, `spark`, `lakehouse` or `io_manager`,
-            or to add.
+        overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
+            `io_manager`.
 
     Raises:
         StreamRefused: two streams have the same name, table or queue.
@@ -192,7 +193,7 @@ def build_definitions(
         ExpectationRefused: an expected arrival names no asset.
         EventsRefused: `asset_events` names an asset that does not exist or is built here, or two listeners have the
             same name.
-        SettingsError: a variable with the prefix `TIDEMARK_` is unknown: no setting, and not read by a declaration.
+        SettingsError: a variable with the prefix `TIDEMARK_` is neither a setting nor read by a declaration.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
@@ -200,7 +201,7 @@ def build_definitions(
     declared = declared_by(assets)
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     resources = _resources(settings, tables, spark="spark") | overrides
-    # The library's own sensors, checks and assets use the same prefixed names in every location.
+    # The library's own sensors, checks and assets find resources by prefixed names, which are the same everywhere.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
     ours = _parts(
         settings,
@@ -233,7 +234,7 @@ def extend(
     """Return the definitions of an existing code location with Tidemark's assets added.
 
     The location's conditions, IO managers, resources, executor, jobs, schedules and sensors stay unchanged. Its
-    selections, such as `AssetSelection.all()`, leave the added assets out; a selection of asset keys stays. Only
+    selections, such as `AssetSelection.all()`, exclude the added assets unless they name their keys. Only
     Tidemark's assets get its automation: the added assets, the assets of its components (`FeedComponent`,
     `TableComponent`), and assets in `defs` whose tables and feeds are given. Resources and sensors added here have the
     prefix `tidemark_`: a function requires `tidemark_lakehouse`, but `lakehouse` in a location of `build_definitions`.
@@ -315,7 +316,7 @@ def _parts(
     Args:
         declared: Declarations of components.
         others: The location's other assets and checks.
-        prefix: Prefix of sensors, schedules and jobs; empty if the location has no others.
+        prefix: Prefix of sensors, schedules and jobs; empty if the location has only Tidemark's.
     """
     with refusing():
         refuse_undeclared_names()
@@ -332,7 +333,7 @@ def _parts(
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
     assets = _with_their_inputs(assets, others, declared)
-    if not code_loading.is_loaded_for_a_run():  # a run shows no page, and the code server has made these checks
+    if not code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
         assets = _each_key_once(assets, declared)
         with refusing(), declared.naming_places():
             refuse_overlaps([*feeds, *delivered])

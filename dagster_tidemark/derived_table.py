@@ -29,10 +29,10 @@ def table_asset(
     The asset's key is the table's name. Group, kinds and backfill policy follow from the table and the partitions.
 
     Args:
-        ins: The asset that each parameter reads, as `namespace/table`. A table by another time partition is read
-            for the window of the partition; give a `dg.AssetIn` for any other mapping.
-        fresh: Longest age of data that the table does not contain yet, or a policy. None: as its readers need it.
-        options: Other arguments of `dg.asset`. Each replaces the derived one.
+        ins: The asset that each parameter reads, as `namespace/table`. From a table with a different time
+            partitioning, all partitions in the window are read; give a `dg.AssetIn` for any other mapping.
+        fresh: Longest time until new data is in the table, or a policy. None: as soon as its readers need it.
+        options: Other arguments of `dg.asset`. They take precedence over the derived ones.
     """
     key = table.name.split(".")
     derived = {
@@ -59,9 +59,10 @@ def _input(read: str | dg.AssetIn) -> dg.AssetIn:
 
 
 def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> list[Any]:
-    """Return the assets, with inputs of another time partition mapped by time unless the asset declares a mapping.
+    """Return the assets with a partition mapping by time for inputs with a different time partitioning.
 
-    Dagster's own default is the same mapping, but fails while the window's last partitions do not exist yet.
+    Declared mappings stay. Dagster's default mapping is the same, but it fails while the last partitions of the window
+    do not exist yet.
 
     Args:
         others: All other assets of the code location, which the assets may read.

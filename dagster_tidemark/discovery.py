@@ -1,7 +1,7 @@
 """Discovery of the declarations in a package's modules, so that a new module needs no entry in a list.
 
-A code server refuses a location with a broken module, so that no asset leaves the graph silently. A command that only
-reads (`status`, `quarantine`, `reconcile`) leaves such a module out, names it and uses the others: `leaving_out`.
+A code server refuses a location with a broken module, so that no asset leaves the graph silently. Commands that only
+read (`status`, `quarantine`, `reconcile`) skip broken modules and report them: see `leaving_out`.
 """
 
 import re
@@ -31,7 +31,7 @@ _left_out: ContextVar[list[str] | None] = ContextVar("_left_out", default=None)
 
 @contextmanager
 def leaving_out() -> Iterator[list[str]]:
-    """Leave out modules and declarations that are broken; the list gets a line for each."""
+    """Skip broken modules and declarations in the block. The list gets a line for each."""
     found: list[str] = []
     token = _left_out.set(found)
     try:
@@ -50,7 +50,7 @@ def refusing(package: str = "") -> Iterator[None]:
     """Raise errors of user code in the block; within `leaving_out`, record them and continue after the block.
 
     Args:
-        package: The package whose code runs, to name the line that raised; without it the line is not named.
+        package: The package whose code runs. The error then names its line that raised.
     """
     found = _left_out.get()
     try:
@@ -89,14 +89,14 @@ def imported(names: Sequence[str]) -> list[ModuleType]:
 
 
 def in_words(error: BaseException, package: str = "") -> str:
-    """Return an error of a user's code in one line: the file and line that raised it, and its first line of text.
+    """Return an error of user code in one line: its file and line, and the first line of its text.
 
     A `TidemarkError` keeps all its lines.
     """
     causes = [error]
     while (cause := causes[-1].__cause__) and cause not in causes:
         causes.append(cause)
-    # Dagster wraps the errors of a component in its own, whose text draws the tree of components.
+    # Dagster wraps the error of a component in another error, whose text shows the tree of components.
     if ours := next((each for each in causes if isinstance(each, TidemarkError)), None):
         return str(ours)
     if invalid := next((each for each in causes if isinstance(each, ValidationError)), None):
@@ -114,9 +114,9 @@ def in_words(error: BaseException, package: str = "") -> str:
 
 
 def _invalid_in_words(error: ValidationError) -> str:
-    """Return the errors of a schema; Dagster writes file and line of a `defs.yaml` behind the path."""
+    """Return schema errors in words. Dagster writes file and line of a `defs.yaml` after the attribute's path."""
     every = [(".".join(map(str, each["loc"])), each) for each in error.errors()]
-    if any(_ALTERNATIVE.search(path) for path, _ in every):  # the deepest one is about the intended alternative
+    if any(_ALTERNATIVE.search(path) for path, _ in every):  # the longest path is in the intended alternative
         every = [max(every, key=lambda each: len(each[0]))]
     found = []
     for full, each in every:

@@ -21,13 +21,13 @@ class VariableRefused(Terminal):
 def from_env(variable: str, default: str) -> str:
     """Return the value of an environment variable; the default if it is unset or empty.
 
-    A declaration reads it when its module is imported, so every process of a deployment needs the same value: code
-    servers, the daemon and runs. The laptop platform passes it on, and `tidemark env` prints it. The value is no part
-    of an asset's fingerprint: `tidemark lock` reads the text of the declaration.
+    A declaration reads the variable when its module is imported. So all processes of a deployment need the same value:
+    code servers, the daemon and runs. The laptop platform passes it to its processes, and `tidemark env` prints it. The
+    value does not change an asset's fingerprint, because `tidemark lock` reads only the text of the declaration.
 
     Args:
-        variable: Any name. With the prefix `TIDEMARK_` it must end in `_QUEUE` or `_TOPIC`; others are the library's.
-        default: The value for the laptop.
+        variable: Any name. With the prefix `TIDEMARK_`, which the library uses, it must end in `_QUEUE` or `_TOPIC`.
+        default: The value if the variable is unset, as on a laptop.
 
     Raises:
         VariableRefused: the name is reserved.

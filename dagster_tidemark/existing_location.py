@@ -1,4 +1,4 @@
-"""Jobs, schedules and sensors of an existing code location, narrowed so that they do not select added assets.
+"""Jobs, schedules and sensors of an existing code location, changed so that they do not select added assets.
 
 `AssetSelection.all()`, a group or everything downstream of an asset would otherwise include the assets of `extend`. An
 asset job would run them too, or could not be resolved because their partitions differ. Two automation sensors would
@@ -49,7 +49,7 @@ class _Narrowed:
     def _job(self, job: Any) -> Any:
         if not isinstance(job, _AssetJob) or isinstance(job.selection, _Keys):
             return job
-        # A job and the schedule that refers to it need one copy: Dagster refuses two jobs of one name.
+        # A job and its schedule must share one copy, because Dagster refuses two jobs with the same name.
         if id(job) not in self._jobs:
             self._jobs[id(job)] = changed(job, selection=job.selection - self._added)
         return self._jobs[id(job)]

@@ -1,8 +1,8 @@
-"""Points where a test can kill a process, to prove that a process may die anywhere.
+"""Points where a test can kill a process, to prove that no data is lost wherever a process dies.
 
 With `TIDEMARK_KILL_AT=<boundary>:<n>` the process that reaches a boundary for the n-th time kills its whole process
 group with SIGKILL: nothing is flushed, closed or caught. With `TIDEMARK_STOP_AT` it stops itself (SIGSTOP), and a test
-can continue it long after it was taken for dead. Only a local platform reads these variables.
+can continue it long after others have taken it for dead. Only a local platform reads these variables.
 """
 
 import os

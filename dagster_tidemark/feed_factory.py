@@ -29,7 +29,7 @@ def feed_assets(
     """Return the source asset `raw/<feed>` and the table's asset, whose key is the table's name.
 
     Args:
-        partitions_def: The same object as in other assets of this grain: only then they share runs.
+        partitions_def: The definition that other assets of this grain use. Assets share runs only if it is the same.
         transform: Returns the table's rows from rows with the landing columns. Lineage columns pass through.
         code_version: Version of the transform and the feed's rules. A new version causes every file to be read again.
         core: Other arguments of `dg.asset` for the table's asset: `freshness_policy`, `tags`, `automation_condition`.

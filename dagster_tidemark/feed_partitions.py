@@ -1,7 +1,7 @@
 """Checks that each feed can be loaded: its assets have its partitions, its table takes its rows, a format reads it.
 
-Otherwise files would wait for ever in partitions that Dagster does not have, or every run would fail. So a code
-location is refused when it loads, with a line for each asset or feed that names the needed declaration.
+Otherwise files would wait for ever in partitions that Dagster does not have, or every run would fail. So loading the
+code location fails, with a line for each wrong asset or feed that names the needed declaration.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def require_loadable_feeds(
     """Check each feed against its format, its source asset and the assets that load its files.
 
     Args:
-        tables: Tables by name, which is the asset key joined by a dot.
+        tables: Tables by name: the parts of the asset key, joined by dots.
         delivered: The feeds of deliveries. Only their rules are checked.
 
     Raises:

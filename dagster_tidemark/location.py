@@ -1,14 +1,14 @@
 """The user's code location. The library imports it by name when it is needed, never by an import statement.
 
-The package that `TIDEMARK_CODE_LOCATION` names (`pipelines`) holds `definitions.defs`. It may hold
-`definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed, `demo`: `demo.feed.first_round(settings)`
-writes the due files once, and returns a line about them. The sample feed may have a command: `demo.command.app` is
-`tidemark feed`, which adds files until it is stopped.
+The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) must have `definitions.defs`. It may have
+`definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed in `demo`: `demo.feed.first_round(settings)`
+writes the due files once, and returns a line about them. `demo.command.app` is the command `tidemark feed`, which adds
+files until it is stopped.
 
-Commands import this inside a function: a code location reads the environment when it is imported.
+Commands must import this module inside a function: a code location reads the environment when it is imported.
 
 Each module that cannot be imported and each refused declaration is reported in one line. Commands that need the whole
-code (`plan`, `lock`) end with these lines. Commands that only read work `without_broken_parts` and show the lines.
+code (`plan`, `lock`) fail with these lines. Commands that only read use `without_broken_parts`, and print the lines.
 """
 
 import re
@@ -44,11 +44,11 @@ class NoSampleFeed(Terminal):
 
 
 class LocationBroken(Terminal):
-    """Modules or declarations of the code location are broken. A line for each names it."""
+    """Modules or declarations of the code location are broken. The message has a line for each."""
 
 
 _BROKEN: dict[str, list[str]] = {}
-"""Broken parts of each code location imported in this process. Python imports a module once, so they stay broken."""
+"""Broken parts by code location. They stay broken, because a process imports a module only once."""
 
 
 _is_partial: ContextVar[bool] = ContextVar("_is_partial", default=False)
@@ -56,7 +56,7 @@ _is_partial: ContextVar[bool] = ContextVar("_is_partial", default=False)
 
 @contextmanager
 def without_broken_parts() -> Iterator[None]:
-    """Leave out broken modules and declarations in every read of the code location; see `broken_parts`."""
+    """Skip broken modules and declarations whenever the block reads the code location; see `broken_parts`."""
     token = _is_partial.set(True)
     try:
         yield
@@ -79,7 +79,7 @@ def definitions(settings: Settings) -> "Definitions":
 
 
 def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":
-    """Return definitions; a function with `@dg.definitions` is called once."""
+    """Return definitions. If they are a function (`@dg.definitions`), call it once."""
     return _called(defs) if callable(defs) else defs
 
 
@@ -93,7 +93,7 @@ def asset_graph(settings: Settings) -> "AnyGraph":
     found = definitions(settings)
     try:
         return found.resolve_asset_graph()
-    except Exception as error:  # Dagster has many for definitions that do not fit together
+    except Exception as error:  # Dagster has many error types for definitions that do not fit together
         raise LocationBroken("\n".join([*broken_parts(settings), in_words(error)])) from error
 
 
@@ -145,7 +145,7 @@ def _has_components(settings: Settings) -> bool:
 
 @contextmanager
 def _components_one_by_one(settings: Settings) -> Iterator[None]:
-    """Keep a broken component or file from breaking the other components of its folder."""
+    """Load components one by one, so that a broken component or file does not break the others in its folder."""
     if not _has_components(settings):
         yield
         return
@@ -264,8 +264,8 @@ def _read(settings: Settings, read: Callable[[], _Read]) -> _Read:
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    # Beta features are used knowingly. User definitions filter this warning too, but feeds are also imported without
-    # them. The filter is by message, because importing the class takes a second.
+    # Beta features are used on purpose. User definitions filter this warning too, but feeds are also imported without
+    # definitions. The filter is by message, because importing the class of the warning takes a second.
     warnings.filterwarnings("ignore", message=".* is currently in beta")
     broken = _BROKEN.setdefault(settings.code_location, [])
     with leaving_out() as found:
@@ -286,5 +286,5 @@ def _read(settings: Settings, read: Callable[[], _Read]) -> _Read:
 
 
 def _from_root(settings: Settings, line: str) -> str:
-    """Return a line of an error with its files named from the project's root."""
+    """Return a line of an error with paths relative to the project's root."""
     return line.replace(f"{settings.project}/", "") if settings.project else line

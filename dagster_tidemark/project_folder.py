@@ -48,7 +48,7 @@ def project_root() -> Path:
 
 
 def found_project() -> Path | None:
-    """Return the same as `project_root`, but None if there is no project.
+    """Return the project's folder, as `project_root`, or None if there is none.
 
     Raises:
         NoProject: `TIDEMARK_PROJECT` names no folder, or a pyproject.toml cannot be read.
@@ -63,7 +63,7 @@ def code_location(root: Path) -> str | None:
     """Return the package that the project's `[tool.tidemark]` names as its code location; None if it names none.
 
     Raises:
-        NoProject: its pyproject.toml cannot be read, or `package` is no text.
+        NoProject: its pyproject.toml cannot be read, or `package` is not a text.
     """
     package = _tools(root).get("tidemark", {}).get("package")
     if package is not None and not isinstance(package, str):

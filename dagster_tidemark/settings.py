@@ -1,4 +1,4 @@
-"""Every setting of a deployment, read from the environment in this one place.
+"""All settings of a deployment, read from environment variables.
 
 Belongs here: names, defaults and messages about wrong values. Does not belong here: anything that opens
 a connection or starts a process.
@@ -50,8 +50,8 @@ Boundary = Literal[
 PreviewBoundary = Literal[
     "preview_branched", "preview_decided", "preview_quarantined", "preview_committed", "preview_reported"
 ]
-"""The same for a preview: its branches exist. Then, for each table: its partitions to publish are decided, its
-entries are in the quarantine, its rows are in the table, its partitions are reported."""
+"""The same for publishing a preview. After its branches exist, each table passes four steps: its partitions to publish
+are decided, its entries are in the quarantine, its rows are in the table, its partitions are reported."""
 StreamBoundary = Literal[
     "stream_received",
     "stream_rejected",
@@ -62,7 +62,7 @@ StreamBoundary = Literal[
     "stream_reported",
     "stream_acknowledged",
 ]
-"""The same for a batch of messages, each after the step in its name. Only a backlog has `stream_branched`."""
+"""The same for a batch of messages, each after the step in its name. Only backlogs pass `stream_branched`."""
 
 
 class SettingsError(Terminal):
@@ -70,7 +70,7 @@ class SettingsError(Terminal):
 
 
 class Settings(BaseSettings):
-    """The settings of one deployment. Field `x` is the variable `TIDEMARK_X`, unless it names another."""
+    """Settings of one deployment. Field `x` is read from `TIDEMARK_X`, unless the field names another variable."""
 
     model_config = SettingsConfigDict(
         env_prefix="TIDEMARK_", env_nested_delimiter="__", frozen=True, extra="ignore", populate_by_name=True
@@ -211,7 +211,7 @@ class Settings(BaseSettings):
             object.__setattr__(self, name, value)
         return self
 
-    def __hash__(self) -> int:  # the hash of a frozen model needs a hash of each field, and a mapping has none
+    def __hash__(self) -> int:  # pydantic's hash would need a hash of the mapping `catalog`, which has none
         return hash(tuple(value for name, value in self if name != "catalog"))
 
     @property
@@ -245,7 +245,7 @@ class Settings(BaseSettings):
 
     @property
     def own_kafka(self) -> bool:
-        """True if the Kafka broker has the address of this platform's own."""
+        """True if the Kafka broker is the one that this platform starts."""
         return self.kafka_bootstrap_servers == f"127.0.0.1:{self.port_kafka}"
 
     @property
@@ -298,11 +298,13 @@ class Settings(BaseSettings):
         return without_login(self.catalog_uri) or self.catalog_options["type"]
 
     def for_platform(self, *, with_kafka: bool = False) -> "Settings":
-        """Return the settings of `tidemark up`: its own Dagster home, its own Spark server unless `SPARK_REMOTE` names
-        another, and contracts on a faster clock unless `TIDEMARK_CONTRACT_SCALE` sets it.
+        """Return the settings of `tidemark up`.
+
+        The platform has its own Dagster home. Unless a variable says otherwise, it has its own Spark server
+        (`SPARK_REMOTE`) and shorter contracts (`TIDEMARK_CONTRACT_SCALE`).
 
         Args:
-            with_kafka: True for its own Kafka broker, which needs no password, unless
+            with_kafka: True to name its own Kafka broker, without a password, unless
                 `TIDEMARK_KAFKA_BOOTSTRAP_SERVERS` names another.
         """
         remote = self.spark_remote or f"sc://127.0.0.1:{self.port_spark}"
@@ -318,7 +320,7 @@ class Settings(BaseSettings):
         return self.model_copy(update=update)
 
     def exports(self) -> dict[str, str]:
-        """Return the environment that gives any process exactly these settings, without unset ones."""
+        """Return the environment variables that give any process these settings. Unset settings are left out."""
         tidemark = {name: value for name, value in self.model_dump().items() if name not in _FOREIGN}
         values: dict[str, object] = {f"TIDEMARK_{name.upper()}": value for name, value in tidemark.items()}
         values |= {variable: getattr(self, name) for name, variable in _FOREIGN.items()}
@@ -354,10 +356,10 @@ def load_settings() -> Settings:
         raise SettingsError('TIDEMARK_CATALOG: expected a JSON object, such as {"type": "rest"}') from error
     except ValidationError as error:
         first = error.errors()[0]
-        if not first["loc"]:  # about several settings, which the message names
+        if not first["loc"]:  # the error is about several settings, and its message names them
             raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
         field = str(first["loc"][0])
-        if field == "catalog":  # which may hold secrets
+        if field == "catalog":  # its value may hold secrets
             raise SettingsError(f"TIDEMARK_CATALOG: {first['msg'].removeprefix('Value error, ')}") from error
         message = first["msg"].removeprefix("Value error, ")
         raise SettingsError(f"{_variable(field)}={first.get('input')}: {message}") from error
@@ -373,7 +375,7 @@ def _package_of(project: Path) -> str:
 
 
 def refuse_undeclared_names() -> None:
-    """Raise if a variable has the library's prefix, is no setting, and was read by no declaration (`from_env`).
+    """Raise if a variable with the library's prefix is neither a setting nor read by a declaration (`from_env`).
 
     Call it after all declarations are imported: `load_settings` accepts names that a declaration may read.
 

@@ -1,7 +1,7 @@
 """Check that the partitioning of each table agrees with its asset's partitions definition.
 
-If the two differ, a run writes rows into partitions that Dagster does not record as built. So the code location is
-refused when it loads, with a line for each asset. Does not belong here: the declarations themselves
+If the two differ, a run writes rows into partitions that Dagster does not record as built. So loading the code location
+fails, with a line for each asset. Does not belong here: the declarations themselves
 (`lakehouse.partitioning`).
 """
 
@@ -27,7 +27,7 @@ def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table])
     """Raise if a table's partitions differ from its asset's.
 
     Args:
-        tables: Tables by name, which is the asset key joined by a dot.
+        tables: Tables by name: the parts of the asset key, joined by dots.
 
     Raises:
         PartitionsDiffer: the partitions of one or more tables differ.
@@ -44,7 +44,7 @@ def require_equal_partitions(assets: Iterable[Any], tables: Mapping[str, Table])
 
 
 def _is_cut_for_itself_alone(asset: Any, table: Table) -> bool:
-    """Return True if a table has keys that are no Dagster partitions: the deliveries of an external asset."""
+    """Return True if the table's keys are not Dagster partitions, as for the deliveries of an external asset."""
     return isinstance(asset, dg.AssetSpec) and asset.partitions_def is None and isinstance(table.partitioning, ByKey)
 
 

@@ -1,7 +1,7 @@
 """Helpers for the tests of a project: a local Spark session, frames of a table from a few rows, and the simulator.
 
-Session and frames need Java, and no server, jars or tables. The simulator needs neither. Does not belong here: sessions
-on the lake (`lakehouse.session`), and how the simulator works (`simulation`).
+Session and frames need Java, but no server, jars or tables. The simulator does not need Java. Does not belong here:
+sessions on the lake (`lakehouse.session`), and how the simulator works (`simulation`).
 """
 
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckFate", "Run", "RunFate", "RunPace", "Simulation", "frame_of", "local_session"]
 
-# Imported on first use: the simulator takes two seconds to import, and a test of a transform needs none.
+# Imported on first use: the simulator takes two seconds to import, and tests of transforms do not need it.
 __getattr__, _, _ = lazy_loader.attach(
     "dagster_tidemark.simulation",
     submod_attrs={"run": ["CheckFate", "Run", "RunFate", "RunPace"], "simulator": ["Simulation"]},

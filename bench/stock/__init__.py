@@ -1,4 +1,4 @@
-"""Everything at Dagster's default. By hand, while `make dev FEED=none` runs, from the checkout:
+"""A baseline with Dagster's defaults. To run it by hand, while `make dev FEED=none` runs, in the checkout:
 
 eval "$(.venv/bin/tidemark env)"; unset SPARK_REMOTE
 export TIDEMARK_LANDING_BUCKET=stock DAGSTER_HOME=/tmp/stock TIDEMARK_CATALOG_URI=jdbc:sqlite:/tmp/stock/catalog.db

@@ -1,4 +1,4 @@
-"""A sensor every 30 s, a process per step."""
+"""A sensor every 30 s, and a process for each step."""
 
 from bench.baseline import definitions
 

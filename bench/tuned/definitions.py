@@ -1,4 +1,4 @@
-"""A sensor every second, the step in the run's own process."""
+"""A sensor every second, and steps in the run's own process."""
 
 import dagster as dg
 

@@ -177,7 +177,7 @@ def _in_words(definition: dg.PartitionsDefinition | None) -> str:
 
 
 def _tried(keys: Keys) -> Keys:
-    """Return the keys after calling their functions once, so that errors of the definition are raised here."""
+    """Call the functions of `keys` once, so that errors of the definition are raised here. Return `keys`."""
     for partition in keys.ends():
         keys.problem(partition)
         keys.exists_from(partition)

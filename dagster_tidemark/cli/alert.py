@@ -35,7 +35,7 @@ def test(
         fail("the code location declares no channel: give build_definitions notify=[...]", code=2)
     wanted = [each for each in known if channel in (None, each.label)]
     if not wanted:
-        fail(f"there is no channel {channel!r}; there are {', '.join(each.label for each in known)}", code=2)
+        fail(f"there is no channel {channel!r}; known channels: {', '.join(each.label for each in known)}", code=2)
     failed = []
     for each in wanted:
         error = sent_by(each, settings, time.time())
@@ -44,6 +44,6 @@ def test(
     if lacking := uncovered(graph, known):
         typer.echo(f"no channel gets incidents about: {', '.join(lacking)}")
     if failed:
-        fail(f"a test message was not taken by {', '.join(failed)}", code=1)
+        fail(f"the test message was not accepted by {', '.join(failed)}", code=1)
     if is_broken:
         fail(LEFT_OUT, code=2)

@@ -215,7 +215,7 @@ def quarantined(found: Iterable[ContractRow]) -> list[str]:
 def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
     """Return the fraction (0 to 1) of the last day without a breach; None if there are no results.
 
-    Each result counts until the next one. The time before the first result is left out.
+    Each result counts until the next one. The time before the first result does not count.
 
     Args:
         results: The check's results, newest first: the time in Unix seconds, and True if the check passed.

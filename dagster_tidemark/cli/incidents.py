@@ -21,19 +21,19 @@ _SPAN = re.compile(r"(\d+)(m|h|d)")
 _WATCH_SECONDS = 10.0
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _Because = Annotated[str, typer.Option("--because", help="The reason, for the other readers.", show_default=False)]
-_For = Annotated[str | None, typer.Option("--for", help="How long: 30m, 4h, 2d.", show_default=False)]
+_For = Annotated[str | None, typer.Option("--for", help="Duration: 30m, 4h or 2d.", show_default=False)]
 _Until = Annotated[str | None, typer.Option("--until", help="Until when: 2026-11-30T08:00+01:00.", show_default=False)]
 
 
 def incidents(
     id_: Annotated[
-        str | None, typer.Argument(metavar="ID", help="One incident with its timeline.", show_default=False)
+        str | None, typer.Argument(metavar="ID", help="Show one incident with its timeline.", show_default=False)
     ] = None,
-    history: Annotated[bool, typer.Option("--history", help="The closed ones too, the newest first.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Show closed incidents too, newest first.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Report until Ctrl-C that the daemon, the code server or a sensor is down."),
+        typer.Option("--watch", help="Watch until Ctrl-C; report if the daemon, the code server or a sensor is down."),
     ] = False,
 ) -> None:
     """Show the open incidents: each root cause that makes data late, with the assets that it concerns."""
@@ -62,7 +62,7 @@ def incidents(
 
 
 def acknowledge(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The incident, as `tidemark incidents` shows it.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Id of the incident, as shown by `tidemark incidents`.")],
     because: _Because,
     for_: _For = None,
     until: _Until = None,
@@ -181,7 +181,7 @@ def _end(now: float, for_: str | None, until: str | None) -> float:
     if end.tzinfo is None:
         fail(f"--until {until}: a time zone is missing; write 2026-11-30T08:00+01:00 or ...Z", code=2)
     if end.timestamp() <= now:
-        fail(f"--until {until}: this time is past", code=2)
+        fail(f"--until {until}: this time has passed", code=2)
     return end.timestamp()
 
 

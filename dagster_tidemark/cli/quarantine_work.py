@@ -80,7 +80,7 @@ class QuarantineTarget:
             raise CannotHandle(f"asset {asset!r} cannot be loaded: {self.refused[asset]}")
         if asset not in self.loads:
             known = ", ".join(sorted(self.loads))
-            raise CannotHandle(f"no asset {asset!r} is loaded from files; assets that are: {known}")
+            raise CannotHandle(f"asset {asset!r} is not loaded from files; assets that are: {known}")
         return self.loads[asset]
 
 
@@ -272,7 +272,7 @@ def show_rehearsal(load: Load, said: DryRun, *, as_json: bool) -> None:
         f"{sum(said.rows.values())} rows read, {sum(said.rejected.values())} would be rejected; "
         f"at most {share:.2%} of a partition, {told_limit} the feed's limit of {limit:.2%}"
     )
-    _print(counts, "nothing would be rejected, and nothing was")
+    _print(counts, "nothing would be rejected now, and nothing was rejected before")
     if changes:
         _print(changes, "")
     if said.added:

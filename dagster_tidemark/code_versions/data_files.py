@@ -303,7 +303,7 @@ class _Search:
         return DataPath(getattr(place.known, node.func.attr)(text), is_whole=True)
 
     def _start(self, node: ast.expr, local: _Locals) -> DataPath:
-        """Return the path of an expression that may be a text. Relative paths start at the project's root."""
+        """Return the path that an expression or a text stands for. Relative paths start at the project's root."""
         place = self._place(node, local)
         if place is not None:
             return place
@@ -360,7 +360,7 @@ class _Search:
         return DataPath(folder.parent, is_whole=True) if folder.with_suffix(".py").is_file() else None
 
     def _value(self, node: ast.expr, local: _Locals) -> "tuple[ast.expr, _Search] | None":
-        """Return the value of a variable or constant, and the search of the module that defines it.
+        """Return the value of a variable or constant, and the `_Search` for the module that defines it.
 
         Return None if the value is unknown or bound more than once.
         """

@@ -1,9 +1,9 @@
 """Causes that make a contract's state unknown: a sensor or shift is silent, or a service that runs need is unreachable.
 
-A look is a completed pass of a sensor over its sources. Belongs here: the records of looks in the instance's storage,
-and the doubts that follow from the age of these records. Reading them does not need the code location, so `tidemark
-status` gives the same answer while the code server is down. Does not belong here: the sensors (`sensors`), and the
-state of contracts as of a recent look (`planner.contract_status`).
+Each sensor records its completed checks of its sources. Belongs here: these records in the instance's storage, and the
+doubts that follow from their age. Reading them does not need the code location, so `tidemark status` gives the same
+answer while the code server is down. Does not belong here: the sensors (`sensors`), and the state of contracts as of a
+recent check (`planner.contract_status`).
 
 A fault is reported as one cause, however many sensors and assets it affects.
 """
@@ -26,7 +26,7 @@ from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.tags import LOOKED, PREFIX
 
 LOOK_SECONDS = 25.0
-"""Seconds after which a look is too old. Sensors tick at least every ten seconds, and `status` must report a fault
+"""Seconds after which a check is too old. Sensors tick at least every ten seconds, and `status` must report a fault
 within 30 seconds."""
 _HINDERED_SECONDS = 12.0  # for a shift that reports a fault; others may be writing a large batch
 LANDING, CONTRACTS, STREAMS, ASSET_EVENTS = "landing", "contracts", "streams", "asset_events"
@@ -37,11 +37,11 @@ SENSORS = "sensors"
 
 @dataclass(frozen=True)
 class Looked:
-    """The last look of a sensor, or the last probe of a service.
+    """The last check of sources by a sensor, or the last probe of a service.
 
     Args:
-        at: Time of its completion (Unix seconds); 0 if no look was completed.
-        hindrance: The fault that has prevented looks since then; empty if there is none.
+        at: Time of its completion (Unix seconds); 0 if none was completed.
+        hindrance: The fault that has prevented checks since then; empty if there is none.
         parts: Faults of single feeds or streams, by name.
     """
 
@@ -153,7 +153,7 @@ def _since(causes: Sequence[Cause]) -> str:
 
 
 def note_look(instance: DagsterInstance, location: str, looker: str, looked: Looked) -> None:
-    """Record a look. If a fault prevented it, the record keeps the time of the last completed look."""
+    """Record a check. If a fault prevented it, the record keeps the time of the last completed check."""
     key = _key(location, looker)
     if looked.hindrance:
         looked = Looked(_read(instance_store.saved(instance, key)).at, looked.hindrance, looked.parts)
@@ -185,7 +185,7 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
 
 
 def since_look(found: Doubts, looked_at: float, now: float) -> Doubts:
-    """Add a cause that concerns all assets, if the sensor `contracts` has not completed a look lately."""
+    """Add a cause that concerns all assets, if the sensor `contracts` has not completed a tick lately."""
     if now - looked_at <= LOOK_SECONDS:
         return found
     name = f"sensor {CONTRACTS}"
@@ -285,7 +285,7 @@ def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
-        # An unfinished tick has no error yet. An unreachable code server explains why it does not finish.
+        # A tick that has not finished has no error yet. If the code server is unreachable, that is why.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
         kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
         kinds.setdefault(kind, []).append(tick)
@@ -302,7 +302,7 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
         return Cause("code server", since, f"code server: {said}", "check its log, fix the code, and start it again")
     if ticks[0].is_off:
         return Cause(name, since, f"{name} is switched off", f"switch it on: dagster sensor start {ticks[0].sensor}")
-    said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} completed no tick yet"
+    said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} has not completed a tick yet"
     if error := ticks[0].error:
         have = "have" if len(ticks) > 1 else "has"
         return Cause(name, since, f"{said} and {have} failed since: {error}", _TICKS, SENSORS)

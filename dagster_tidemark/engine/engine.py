@@ -157,7 +157,7 @@ class Engine:
             self._rejected |= dict.fromkeys(targets, reason)
 
     def asks_for(self, repository: RepositoryDefinition) -> bool:
-        """Let the sensors of this process request runs of a repository, except runs that Dagster cannot plan.
+        """Note that sensors in this process request runs of a repository, and exclude runs that Dagster cannot plan.
 
         Returns:
             True if the sensors did not request runs of this repository before.

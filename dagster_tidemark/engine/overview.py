@@ -68,7 +68,7 @@ def watched_of(instance: DagsterInstance, settings: Settings | None) -> Watched:
 
 
 def doubted(found: Mapping[str, ContractStatus], graph: Graph, doubts: Doubts) -> dict[str, ContractStatus]:
-    """Return the contract statuses with doubts added. Without a recent look, a met contract becomes unknown."""
+    """Return the contract statuses with doubts added. Without a recent check, a met contract becomes unknown."""
     return {
         asset: in_doubt(standing, doubts.about(asset, graph.nodes[asset].sensor, graph.sources_of[asset]))
         for asset, standing in found.items()

@@ -52,7 +52,7 @@ def planned(assets: Iterable[Any], others: Iterable[Any] = ()) -> Graph:
 
     Args:
         assets: The assets that the planner automates.
-        others: All other assets of the location: the inputs of an asset are examined too.
+        others: All other assets of the location, because the inputs of an asset are checked too.
     """
     log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
     try:

@@ -1,6 +1,6 @@
-"""Beats: regular reports of shifts (runs that read a stream), kept in the instance's storage.
+"""Heartbeats of shifts (runs that read a stream), kept in the instance's storage.
 
-Each post, which is the position of one worker at a stream, has a key.
+Each post has a key. A post is one of the numbered workers of a stream.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import SHIFT
 
 SILENT_SECONDS = 25.0
-"""Seconds without a beat after which a shift does not work, or cannot reach the instance's storage."""
+"""A shift without a heartbeat for this many seconds has stopped, or cannot reach the instance's storage."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """The last report of a shift.
+    """The last heartbeat of a shift.
 
     Args:
         run: The id of its run.
         began: Time when the shift took the post (Unix seconds).
-        at: Time of the report (Unix seconds).
+        at: Time of the heartbeat (Unix seconds).
         stuck: Seconds since the last iteration of the shift's loop, by the shift's own clock.
         facts: Facts about the shift's work, for `tidemark status`.
     """
@@ -40,7 +40,7 @@ class Beat:
 
     @classmethod
     def read(cls, text: str | None) -> Beat | None:
-        """Read a beat from the text that `str` returns. Return None for text of other versions."""
+        """Read a heartbeat from the text that `str` returns. Return None for text of other versions."""
         try:
             return cls(**json.loads(text or ""))
         except (TypeError, ValueError):
@@ -48,10 +48,10 @@ class Beat:
 
 
 def key_of(settings: Settings, stream: str, worker: str) -> str:
-    """Return the key under which the beat of a post is saved."""
+    """Return the key under which the heartbeat of a post is saved."""
     return f"{SHIFT}{settings.code_location}/{stream}/{worker}"
 
 
 def post_keys(settings: Settings, stream: str, workers: int) -> tuple[str, ...]:
-    """Return the keys under which the beats of a stream's posts are saved."""
+    """Return the keys under which the heartbeats of a stream's posts are saved."""
     return tuple(key_of(settings, stream, str(worker)) for worker in range(workers))

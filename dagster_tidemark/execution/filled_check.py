@@ -20,7 +20,7 @@ def filled_check(asset: Sequence[str], column: str, meaning: str) -> dg.AssetChe
 
 
 def counting_missing(rows: DataFrame, column: str) -> tuple[DataFrame, Callable[[], int]]:
-    """Return the rows, and a function for use after the write that returns the number of rows without a value."""
+    """Return the rows, and a function that returns how many lack a value. Call it after the rows are written."""
     observation = Observation(f"{column}_missing")
     missing = F.count_if(F.col(column).isNull()).alias("missing")
     return rows.observe(observation, missing), lambda: int(observation.get["missing"])

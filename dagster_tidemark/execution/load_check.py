@@ -46,8 +46,8 @@ def landed_checks(feed: Feed, asset: Sequence[str]) -> list[dg.AssetCheckSpec]:
         dg.AssetCheckSpec(
             ACCOUNTING,
             asset=dg.AssetKey(asset),
-            description="Fails unless for every file that was read: rows landed = rows in the table + rejected + "
-            "superseded by a row with the same key.",
+            description="Fails if rows of a file that was read are unaccounted for: they are neither in the table, nor "
+            "rejected, nor superseded by a row with the same key.",
         ),
     ]
 

@@ -1,11 +1,11 @@
-"""Root causes of late data at one moment: from the plan, the contracts and the doubts to one trouble per cause.
+"""Root causes of late data at one moment, found in the plan, the contracts and the doubts.
 
-Pure. The caller protects the planner's memory from changes. Belongs here: which cause is at fault, which contracts
-it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
+Pure. The caller must prevent changes of the planner's memory meanwhile. Belongs here: which cause is at fault, which
+contracts it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
 
 A contract is in trouble if its deadline has passed, or if the earliest possible end of its run is after the deadline.
-Runs that have not begun and nothing hinders count with their median duration, so that a usual day warns of nothing.
-Runs that something hinders count with their longest duration, so that a person has that much time left.
+A run that has not started counts with its median duration, so that an ordinary day causes no warning. If something
+hinders it, it counts with its longest duration, so that a person has that much time to act.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ from dagster_tidemark.planner.wording import failed, moment, name
 from dagster_tidemark.sources.feed import Partition
 
 _NEXT_LOOK = 15.0
-"""Seconds until the next look, at most: a warning must not be late by a look."""
+"""Most seconds until the next check. Predictions add them, so that no warning is one check too late."""
 _HANGS = 2.0
-"""A run of more than twice its longest duration hangs."""
+"""A run hangs if it takes more than this multiple of its longest duration."""
 _SHOWN = 3
 
 
@@ -44,10 +44,10 @@ class Evidence:
     """The state of the pipeline at one moment.
 
     Args:
-        standings: By asset with a contract, without doubts.
+        standings: Contract status of each asset, before doubts are applied.
         ours: The assets to report about.
-        outage: The last time without a look of any sensor, if it may still make assets late.
-        dead_letters: Number of notifications that the queue has given up.
+        outage: The last period without a tick of any sensor, if it may still make assets late.
+        dead_letters: Number of notifications in the dead-letter queue.
         missing: Windows of sources that are due and have no data.
     """
 
@@ -102,7 +102,7 @@ class _Search:
             for cause in promise.causes:
                 if cause.key not in missed:
                     continue
-                # A cause that repairs itself in time is named only with the contracts that it breaks before.
+                # A cause that repairs itself is listed only with the contracts that are missed until then.
                 if cause.repairs_itself and not promise.is_missed:
                     continue
                 causes[cause.key] = _newer(causes.get(cause.key), cause)
@@ -166,13 +166,13 @@ class _Search:
             causes = self._in_doubt(asset)
             if not causes:
                 continue
-            # Data may have arrived right after the last look.
+            # Data may have arrived right after the last tick.
             promised = deadline(node.contract, causes[0].since, None)
             is_missed = self._now + self._longest(asset) + _NEXT_LOOK > promised
             yield _Promise(asset, None, promised, None, causes, is_missed)
 
     def _of_expected(self) -> Iterable[_Promise]:
-        """Yield the windows of sources that are due. While no sensor looks at a source, nothing is known of it."""
+        """Yield the due windows of sources. Leave out sources that no sensor checks: their state is unknown."""
         for each in self._evidence.missing:
             if not self._evidence.doubts.about(each.source, "", [each.source]):
                 yield _Promise(
@@ -182,13 +182,13 @@ class _Search:
     # Root causes.
 
     def _explained(self, decision: Decision, roots: tuple[RootCause, ...]) -> tuple[RootCause, ...]:
-        """Return the platform's cause in place of its effects."""
+        """Return a fault of the platform in place of the causes that are only its effects."""
         doubts, outage = self._in_doubt(decision.asset), self._evidence.outage
         if doubts:
             own = tuple(root for root in roots if _is_independent(root, doubts[0].since))
             return own or doubts
         if outage is not None and roots and all(root.kind in _EFFECTS_OF_AN_OUTAGE for root in roots):
-            # A run that failed before or after it has its own fault.
+            # A run that failed before or after the outage failed for another reason.
             failures = [root.since for root in roots if root.kind is CauseKind.FAILING]
             died = all(outage.since - _NEXT_LOOK <= at <= outage.until + _NEXT_LOOK for at in failures)
             if died and decision.oldest_arrival is not None and decision.oldest_arrival < outage.until:
@@ -240,8 +240,8 @@ class _Search:
     def _inputs_first(self, target: Target, known: Container[Target]) -> Iterator[Target]:
         """Yield a partition and its pending inputs at any depth, inputs first, except the known ones.
 
-        With an explicit stack: a chain of partitions can be as long as a table's history. An input that leads back to
-        its reader is not followed again.
+        The stack is explicit, because a chain of partitions can be as long as a table's history. An input that leads
+        back to its reader is not followed again.
         """
         stack, opened = [target], set[Target]()
         while stack:
@@ -289,13 +289,13 @@ class _Search:
     def _blocked(self, source: Target, reason: str) -> RootCause:
         check = self._evidence.history.blocking(source)
         lacking = "" if check else ", ".join(self._evidence.history.unchecked(source))
-        remedy = f"mend the data of {name(source)} or the check, and build it again"
+        remedy = f"correct the data of {name(source)} or the check, and build it again"
         return RootCause(CauseKind.CHECK, f"{source[0]}: {check or lacking}", reason, 0.0, source[0], remedy)
 
     # Durations.
 
     def _end(self, target: Target) -> tuple[float, bool]:
-        """Return the earliest possible end of a partition's build, and True if something hinders it until then."""
+        """Return the earliest end of a partition's build, and whether something hinders it until then."""
         for one in self._inputs_first(target, self._ends):
             self._ends[one] = self._compute_end(one)
         return self._ends[target]
@@ -327,7 +327,7 @@ class _Search:
                 return now + self._longest(asset) + _NEXT_LOOK, True
 
     def _longest(self, asset: str) -> float:
-        """Return the longest duration of the asset's runs; 0 if none is known: only measured durations warn."""
+        """Return the longest duration of the asset's runs; 0 if none was measured, so that no guess warns."""
         durations = self._evidence.history.durations
         return durations.of_run(asset) if durations.samples.get(asset) else 0.0
 
@@ -357,7 +357,7 @@ _EFFECTS_OF_AN_OUTAGE = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTE
 
 
 def _is_independent(root: RootCause, doubted_since: float) -> bool:
-    """Return True if a cause is not merely an effect of the platform's trouble since a time."""
+    """Return True if a cause is not just an effect of a platform fault (`doubted_since`: when it began)."""
     if root.kind is CauseKind.FAILING:
         return root.since < doubted_since
     return root.kind in (CauseKind.CHECK, CauseKind.SET_ASIDE)
@@ -373,15 +373,15 @@ def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
 
 
 def _platform(cause: Cause) -> RootCause:
-    # Its words hold an age, which changes at each look.
+    # The original text holds an age, which changes at each check.
     said = cause.said if " ago" not in cause.said else f"{cause.name} has not looked since {moment(cause.since)}"
     kind = CauseKind.QUEUE if cause.identity == QUEUE else CauseKind.PLATFORM
     return RootCause(kind, cause.identity, said, cause.since, "", cause.remedy)
 
 
 def _outage(outage: Outage) -> RootCause:
-    said = f"no sensor looked from {moment(outage.since)} to {moment(outage.until)}"
-    remedy = "see if Dagster's daemon and the code server run"
+    said = f"no sensor ticked from {moment(outage.since)} to {moment(outage.until)}"
+    remedy = "check that Dagster's daemon and the code server run"
     return RootCause(CauseKind.PLATFORM, SENSORS, said, outage.since, "", remedy, True)
 
 
@@ -391,5 +391,5 @@ def _not_requested(asset: str, said: str) -> RootCause:
 
 
 def _dead_letters() -> RootCause:
-    said = "notifications were given up by the queue"
+    said = "the queue moved notifications to its dead-letter queue"
     return RootCause(CauseKind.DEAD_LETTERS, "notifications", said, 0.0, "ops/landing_events", "run `tidemark redrive`")

@@ -1,4 +1,4 @@
-"""The channels that a code location declares, for commands: `tidemark alert test` sends by the same ones."""
+"""The channels that a code location declares, kept for commands such as `tidemark alert test`."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ def declare_channels(location: str, channels: Sequence[Channel]) -> tuple[Channe
     """Remember and return the channels of a code location.
 
     Raises:
-        ChannelRefused: two have the same name, or something is no channel.
+        ChannelRefused: two have the same name, or a value is not a channel.
     """
     _declared[location] = distinct(channels)
     return _declared[location]

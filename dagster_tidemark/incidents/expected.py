@@ -1,7 +1,7 @@
 """Expected arrivals: when a window of a source should have data, by zone, weekday and calendar.
 
 Pure. Belongs here: due times, and the windows that are due without data. Does not belong here: the incident about a
-miss, which is the one of the silent source (`incidents.causes`).
+missing window (`incidents.causes`).
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.sources.feed import Partition
 
 LOOK_BACK = timedelta(days=7)
-"""A miss is reported for this long."""
+"""A missing window is reported for this long."""
 _LONGEST_WINDOW = timedelta(days=32)
 
 
@@ -27,18 +27,18 @@ class ExpectationRefused(Terminal):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedArrival:
-    """An expectation about each time window of a source: data is there by a time of day, or within a time span.
+    """Expectation that each time window of a source has data by a time of day, or within a time span.
 
     Args:
         source: Key of the source asset: `raw/orders`.
-        by: Time of day: `06:00`. It counts on the day when the window begins, plus `day` days.
+        by: Time of day, such as `06:00`, on the day when the window begins plus `day` days.
         day: 1: on the next day; 0: on the same day, for folders named by the day of delivery.
-        within: In place of `by`: time span after the end of the window.
+        within: Time span after the end of the window, in place of `by`.
         timezone: Zone of `by`, of `days` and of `except_on`.
         days: Days on which data is due: `("mon", "tue", "wed", "thu", "fri")`; by default every day.
         except_on: Dates on which no data is due: a set of dates, or a calendar such as
             `holidays.country_holidays("DE")` of the package `holidays`.
-        grace: Time after the due time until the miss is reported.
+        grace: Time after the due time until a missing window is reported.
 
     Raises:
         ExpectationRefused: a value is wrong.
@@ -56,7 +56,7 @@ class ExpectedArrival:
     def __post_init__(self) -> None:
         owner = f"ExpectedArrival({self.source})"
         if bool(self.by) == (self.within is not None):
-            raise ExpectationRefused(f"{owner}: give either by, a time of day such as 06:00, or within, a time span")
+            raise ExpectationRefused(f"{owner}: give either by= (a time of day such as 06:00) or within= (a timedelta)")
         try:
             _ = (time.fromisoformat(self.by or "00:00"), ZoneInfo(self.timezone))
         except (ValueError, ZoneInfoNotFoundError) as error:
@@ -73,7 +73,7 @@ class ExpectedArrival:
             at = window.end + self.within.total_seconds()
             on = datetime.fromtimestamp(at, zone).date()
         else:
-            # A window that begins at midnight of another zone begins on the day that holds most of it.
+            # A window may begin at midnight of another zone: it belongs to the day that holds most of it.
             middle = window.start + min(window.end - window.start, 86_400.0) / 2
             on = datetime.fromtimestamp(middle, zone).date() + timedelta(days=self.day)
             at = datetime.combine(on, time.fromisoformat(self.by), zone).astimezone(UTC).timestamp()
@@ -90,7 +90,7 @@ class MissingWindow:
 
 
 Windows = Callable[[str, float, float], Iterable[Partition]]
-"""From a source and two times to its partitions whose window ends after the first and up to the second."""
+"""Returns the partitions of a source whose window ends after the first time, up to and including the second."""
 
 
 def missing_windows(
@@ -104,7 +104,7 @@ def missing_windows(
     """Return the windows that are due and have no data.
 
     Args:
-        since: By source, the time from which on it is judged: earlier windows were not expected.
+        since: Time since which each source is checked, by source. Earlier windows were not expected.
     """
     found = []
     for each in expected:

@@ -14,7 +14,7 @@ class CauseKind(StrEnum):
     """Kind of a root cause, in the words of messages."""
 
     MISSING = "missing data"
-    """A source has no data for a window: its data never came. No pipeline is slow."""
+    """A source has no data for a window. The pipeline is not at fault."""
     FAILING = "failing asset"
     CHECK = "blocking check"
     SLOW = "slow run"
@@ -23,21 +23,21 @@ class CauseKind(StrEnum):
     """A service, a sensor or the daemon that everything below it needs."""
     SET_ASIDE = "set aside"
     NOT_REQUESTED = "not requested"
-    """A run that no sensor requests, or that never came after its request."""
+    """A run that no sensor requests, or that did not start after its request."""
     DEAD_LETTERS = "dead letters"
 
 
 @dataclass(frozen=True)
 class RootCause:
-    """A root cause as it is seen at one moment.
+    """A root cause at one moment.
 
     Args:
         subject: The source, asset, check or service at fault. Kind and subject identify the cause.
-        asset: The asset for links and routes; empty for a cause outside of all assets.
-        said: The cause in words. Must hold no age: a changed text is stored again.
-        since: Start of the newest evidence of the cause.
+        asset: The asset for links and routes; empty if the cause is not an asset.
+        said: The cause in words. It must not hold an age: each changed text is stored again.
+        since: Time of the newest evidence of the cause; 0 if none has a time.
         remedy: Next step for a person.
-        repairs_itself: True if the platform tries again by itself. Otherwise it waits for data or for a person.
+        repairs_itself: True if the platform retries by itself. Otherwise it waits for data or for a person.
         next_try: Time of the next attempt, if it is known.
     """
 
@@ -65,7 +65,7 @@ class LateAsset:
         arrived_at: Arrival of the oldest data that it does not contain; None if none is known.
         deadline: Earliest deadline that is or will be missed; None if no sensor judges the asset.
         is_late: True if the deadline has passed.
-        recovered_at: When it was no longer late.
+        recovered_at: Time since which it is no longer late; None while it is late.
     """
 
     asset: str
@@ -112,7 +112,7 @@ class Told:
     Args:
         number: Number of messages written for the channel.
         assets: The assets that the channel knows of.
-        is_late: True if the channel knows that something is late already.
+        is_late: True if the channel knows that a deadline has passed.
         acknowledged_at: Time of the acknowledgement that the channel knows of.
         is_closed: True if the channel knows that the incident is closed.
     """
@@ -130,11 +130,11 @@ class Incident:
     """One root cause from its opening to its closing.
 
     Args:
-        assets: Every asset that it has made late, or would have.
-        clear_since: Since when the cause makes nothing late; None while it does.
-        cause_ended_at: When the cause was gone, while assets were still late.
-        told: The last message for each channel, by its name.
-        threads: By channel, its thread about the incident.
+        assets: Every asset that it made late, or was about to make late.
+        clear_since: Time since which the cause makes no asset late; None while it makes one late.
+        cause_ended_at: Time when the cause ended. Assets may be late for longer.
+        told: The last message for each channel, by channel name.
+        threads: Thread of the incident in each channel, by channel name.
     """
 
     id: str
@@ -161,12 +161,12 @@ class Incident:
 
     @property
     def is_late(self) -> bool:
-        """True if a deadline has passed, not only will pass."""
+        """True if a deadline has already passed."""
         return any(asset.is_late for asset in self.assets)
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The owners of its assets, those of the root asset first."""
+        """The owners of its assets. The owners of the asset at fault come first."""
         ordered = sorted(self.assets, key=lambda asset: asset.asset != self.cause.asset)
         return tuple(dict.fromkeys(owner for asset in ordered for owner in asset.owners))
 
@@ -185,10 +185,10 @@ class IncidentMessage:
     """A message in the outbox.
 
     Args:
-        id: The same at each attempt: receivers drop repeats by it.
+        id: Id of the message, equal for all attempts, so that receivers can drop repeats.
         incident: The incident as it was when the message was written.
         attempts: Number of attempts that began.
-        next_try: Earliest time of an attempt: the end of the quiet hours of the channel, if it was written within them.
+        next_try: Earliest time of an attempt: the end of the channel's quiet hours if it was written during them.
         error: Reason why the last attempt failed.
     """
 
@@ -204,12 +204,12 @@ class IncidentMessage:
 
 @dataclass(frozen=True)
 class ChannelState:
-    """Deliveries of a channel.
+    """State of a channel's deliveries.
 
     Args:
-        failing_since: Since when no message could be sent; None if the last one was.
+        failing_since: Time since which no message could be sent; None if the last one was sent.
         error: Reason of the last failure.
-        pause_until: No attempt is made before; the channel asked for it.
+        pause_until: Earliest time of the next attempt, after a failure.
         given_up: Number of messages that were refused or could not be sent for a day.
     """
 
@@ -223,10 +223,10 @@ class ChannelState:
 
 @dataclass(frozen=True)
 class Mute:
-    """A time without messages about an incident, an asset or a group of assets.
+    """A period without messages about an incident, an asset or a group of assets.
 
     Args:
-        what: Id of an incident, its subject, or a pattern of asset keys: `marts/*`.
+        what: Id of an incident, subject of its cause, or a pattern of asset keys: `marts/*`.
     """
 
     what: str
@@ -237,7 +237,7 @@ class Mute:
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to send: one process at a time has it."""
+    """The right to send messages. One process at a time holds it."""
 
     holder: str
     until: float
@@ -245,7 +245,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Outage:
-    """A time without a look of any sensor."""
+    """A period without a tick of any sensor."""
 
     since: float
     until: float
@@ -258,8 +258,8 @@ class Book:
     A closed incident stays until its messages are sent.
 
     Args:
-        outage: The last time without a look of any sensor, while it may still make assets late.
-        expected_since: By source with expected arrivals, when its judging began.
+        outage: The last period without a tick of any sensor, while it may still make assets late.
+        expected_since: Time since which each source with expected arrivals is checked, by source.
     """
 
     incidents: tuple[Incident, ...] = ()
@@ -281,5 +281,5 @@ class Book:
 
 
 def incident_id(location: str, key: str, opened_at: float) -> str:
-    """Return the id of an incident: short enough to type, equal for an equal opening."""
+    """Return a short id of an incident. It is the same for the same cause and time of opening."""
     return "i-" + sha256(f"{location}\n{key}\n{opened_at!r}".encode()).hexdigest()[:10]

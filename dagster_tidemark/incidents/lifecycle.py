@@ -1,7 +1,7 @@
-"""The life of incidents: opened once for a root cause, grown in place, closed once, with a message for each change.
+"""Lifecycle of incidents: each opens once for a root cause, grows, and closes once. Each change gets a message.
 
-Pure: from a book and the troubles of a moment to the next book. Incidents and messages are in one book, so that storing
-it stores both. Does not belong here: root causes (`incidents.causes`), and sending (`incidents.sender`).
+Pure: the functions take a book and return the next one. A book holds incidents and messages, so that storing it stores
+both. Does not belong here: root causes (`incidents.causes`), and sending (`incidents.sender`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ CHANGE_SECONDS = 600.0
 """Shortest time between two messages `changed` about an incident."""
 _STEPS = 100
 _CATCHING_UP = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED)
-"""Causes that may merely be effects of a cause that has ended: the work that it left."""
+"""Causes that may be after-effects of an ended cause: the work that piled up."""
 
 
 def reviewed(
@@ -43,12 +43,12 @@ def reviewed(
     location: str,
     may_close: bool = True,
 ) -> Book:
-    """Return the book after a look.
+    """Return the book, updated by the present troubles.
 
     Args:
         troubles: The root causes at present, with the contracts that each makes late.
         routes: The channels.
-        may_close: False if the troubles are incomplete: then nothing closes.
+        may_close: False if the troubles are incomplete: then no incident closes.
     """
     current, ended = _attributed(book, list(troubles), now)
     blind = {
@@ -62,7 +62,7 @@ def reviewed(
             incidents.append(_continued(incident, trouble, now, is_gone=is_gone, may_recover=may_close))
         elif incident.is_open and may_close and blind.isdisjoint(each.asset for each in incident.still_late):
             incidents.append(_cleared(incident, now))
-        else:  # closed, or not to be judged while the platform cannot see
+        else:  # closed, or not judged while the platform is down
             incidents.append(incident)
     incidents += [_opened(location, trouble, now) for trouble in current.values()]
     return _told(replace(book, incidents=tuple(incidents)), routes, now)
@@ -78,7 +78,7 @@ def acknowledged(book: Book, id_: str, note: Acknowledgement) -> Book:
 
 
 def muted(book: Book, mute: Mute) -> Book:
-    """Return the book with a mute in the place of an earlier one of the same incident or assets."""
+    """Return the book with a mute. It replaces an earlier mute of the same incident or assets."""
     kept = (each for each in book.mutes if each.what != mute.what)
     return replace(book, mutes=(*kept, mute))
 
@@ -91,8 +91,8 @@ def unmuted(book: Book, what: str) -> Book:
 def _attributed(book: Book, troubles: Sequence[Trouble], now: float) -> tuple[dict[str, Trouble], set[str]]:
     """Return the troubles by cause, and the ended causes whose assets are still late.
 
-    After a failing table is repaired, its readers are late until they are built as well. While a service was down, runs
-    failed and data piled up. That work is not at fault, unless it fails again: an asset stays with its incident.
+    After a failing table is repaired, its readers are late until they are built as well. After a service was down,
+    failed runs and piled-up data remain. Such assets stay with the ended cause's incident, unless a run fails again.
     """
     found = {trouble.cause.key: trouble for trouble in troubles}
     ended = {incident.cause.key for incident in book.open if incident.cause.key not in found}
@@ -122,8 +122,8 @@ def _follows(cause: RootCause, incident: Incident, *, has_ended: bool) -> bool:
     if not has_ended or incident.cause.kind is not CauseKind.PLATFORM:
         return False
     if cause.kind is not CauseKind.FAILING:
-        return cause.kind is CauseKind.PLATFORM and cause.repairs_itself  # the outage that the incident was
-    # A run that failed after the service was back has its own fault.
+        return cause.kind is CauseKind.PLATFORM and cause.repairs_itself  # the outage that the incident is about
+    # A run that failed after the service was back failed for another reason.
     return incident.cause_ended_at is None or cause.since <= incident.cause_ended_at
 
 
@@ -137,7 +137,7 @@ def _continued(incident: Incident, trouble: Trouble, now: float, *, is_gone: boo
     """Return an incident with the present troubles of its cause.
 
     Args:
-        is_gone: True if only the work that it left is late.
+        is_gone: True if the cause has ended, and only the work that piled up is late.
     """
     before = {each.asset for each in incident.assets}
     grown = replace(
@@ -161,7 +161,7 @@ def _cleared(incident: Incident, now: float) -> Incident:
     cleared = replace(incident, clear_since=since, cause_ended_at=ended_at, assets=assets)
     if now - since < CLEAR_SECONDS:
         return cleared
-    return _stepped(replace(cleared, closed_at=now), now, "closed", f"it makes nothing late since {moment(since)}")
+    return _stepped(replace(cleared, closed_at=now), now, "closed", f"it has made nothing late since {moment(since)}")
 
 
 def _merged(
@@ -182,7 +182,7 @@ def _merged(
 
 def _stepped(incident: Incident, at: float, what: str, said: str = "") -> Incident:
     timeline = (*incident.timeline, TimelineStep(at, what, said))
-    if len(timeline) > _STEPS:  # the beginning and the newest steps say most
+    if len(timeline) > _STEPS:  # the first and the newest steps matter most
         timeline = (*timeline[:10], *timeline[-(_STEPS - 10) :])
     return replace(incident, timeline=timeline)
 
@@ -215,7 +215,7 @@ def _told(book: Book, routes: Sequence[Route], now: float) -> Book:
                 is_closed=not incident.is_open,
             )
             incident = _stepped(replace(incident, told=told), now, f"message {kind}", route.name)
-            # A closing message of the night waits for the morning, as all others.
+            # Closing messages wait for the end of the quiet hours, like all others.
             not_before = route.silent_until(now) or 0.0
             id_ = f"{incident.id}-{sum(each.number for each in told.values())}"
             outbox.append(IncidentMessage(id_, kind, route.name, now, incident, next_try=not_before))
@@ -225,7 +225,7 @@ def _told(book: Book, routes: Sequence[Route], now: float) -> Book:
 
 
 def _due(incident: Incident, route: Route, mutes: Sequence[Mute], now: float) -> MessageKind | None:
-    """Return the message that a channel lacks about an incident, or None."""
+    """Return the kind of message that a channel must get about an incident, or None."""
     told = incident.told.get(route.name)
     if not incident.is_open:
         return None if told is None or told.is_closed else MessageKind.CLOSED

@@ -1,4 +1,4 @@
-"""A look at the present root causes, and its record in the book of incidents.
+"""The search for root causes at each tick of the sensor `contracts`, and its record in the book of incidents.
 
 Belongs here: gathering the evidence from an instance. Does not belong here: root causes (`incidents.causes`), and
 incidents over time (`incidents.lifecycle`).
@@ -26,20 +26,20 @@ from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.settings import Settings
 
 _OUTAGE_SECONDS = 60.0
-"""A shorter pause between two looks is a slow tick."""
+"""A shorter pause between two ticks counts as a slow tick."""
 _OUTAGE_COUNTS = 900.0
-"""Seconds after an outage: data that arrived before its end may still be late because of it."""
+"""Seconds after an outage. For so long, data that arrived before its end may be late because of it."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """A look of the sensor `contracts`.
+    """Findings of one tick of the sensor `contracts`.
 
     Args:
-        standings: By asset with a contract, without doubts.
-        looked_at: Time of the look before this one (Unix seconds); None if there was none.
+        standings: Contract status of each asset, before doubts are applied.
+        looked_at: Time of the previous tick (Unix seconds); None if there was none.
         ours: Returns True for an asset of this part of the location.
-        with_landing: True if the location has notifications of a bucket.
+        with_landing: True if the location reads notifications of a bucket.
         expected: Expected arrivals of sources.
     """
 
@@ -55,7 +55,7 @@ class Look:
 def note_incidents(
     instance: DagsterInstance, assets: AnyGraph, settings: Settings, look: Look, routes: Sequence[Route]
 ) -> Book:
-    """Open, grow and close incidents by a look, write their messages to the outbox, and return the book."""
+    """Open, grow and close incidents by the findings of a tick, with their messages. Return the book."""
     store, now = IncidentStore(instance, settings.code_location), look.plan.now
     before = store.read()
     outage = _outage(before, look, now)
@@ -84,7 +84,7 @@ def note_incidents(
 
 
 def _outage(book: Book, look: Look, now: float) -> Outage | None:
-    """Return the last time without a look of any sensor, if it may still make assets late."""
+    """Return the last period without a tick of any sensor, if it may still make assets late."""
     if look.looked_at is not None and now - look.looked_at > _OUTAGE_SECONDS:
         return Outage(look.looked_at, now)
     outage = book.outage

@@ -27,9 +27,9 @@ class ChannelRefused(Terminal):
 
 @dataclass(frozen=True)
 class QuietHours:
-    """Hours without messages of a channel. They wait until the hours end.
+    """Hours when a channel sends nothing. Messages wait until the hours end.
 
-    An incident that opens and closes within them is not sent.
+    An incident that opens and closes within the hours is not sent.
 
     Args:
         begin: Time of day when they begin: `22:00`.
@@ -72,11 +72,11 @@ class QuietHours:
 
 @dataclass(frozen=True)
 class Route:
-    """The part of the incidents that a channel gets: every incident that one of the filters matches.
+    """Filters of a channel. It gets every incident that matches one of them; without filters, every incident.
 
     Args:
         name: Name of the channel.
-        owners: Owners as the assets declare them: `team:core`, `ada@acme.com`. No filter: every incident.
+        owners: Owners as the assets declare them: `team:core`, `ada@acme.com`.
         groups: Groups of assets.
         assets: Patterns of asset keys: `marts/*`.
     """
@@ -88,7 +88,7 @@ class Route:
     quiet: QuietHours | None = None
 
     def takes(self, incident: Incident) -> bool:
-        """Return True if the channel gets an incident: because of a late asset, or of the asset at fault."""
+        """Return True if the channel gets an incident, because of a late asset or of the asset at fault."""
         return self.takes_asset(incident.cause.asset, (), "") or any(
             self.takes_asset(each.asset, each.owners, each.group) for each in incident.assets
         )
@@ -101,12 +101,12 @@ class Route:
         return by_key or group in self.groups or not set(self.owners).isdisjoint(owners)
 
     def silent_until(self, now: float) -> float | None:
-        """Return the end of its quiet hours, if it has them now."""
+        """Return the end of the present quiet hours; None outside of quiet hours."""
         return self.quiet.end_after(now) if self.quiet else None
 
 
 def muted_by(incident: Incident, mutes: Iterable[Mute], now: float) -> Mute | None:
-    """Return the mute that keeps an incident from being sent: of its id, its cause, or all assets that are late."""
+    """Return the mute that suppresses an incident: a mute of its id, of its cause, or of all its late assets."""
     active = [mute for mute in mutes if mute.since <= now < mute.until]
     for mute in active:
         if mute.what in (incident.id, incident.cause.subject):

@@ -1,7 +1,7 @@
 """Sending: messages of the outbox, in order, each at least once, by one process at a time.
 
-Each attempt is stored before the message is sent, and its result after. A process may die anywhere: the next one sends
-a message without a stored result again, with the same id. The right to send is a lease in the same book, extended with
+Each attempt is stored before the message is sent, and its result after. If a process dies in between, the next one
+sends the message again, with the same id. The right to send is a lease in the same book, extended with
 each stored attempt, so two daemons do not send at once. Does not belong here: messages
 (`incidents.lifecycle`) and protocols (`incidents.channels`).
 """
@@ -19,7 +19,7 @@ from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
-"""A channel that could send nothing for this long counts as dead."""
+"""A channel that has failed to send for this long counts as dead."""
 LEASE_SECONDS = 30.0
 """More than twice the time limit of an attempt."""
 GIVEN_UP_SECONDS = 86_400.0
@@ -73,7 +73,7 @@ class Sender:
         return sent
 
     def _is_stale(self, book: Book, channel: Channel) -> bool:
-        """Return True if the stored state of a channel does not fit its variables."""
+        """Return True if the stored problem of a channel is out of date."""
         state, problem = book.channels.get(channel.label, ChannelState()), channel.problem()
         return state.error != problem if problem else _is_unset(state)
 
@@ -90,7 +90,7 @@ class Sender:
         return book.lease is not None and book.lease.holder == self.holder
 
     def _with_problems(self, book: Book) -> Book:
-        """Note channels that cannot send at all, before the first message needs them. Drop messages of unknown ones."""
+        """Store the problems of channels that cannot send. Drop messages for channels that no longer exist."""
         states = dict(book.channels)
         for channel in self.channels:
             state, problem = states.get(channel.label, ChannelState()), channel.problem()
@@ -105,7 +105,7 @@ class Sender:
         return replace(book, channels=states, outbox=outbox)
 
     def _next(self, book: Book, tried: set[str]) -> IncidentMessage | None:
-        """Return the next due message: for each channel, the messages of an incident in their order."""
+        """Return the next due message. A channel gets the messages of an incident in their order."""
         now, waiting = self.clock(), set[tuple[str, str]]()
         blocked = {each.channel for each in book.outbox if _pauses(book, each.channel, now)}
         # After a failure the other incidents go first: a message that fails each time must not hold them up.
@@ -191,7 +191,7 @@ def _pauses(book: Book, channel: str, now: float) -> bool:
 
 
 def _is_unset(state: ChannelState) -> bool:
-    """Return True if a variable of the channel was not set at the last look."""
+    """Return True if a variable of the channel was not set at the last check."""
     return UNSET in state.error
 
 
@@ -204,7 +204,7 @@ def _without(book: Book, message: IncidentMessage, state: ChannelState, change: 
 
 
 def dead(book: Book, now: float) -> dict[str, str]:
-    """Return the channels that could send nothing for a minute, each with the reason."""
+    """Return the channels that have failed to send for a minute, each with the reason."""
     return {
         name: state.error
         for name, state in book.channels.items()

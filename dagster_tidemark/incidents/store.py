@@ -62,7 +62,7 @@ class IncidentStore:
         raise BookBusy(f"incidents of {self.location}: other processes replace them all the time; try again")
 
     def archive(self, book: Book) -> None:
-        """Move the closed incidents of a stored book whose messages are sent to the closed ones."""
+        """Move closed incidents from a stored book to the history, if all their messages are sent."""
         waiting = {message.incident.id for message in book.outbox}
         done = [each for each in book.incidents if not each.is_open and each.id not in waiting]
         if not done:
@@ -91,6 +91,6 @@ class IncidentStore:
         text = instance_store.saved(self.instance, self._key)
         try:
             book = _books().validate_json(text) if text else Book()
-        except ValidationError:  # of another version: open causes are found again at the next look
+        except ValidationError:  # of another version: open causes are found again at the next check
             return text, Book()
         return text, book if book.version == BOOK_VERSION else Book()

@@ -39,10 +39,10 @@ class Watch:
         self._ownership = ownership_of(assets, self._graph)
 
     def look(self, instance: DagsterInstance, now: float) -> Book:
-        """Open and grow incidents by what the platform's records show at a time (Unix seconds); return the book."""
+        """Open and grow incidents, based on the platform's records at a time (Unix seconds). Return the book."""
         location = self._settings.code_location
         store, kept = IncidentStore(instance, location), saved_overview.kept(instance, location)
-        if kept is None:  # the sensor has never looked: nothing is promised yet
+        if kept is None:  # the sensor has never ticked: no deadline is known yet
             return store.read()
         shown = {row.asset for row in kept.rows if row.shown}
         history = History(self._graph)

@@ -36,7 +36,7 @@ class IncidentReport:
 
 
 def report(message: IncidentMessage, now: float, ui_url: str = "") -> IncidentReport:
-    """Return a message in words at the time of its sending (Unix seconds)."""
+    """Return a message in words. `now` is the time of sending (Unix seconds)."""
     incident = message.incident
     facts = [*_about(incident, message.kind, message.at)]
     if now - message.at > _DELAYED_SECONDS:
@@ -98,10 +98,10 @@ def _about(incident: Incident, kind: MessageKind, at: float) -> list[tuple[str, 
 
 
 def next_by_itself(incident: Incident) -> str:
-    """Return what the platform does without a person."""
+    """Return the platform's next step without a person."""
     cause = incident.cause
     if cause.kind is CauseKind.MISSING:
-        return "it is built when the data comes; nothing else helps"
+        return "it is built when the data arrives; nothing else helps"
     if incident.cause_ended_at is not None:
         return "the cause is gone; the late assets are being built"
     if not cause.repairs_itself:

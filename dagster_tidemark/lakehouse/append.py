@@ -397,19 +397,19 @@ _of_values: Any = expressions  # pyiceberg's annotations require a keyword argum
 
 
 def equal(column: str, value: Any) -> BooleanExpression:
-    """Match rows with this value."""
+    """Return a filter for rows whose column has this value."""
     found: BooleanExpression = _of_values.EqualTo(column, _literal(value))
     return found
 
 
 def one_of(column: str, values: Collection[Any]) -> BooleanExpression:
-    """Match rows with one of some values."""
+    """Return a filter for rows whose column has one of these values."""
     found: BooleanExpression = _of_values.In(column, sorted(values))
     return found
 
 
 def at_least(column: str, value: Any) -> BooleanExpression:
-    """Match rows with this value or more."""
+    """Return a filter for rows whose column has at least this value."""
     found: BooleanExpression = _of_values.GreaterThanOrEqual(column, _literal(value))
     return found
 

@@ -94,7 +94,7 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
         return look(lake) if lake else None
     except NoSuchTableError:
         return None
-    except Exception as error:  # the catalog, the store or a file fails; Spark reports a real fault
+    except Exception as error:  # any fault; if it is real, Spark's read reports it
         _lakes[spark] = None  # do not try again, because a timeout takes longer than a Spark query
         said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
         logger.warning("reading table metadata through Spark for the rest of this session: %s", said)

@@ -189,4 +189,4 @@ class Candidates:
 
 def _asked(stamp: Callable[[], object]) -> object:
     found = called(stamp)
-    return object() if isinstance(found, Raised) else found  # no two are equal: the readers are computed at each check
+    return object() if isinstance(found, Raised) else found  # a new object: the readers are computed

@@ -19,7 +19,7 @@ SHORTEST_WINDOW = 60.0
 LAUNCH_SECONDS = 2.0
 """Seconds from a request until the run executes the asset: at most 1.5 s on a laptop (`proof/live-lag.json`).
 
-Longer launches are learned, because the duration of a run counts from its creation.
+Longer launches are part of the measured durations of runs, which count from the creation of the run.
 """
 
 _RESERVE_BEYOND_RUN = 60.0  # the first pause after a failure
@@ -153,8 +153,8 @@ class Due:
     Args:
         opens: Time from which waiting saves no run, because no later data is required. It is infinite if the run should
             be requested as late as possible.
-        latest: Latest time of the request that leaves the reserve for a second attempt.
-        start_by: Latest time of the request without that reserve.
+        latest: Latest time to request the run and still have time for a second attempt.
+        start_by: Latest time to request the run, without time for a second attempt.
         deadline: Time when the run has to be done.
     """
 

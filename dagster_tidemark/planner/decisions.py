@@ -145,7 +145,7 @@ class Asked:
         unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
         rebuilding: True if a rebuild is requested or under way. Only one is requested at a time.
         by_people: Open runs that a person requested, and no sensor.
-        runs: Requests with reserved targets.
+        runs: Requests whose run has not appeared yet; `reserved` are their targets.
         queued: Open runs that have not started.
         offered: Targets that wait for their asset's own condition, each with the start of the wait (Unix seconds).
     """

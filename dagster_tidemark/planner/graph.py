@@ -142,7 +142,7 @@ class Node:
     elsewhere: frozenset[str] = frozenset()
 
     def promised_window(self, partition: Partition) -> Window | None:
-        """Return a partition's window for its contract: it ends no earlier than the partition can be requested."""
+        """Return a partition's window for its contract. Its end is extended to the time when the partition exists."""
         window = self.window(partition)
         if window is None:
             return None

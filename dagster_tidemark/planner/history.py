@@ -166,7 +166,7 @@ class History:
         """Record the end of a run. Planned partitions that it has not built count as failed.
 
         Args:
-            outcome: A run that succeeded without writing some planned partitions found nothing to write for them.
+            outcome: Result of the run. After a success, there was nothing to write for planned partitions without rows.
             seconds: From its creation (queue time capped) to its end, if it succeeded.
             by_person: True if only a person requested it: failed partitions are retried after the shortest pause.
         """
@@ -372,7 +372,7 @@ class History:
         return node is None or node.exists(source[1])
 
     def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
-        """Return when a partition began to exist, or None if that was before the build of its reader started."""
+        """Return the time when a partition began to exist, if that was after the start of its reader's build."""
         node = self.graph.nodes.get(source[0])
         if node is None:
             return None

@@ -169,7 +169,7 @@ class _Found:
                 self.throttle((node.key, partition), f"newer partitions first, {newer} of them under way")
                 continue
             assets = joined[partition] or self._joined(node.key, partition)
-            # A condition requests only assets of one sensor. A run over assets of two sensors is requested as a range.
+            # A condition can request only assets of its own sensor. So the range sensor requests runs over two sensors.
             split = len({self.graph.nodes[asset].sensor for asset in assets}) > 1
             self._ask(Request(assets, (partition,), as_range=split, conditional=node.conditional))
 
@@ -280,7 +280,7 @@ class _Found:
 
 
 def held_by_operation(graph: Graph, decisions: Mapping[Target, Decision], target: Target) -> Decision | None:
-    """Return the decision on another asset of the same operation that cannot be built now, or None."""
+    """Return the decision on an asset that cannot be built now and belongs to the same operation, or None."""
     together = graph.nodes[target[0]].together
     others = (name for name in graph.nodes if name in together and name != target[0]) if together else ()
     found = (decisions.get((other, target[1])) for other in others)

@@ -60,5 +60,5 @@ def after(
 
 
 def shortened(failure: Failure) -> Failure:
-    """Return the record after another partition of the asset was built. The problem may be over: the pause is short."""
+    """Return the record with the shortest pause. Another partition was built, so the problem may be over."""
     return replace(failure, attempts=min(failure.attempts, 1), lost=min(failure.lost, 1))

@@ -339,7 +339,7 @@ class PendingWork:
             # rebuild would use that code again, and would request the next rebuild.
             self.not_loaded[node.key] = built.code_version
         run = self.history.again.get(target)
-        return f"run {run.split('-')[0]} was lost with the platform before it rebuilt this" if run else ""
+        return f"the platform stopped before run {run.split('-')[0]} could rebuild this" if run else ""
 
     def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
         found = _OfInput()

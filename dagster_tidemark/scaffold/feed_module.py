@@ -135,14 +135,14 @@ def _require_key(key: tuple[str, ...], sample: Sample) -> None:
     if missing := [column for column in key if column not in sample.columns]:
         raise NoModule(f"the sample has no column {', '.join(missing)}; it has {', '.join(sample.columns)}")
     if twice := sorted({column for column in key if key.count(column) > 1}):
-        raise NoModule(f"the key names {', '.join(twice)} twice")
+        raise NoModule(f"the key has {', '.join(twice)} twice")
     if empty := [f"{column} ({sample.empty[column]} rows)" for column in key if sample.empty.get(column)]:
         raise NoModule(
-            f"a column of the key has a value in every row, and these are empty in the sample: {', '.join(empty)}; "
-            "name others, or say --no-key"
+            f"key columns need a value in every row, but these lack some in the sample: {', '.join(empty)}; "
+            "choose others, or give --no-key"
         )
     if inexact := [column for column in key if sample.columns[column] == "double"]:
-        raise NoModule(f"{', '.join(inexact)} is a double, which is not exact: name other columns, or say --no-key")
+        raise NoModule(f"{', '.join(inexact)} is a double, which is not exact: choose other columns, or give --no-key")
 
 
 def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
@@ -151,11 +151,11 @@ def _about_key(key: tuple[str, ...], sample: Sample) -> list[str]:
         return []
     if not sample.key:
         said = (
-            "A row is identified by its place in its file. If columns do that, say which do: as it is, a file that "
-            "lands under two names is there twice."
+            "A row is identified by its file and its position in it, so a file that lands under two names is loaded "
+            "twice. If columns identify a row, name them here."
         )
     else:
-        said = f"Guessed: {sample.evidence}. Two rows of one key become one: is it right?"
+        said = f"Guessed: {sample.evidence}. Rows with the same key replace each other: check that this is right."
     return [f"    # {line}" for line in textwrap.wrap(said, 110)]
 
 

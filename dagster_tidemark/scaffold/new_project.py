@@ -50,7 +50,7 @@ def package_of(directory: Path) -> str:
         raise ProjectRefused(f"{directory} is not empty ({listed}): name a new or an empty folder")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
         raise ProjectRefused(
-            f"{name!r} makes no name of a Python package: name a folder of a-z, 0-9, - and _ that begins with a letter"
+            f"{name!r} makes no valid Python package name: name a folder of a-z, 0-9, - and _ that begins with a letter"
         )
     if why := _taken(package):
         raise ProjectRefused(f"{package!r} cannot be the project's package: {why}; name another folder")

@@ -23,7 +23,9 @@ def require_name(name: str, of: str) -> None:
         NoModule: the name has characters other than a-z, 0-9 and _.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise NoModule(f"a {of}'s name is of a-z, 0-9 and _, unlike {name!r}: it names a module, a table and an asset")
+        raise NoModule(
+            f"a {of}'s name may have only a-z, 0-9 and _, found {name!r}: it also names a module, a table and an asset"
+        )
 
 
 def literal(text: str) -> str:

@@ -15,7 +15,7 @@ from dagster_tidemark.scaffold.column_types import words_of
 Row = Mapping[str, object]
 
 ENOUGH_ROWS = 20
-"""Minimum number of rows in which an id must be unique to count as the key. For the feed's own id, two are enough."""
+"""An id counts as the key only if it is unique in at least this many rows. For the feed's own id, two are enough."""
 
 _IDS = {"id", "uuid", "guid"}
 _NUMBERS = {"key", "code", "no", "nr", "number", "num", "ref"}
@@ -49,15 +49,13 @@ def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
             (column, number), f"{number} counts the rows of each {column}, in all {len(rows)} rows of the sample"
         )
     if len(rows) < ENOUGH_ROWS:
-        return Guess((), f"no column is named like the id of {feed}, and {len(rows)} rows are too few to tell from")
+        return Guess((), f"no column is named like the id of {feed}, and {len(rows)} rows are too few for a guess")
     like_ids = [c for c in unique if _is_like_id(c, rows)]
     if len(like_ids) == 1:
-        return Guess((like_ids[0],), f"{like_ids[0]} is like an id and unique in the sample's {len(rows)} rows")
+        return Guess((like_ids[0],), f"{like_ids[0]} looks like an id and is unique in the sample's {len(rows)} rows")
     if like_ids:
-        return Guess(
-            (), f"{', '.join(like_ids)} are each unique in the sample's {len(rows)} rows, and one may be chance"
-        )
-    return Guess((), f"no column that is like an id is unique in the sample's {len(rows)} rows")
+        return Guess((), f"{', '.join(like_ids)} are each unique in the sample's {len(rows)} rows, perhaps by chance")
+    return Guess((), f"no column that looks like an id is unique in the sample's {len(rows)} rows")
 
 
 def repeated(key: Sequence[str], types: Mapping[str, str], rows: Sequence[Row]) -> int:

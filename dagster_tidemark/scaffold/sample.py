@@ -39,8 +39,8 @@ _ROWS, _BYTES = 300_000, 32 << 20
 _SHOWN = 5  # maximum number of rows or names listed in a message
 _OTHERS = {
     b"PAR1": "Parquet",
-    codecs.BOM_UTF32_LE: "text in UTF-32, which no feed reads",
-    codecs.BOM_UTF32_BE: "text in UTF-32, which no feed reads",
+    codecs.BOM_UTF32_LE: "text in UTF-32, which feeds cannot read",
+    codecs.BOM_UTF32_BE: "text in UTF-32, which feeds cannot read",
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a ZIP archive (or a spreadsheet)",
     b"ORC": "ORC",
@@ -166,7 +166,7 @@ def read_sample(
         _refuse_size(read_as, path.name, body, probing)
         _refuse_disguise(read_as, suffix, text, probing.encoding)
         if suffix.removesuffix(GZIP) == ".jsonl" and is_over_lines("", text, charset_of(probing.encoding, text)):
-            raise ValueError("a line of a .jsonl file is a row; this one goes over several lines: call it .json")
+            raise ValueError("each line of a .jsonl file must be a row, but a row spans lines here: call it .json")
         settings, of_form = _with_form(read_as, text, settings, options or {})
         evidence += of_form
         probing = settings.feed("sample", ["any"])
@@ -338,7 +338,7 @@ def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -
             if rows > _ROWS:
                 break
     if rows > _ROWS or size > _BYTES:
-        raise ValueError(f"a sample has up to {_ROWS:,} rows and {_BYTES >> 20} MB: take a part of it (head -n 100000)")
+        raise ValueError(f"a sample has up to {_ROWS:,} rows and {_BYTES >> 20} MB: cut this one (head -n 100000)")
 
 
 def _is_json(line: bytes) -> bool:

@@ -68,8 +68,8 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
             try:
                 text.decode("cp1252")
             except UnicodeDecodeError:
-                return "latin-1", ["encoding latin-1: it is no UTF-8 and has bytes that cp1252 has not"]
-            return "cp1252", ["encoding cp1252: it is no UTF-8, and every byte is a letter of cp1252"]
+                return "latin-1", ["encoding latin-1: it is not UTF-8, and has bytes that cp1252 does not have"]
+            return "cp1252", ["encoding cp1252: it is not UTF-8, and every byte is a letter of cp1252"]
     return "utf-8", []
 
 

@@ -39,7 +39,7 @@ def table_modules(name: str, source: Table, by: str, key: tuple[str, ...], *, pa
     if missing := [column for column in key if column not in source.columns]:
         raise NoInput(f"{source.name} has no column {', '.join(missing)}; it has {', '.join(source.columns)}")
     if not key and by == "none":
-        raise NoInput("give --key, --by, or both: what is one row of the table?")
+        raise NoInput("give --key, --by, or both: they say what one row of the table is")
     names = _Names(name, source, by, key, package)
     return {
         f"schemas/{name}.py": _schema(names),
@@ -81,7 +81,7 @@ def _time_column(source: Table, by: str) -> str:
     times = [c for c in own if source.columns[c] in ("timestamp", "date")]
     times = [c for c in times if by != "hour" or source.columns[c] == "timestamp"]
     if not times:
-        raise NoInput(f"{source.name} has no column of time to cut by {by}; --by none makes one table of it")
+        raise NoInput(f"{source.name} has no time column to partition by {by}; give --by none for one table")
     return times[0]
 
 

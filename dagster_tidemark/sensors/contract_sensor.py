@@ -108,7 +108,7 @@ def contract_sensor(
         repository = context.repository_def
         if repository is None:
             raise dg.DagsterInvariantViolationError("the sensor `contracts` needs the code location it belongs to")
-        built = _last_built(context.instance, repository.asset_graph)  # first: later ones count at the next tick
+        built = _last_built(context.instance, repository.asset_graph)  # later builds count at the next tick
         instance, settings = context.instance, scope.settings
         graph = engine.engine_for(instance, repository.asset_graph, settings).graph
         plan, every = judged(instance, repository.asset_graph, settings)

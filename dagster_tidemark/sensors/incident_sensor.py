@@ -41,7 +41,7 @@ def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=INCIDENTS_ASSET,
         name=DELIVERY,
-        description="Fails while a channel could send nothing for a minute.",
+        description="Fails while a channel has been unable to send for a minute.",
         automation_condition=ReportedBySensor(),
     )
     def delivery(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:

@@ -31,7 +31,7 @@ _LOOKED_AT = 6
 _LONGEST_WAIT = 20.0  # seconds; with the start of a run, a stream recovers from any fault within half a minute
 _RECENT = 900.0
 _SILENT_SECONDS = 40.0
-_STARTING_SECONDS = 60.0  # from the start of a run to its first beat
+_STARTING_SECONDS = 60.0  # from the start of a run to its first heartbeat
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def _tell_code(instance: DagsterInstance, settings: Settings) -> None:
 
 @dataclass
 class Beats:
-    """Times when this process last found a changed beat. They do not depend on the clocks of other hosts."""
+    """Times when this process last found a changed heartbeat. They do not depend on the clocks of other hosts."""
 
     _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def silent_seconds(self, key: str, beat: str, now: float) -> float:
-        """Return the seconds since a beat was last found changed (`now` is a monotonic time)."""
+        """Return the seconds since a heartbeat was last found changed (`now` is a monotonic time)."""
         before, at = self._seen.get(key, ("", now))
         if before != beat:
             at = now

@@ -8,7 +8,7 @@ It fails like the real one (dagster/_daemon/sensor.py):
 - A range with an end that does not exist cannot be built, but leaves a run without planned events. The next tick
   launches that run, and its body raises. A single partition that does not exist becomes a run; its body raises.
 
-Belongs here: ticks and submission. Does not belong here: when a tick is (`simulation.simulator`).
+Belongs here: ticks and submission. Does not belong here: the times of ticks (`simulation.platform`).
 """
 
 import logging
@@ -56,8 +56,8 @@ class Daemon:
 
     Args:
         create: Makes a run of a request; raises if Dagster cannot build it.
-        settings: Settings of the code location; None: contracts as they are written.
-        for_nothing: Requests for partitions that did not exist at that moment: time, asset, partition.
+        settings: Settings of the code location. Without them, contracts are not scaled.
+        for_nothing: Requests for partitions that did not exist at the time, each with time, asset and partition.
     """
 
     instance: DagsterInstance
@@ -80,7 +80,7 @@ class Daemon:
         self._sensors = [automation_sensor(self.settings), catch_up_sensor(LocationScope(settings=self.settings))]
 
     def tick(self, order: random.Random) -> bool:
-        """Evaluate all sensors that are on, in random order. Return True if none raised."""
+        """Evaluate all running sensors, in random order. Return True if none raised."""
         failed = len(self.failed_ticks)
         sensors = list(self._sensors)
         if order.random() >= 0.5:
@@ -123,7 +123,7 @@ class Daemon:
             self._submit(sensor.name, left, again=True)
             return
         try:
-            # A code server opens the instance by its reference to see the dynamic keys; one in memory has none.
+            # Sensors find dynamic keys through a reference to the instance. An instance in memory has no reference.
             keys = partition_loading_context(dynamic_partitions_store=self.instance)
             with self._context(sensor.name) as context, keys:
                 result = sensor.evaluate_tick(context)
@@ -136,7 +136,7 @@ class Daemon:
     def _context(self, sensor: str) -> dg.SensorEvaluationContext:
         cursor = self._cursors.get(sensor)
         context = dg.build_sensor_context(self.instance, cursor, repository_def=self.repository, sensor_name=sensor)
-        context.log.setLevel(logging.WARNING)  # Dagster logs five lines a tick
+        context.log.setLevel(logging.WARNING)  # Dagster logs five lines for each tick
         return context
 
     def _submit(self, sensor: str, requests: Sequence[RunRequest], *, again: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""An ephemeral Dagster instance fit for a hundred thousand events: its storages keep one connection each.
+"""An ephemeral Dagster instance for a hundred thousand events: each of its storages keeps one connection.
 
 Dagster's own in-memory storages open a connection for every statement, which was half the time of a simulated day.
 The instance works in one thread only.
@@ -45,7 +45,7 @@ class _Events(InMemoryEventLogStorage):
         with _transaction(self._held_conn) as connection:
             yield connection
 
-    # The tables are new and complete. Dagster would check that for every event.
+    # The tables are new and complete. Dagster would check for columns and tables at every event.
 
     def has_table(self, table_name: str) -> bool:
         return True
@@ -68,7 +68,7 @@ class _Runs(InMemoryRunStorage):
 
 
 class _Schedules(SqlScheduleStorage):
-    """In-memory storage for the states of sensors, which Dagster does not have."""
+    """In-memory storage for the states of sensors. Dagster has none."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

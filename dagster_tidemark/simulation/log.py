@@ -3,7 +3,7 @@
 The events and their order are Dagster's: one planned event for each asset and partition at creation, the run's states,
 one materialization for each partition at the end of a step, the checks of the asset. Partitions that do not exist raise
 at the same place as in Dagster. `test_simulated_log.py` compares the events with real runs. Belongs here: calls of
-untyped parts of Dagster. Does not belong here: any time or chance (`simulation.simulator`).
+untyped parts of Dagster. Does not belong here: times and random numbers (`simulation.runs`).
 """
 
 import logging
@@ -60,7 +60,7 @@ class Clock:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Let Dagster's time be the time that the platform's clock shows."""
+        """Make Dagster use the time that the platform's clock shows."""
         with (
             patch("dagster._time._mockable_get_current_timestamp", new=lambda: self.shown),
             patch("dagster._time._mockable_get_current_datetime", new=lambda: datetime.fromtimestamp(self.shown, UTC)),
@@ -82,7 +82,7 @@ class SimulatedLog:
         return Existing(self.instance, self.graph)
 
     def observed(self, asset: str, partition: Partition, version: str, *, listed_at: float, arrived_at: float) -> None:
-        """Report a look at a source partition, as the landing sensor does."""
+        """Report an observation of a source partition, as the landing sensor does."""
         tags = {
             DATA_VERSION: version,
             LISTED_AT: f"{listed_at:.3f}",
@@ -91,7 +91,7 @@ class SimulatedLog:
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
     def told(self, asset: str, partition: Partition, version: str | None) -> None:
-        """Report an observation from outside (REST, an operator), with or without a data version."""
+        """Report an observation as an operator or a REST call does, with or without a data version."""
         tags = {} if version is None else {DATA_VERSION: version}
         self.instance.report_runless_asset_event(dg.AssetObservation(_key(asset), partition=partition, tags=tags))
 
@@ -151,7 +151,7 @@ class SimulatedLog:
         return sorted(check for check in of_assets if checks is None or check in checks)
 
     def blocks(self, check: dg.AssetCheckKey) -> bool:
-        """Return True if readers of the asset are not built while this check fails."""
+        """Return True if the check is blocking: while it fails, readers of the asset are not built."""
         return self.graph.get(check).blocking
 
     def check_run(self, run_id: str, check: dg.AssetCheckKey, *, passed: bool) -> None:
@@ -202,7 +202,7 @@ class SimulatedLog:
         self.instance.report_dagster_event(event, run_id)
 
     def failed(self, run_id: str, reason: RunFailureReason | None = None, message: str | None = None) -> None:
-        """Let a run fail, with its process's reason or as the daemon's run monitoring reports it."""
+        """Make a run fail: with the reason of its process, or without one, as the daemon's run monitoring does."""
         if run := self.instance.get_run_by_id(run_id):
             data = None if reason is None else JobFailureData(error=None, failure_reason=reason)
             self.instance.report_run_failed(run, message, data)

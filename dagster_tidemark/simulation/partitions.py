@@ -1,4 +1,4 @@
-"""The partitions of a simulated run, and the partitions that exist, according to Dagster's own code.
+"""The partitions of a simulated run and the existing partitions of assets, computed by Dagster's own code.
 
 Belongs here: the partitions that tags name, and the reasons why a body would raise. Does not belong here: the events of
 a run (`simulation.log`).
@@ -53,7 +53,7 @@ class Existing:
             return sorted(found) if isinstance(found, Set) else list(found)
 
     def refuse_parts(self, assets: Collection[str], checks: Collection[dg.AssetCheckKey] | None) -> None:
-        """Raise if a run of these assets and checks would split an operation that cannot be split."""
+        """Raise if a run of these assets and checks has only a part of an operation that cannot be split."""
         asked = {dg.AssetKey.from_user_string(asset) for asset in assets}
         for key in asked:
             together = self.graph.get(key).execution_set_entity_keys

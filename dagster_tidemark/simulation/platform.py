@@ -30,10 +30,10 @@ from dagster_tidemark.simulation.simulated_tables import Content, Reads, Tables
 from dagster_tidemark.sources.feed import Partition
 
 _LOOKS_FOR_NEWS = 2
-"""Looks after each change: a run that has already ended when a look first finds it is closed by the next look."""
+"""Reads of the event log after each change. If a run has ended before its first read, the second read closes it."""
 
 _AFTER_A_FAILED_TICK = 60.0
-"""Seconds. Dagster ticks again at once: a day of failing ticks would have seventeen thousand."""
+"""Seconds. Dagster ticks again at once, which would give 17,000 failing ticks a day."""
 
 Assets = dg.Definitions | Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
 
@@ -89,15 +89,15 @@ class Platform:
         return [r for r in self.runs if asset in r.assets and (partition is None or partition in r.partitions)]
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Do something at a time (Unix seconds)."""
+        """Schedule an action at a time (Unix seconds)."""
         heapq.heappush(self._agenda, (when, next(self._order), action))
 
     def run(self, **period: float) -> None:
-        """Let time pass: `run(hours=3)`."""
+        """Run the simulation for a period: `run(hours=3)`."""
         self.run_until(self.clock.now + timedelta(**period).total_seconds())
 
     def run_until(self, until: float) -> None:
-        """Let time pass until a moment (Unix seconds)."""
+        """Run the simulation until a time (Unix seconds)."""
         with self.clock.frozen():
             while True:
                 happens_at = min(self._agenda[0][0], until) if self._agenda else until
@@ -113,7 +113,7 @@ class Platform:
             self.clock.now = until
 
     def plan(self) -> Plan:
-        """Return the planner's present plan. Request nothing."""
+        """Return the planner's present plan, without requesting runs."""
         with self.clock.frozen():
             return self._engine().look(self.clock.shown, self.instance)
 
@@ -133,7 +133,7 @@ class Platform:
                 for found in conditions
             )
         engine.forget(self.instance)
-        self._new_code = _LOOKS_FOR_NEWS  # the first looks read an unread log, and their plans differ
+        self._new_code = _LOOKS_FOR_NEWS  # the first ticks read the whole log, and their plans differ
         self._stir()
 
     def _graph(self) -> Graph:
@@ -201,7 +201,7 @@ class Platform:
         self._stir()
 
     def _clock_stepped(self, seconds: float) -> None:
-        # Dagster leaves a sensor alone until its clock is past its last tick.
+        # Dagster does not tick a sensor until the clock is past its last tick.
         self._rests_until = max(self._rests_until, self.clock.now - seconds)
         self.clock.skew += seconds
         self._stir()
@@ -249,7 +249,7 @@ class Platform:
     def _time_of_tick(self, *, before: float) -> float | None:
         """Return the time of the next evaluation of the sensors, or None if another event happens before.
 
-        Between two events, only time makes partitions due. A plan that does not read the event log finds the tick.
+        Between two events, partitions become due only by time. So plans that do not read the event log find the tick.
         """
         if self._down:
             return None

@@ -1,7 +1,7 @@
-"""A simulated run and its possible fates: the vocabulary of a simulated platform.
+"""A simulated run and its possible outcomes.
 
-Belongs here: the platform's pace, and the attributes of a run that tests read. Does not belong here: the life of a run
-(`simulation.runs`).
+Belongs here: the platform's pace, and the attributes of a run that tests read. Does not belong here: the lifecycle of
+a run (`simulation.runs`).
 """
 
 import random
@@ -41,13 +41,13 @@ class RunPace:
     Args:
         step: Median time of an asset in a run, for all assets or by asset.
         spread: Sigma of the lognormal distribution of step times, which is cut at four medians.
-        each_more: Time of each further partition of a run, as a share of the first one's.
+        each_more: Time of each further partition of a run, as a share of the time of the first.
         failing: Share of runs that fail, at a random step.
-        launch: Time from leaving the queue to the start, at least and at most.
+        launch: Shortest and longest time from leaving the queue to the start.
         tick: Time between two ticks of the sensors.
-        notice: Time from an arrival to its observation, at least and at most.
-        at_once: Number of runs that may be under way at the same time.
-        limits: Number of runs with a tag that may be under way at the same time, by tag.
+        notice: Shortest and longest time from an arrival to its observation.
+        at_once: Maximum number of runs in progress.
+        limits: Maximum number of runs in progress with a tag, by tag.
     """
 
     step: float | Mapping[str, float] = 20.0
@@ -74,10 +74,10 @@ class Run:
     Args:
         of: The partitions of each of its assets.
         checks: The checks it evaluates; None: all checks of its assets.
-        log: Writes its events for assets as its own code declares them. A deployment during the run changes nothing.
-        code: The version of each asset's code that its process has loaded. A deployment during the run changes nothing.
+        log: Log for its events. A deployment during the run does not change it.
+        code: Code version of each asset in its process. A deployment during the run does not change them.
         began: Time when the run began with each asset.
-        saw: Contents of the inputs of each begun partition at that time.
+        saw: Contents of the inputs of each partition when the run began with it.
         committed: Time when each asset's partitions were written.
         wrote: Content of each written partition.
         empty: Time of the end of each step that had nothing to write, by asset.

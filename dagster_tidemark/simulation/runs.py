@@ -1,6 +1,6 @@
-"""The life of simulated runs: they wait in the queue, start, take their time, fail, and write their partitions.
+"""The lifecycle of simulated runs: they wait in the queue, start, last, fail, and write their partitions.
 
-Belongs here: the life of a run. Does not belong here: requests for runs (`simulation.simulator`), and the form of
+Belongs here: the lifecycle of a run. Does not belong here: requests for runs (`simulation.simulator`), and the form of
 events (`simulation.log`).
 """
 
@@ -23,14 +23,14 @@ _PROCESS_GONE = "The platform stopped while this run was in progress."
 
 
 At = Callable[[float, Callable[[], None]], None]
-"""Do something at a time."""
+"""Schedules an action at a time (Unix seconds)."""
 
 
 class Runs:
-    """The run queue and the runs under way.
+    """The run queue and the runs in progress.
 
     Args:
-        at: Puts something on the simulation's agenda.
+        at: Schedules an action.
         stir: Notifies the simulation of new events in the log.
     """
 
@@ -75,13 +75,13 @@ class Runs:
         return run
 
     def kill_all(self) -> None:
-        """Let the processes of all runs under way die, without an event."""
+        """Kill the processes of all runs in progress, without an event."""
         for run in list(self._under_way):
             self._gone.append(run)
             self._leave(run, why=RunFate.DIES)
 
     def resume(self) -> None:
-        """Cancel the runs whose process is gone, and serve the queue, after the platform is up again."""
+        """After the platform is up again, cancel the runs whose process is gone, and start queued runs."""
         for run in self._gone:
             self.log.canceled(run.id, _PROCESS_GONE)
         self._gone.clear()
@@ -178,7 +178,7 @@ class Runs:
             self._ends_well(run)
 
     def _checked(self, run: Run, asset: str) -> CheckFate | None:
-        """Evaluate the checks of a built asset. Return the fate that keeps its readers out of this run, or None."""
+        """Evaluate the checks of a built asset. Return the outcome that stops this run before its readers, or None."""
         found = None
         for check in run.log.checks_of([asset], run.checks) if asset in run.committed else ():
             fate = self._evaluated(run, check)
@@ -189,7 +189,7 @@ class Runs:
         return found
 
     def _evaluated(self, run: Run, check: dg.AssetCheckKey) -> CheckFate | None:
-        """Evaluate a check in a run. Return its fate, or None if it passed."""
+        """Evaluate a check in a run. Return its outcome, or None if it passed."""
         fate = next((fate for failing in self.failing if (fate := failing(run, check)) is not None), None)
         if fate in (None, CheckFate.FAILS):
             run.log.checked(run.id, check, passed=fate is None)
@@ -197,7 +197,7 @@ class Runs:
         return fate
 
     def _ends_well(self, run: Run) -> None:
-        if run.raised:  # a check that does not block: readers of the asset were built all the same
+        if run.raised:  # a check that is not blocking raised; readers of its asset were built
             self._fail(run, RunFate.FAILS, CheckFate.RAISES)
             return
         self.log.state(run.id, DagsterEventType.RUN_SUCCESS)

@@ -1,6 +1,6 @@
 """Contents of sources and tables in a simulation: versions instead of rows.
 
-Belongs here: the result of a look at a source, and the content of a build. Does not belong here: their times.
+Belongs here: the observed versions of sources, and the contents of builds. Does not belong here: their times.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ class SimulatedSource:
     Args:
         version: Its present version.
         arrivals: Number of arrivals so far.
-        unseen_since: Time of the first arrival after the last look; None if nothing has arrived since.
-        seen: The version at the last look.
+        unseen_since: Time of the first arrival after the last observation; None if nothing has arrived since.
+        seen: The version at the last observation.
     """
 
     version: str = ""
@@ -52,7 +52,7 @@ class Tables:
     written: dict[Target, str] = field(default_factory=dict)
 
     def arrived(self, target: Target, version: str | None, at: float) -> None:
-        """Let data arrive in a source partition."""
+        """Record an arrival of data in a source partition."""
         source = self.sources.setdefault(target, SimulatedSource())
         source.arrivals += 1
         source.version = version or f"{source.arrivals} files"
@@ -60,7 +60,7 @@ class Tables:
             source.unseen_since = at
 
     def look(self, target: Target, now: float) -> tuple[str, float] | None:
-        """Return the version and the arrival of its data, or None if the last look found the same version."""
+        """Observe a source partition. Return the version and arrival time of its data, or None if unchanged."""
         source = self.sources[target]
         arrived_at, source.unseen_since = source.unseen_since, None
         if source.seen == source.version:
@@ -91,11 +91,11 @@ class Tables:
         self.written |= {(asset, partition): content for partition, content in contents.items()}
 
     def fresh(self, target: Target) -> bool:
-        """Return True if a partition holds the content that a build from its present inputs would give."""
+        """Return True if a build from the present inputs would give the content that a partition holds."""
         return self.written.get(target) == self.content(target)
 
     def holds(self, target: Target) -> str | None:
-        """Return the version of a source's partition, or the content of a table's; None if it holds nothing."""
+        """Return the version of a source partition, or the content of a table's partition; None if it is empty."""
         source = self.sources.get(target)
         return source.version if source else self.written.get(target)
 
@@ -103,7 +103,7 @@ class Tables:
         node = self.graph.nodes.get(target[0])
         for read in node.inputs if node else ():
             wanted = called(read.upstream, target[1]) if read.upstream else self._partitions(read.key)
-            if isinstance(wanted, Raised):  # tests look at the planner's response
+            if isinstance(wanted, Raised):  # tests examine how the planner handles it
                 continue
             yield from ((read.key, partition) for partition in wanted)
 

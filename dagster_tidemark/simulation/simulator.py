@@ -1,4 +1,4 @@
-"""Days of arrivals, failures, deploys and outages in seconds: for tests of automation, including your own.
+"""Simulator of arrivals, failures, deploys and outages, which runs a day in seconds. For tests of automation.
 
     simulation = Simulation([raw_orders, orders, sales_hourly], start=datetime(2026, 10, 1, tzinfo=UTC))
     simulation.arrive("raw/orders", "2026-10-01-07:00", at=simulation.time(hours=7, minutes=12))
@@ -8,8 +8,8 @@
 The sensors are the real ones, on a real (ephemeral) instance whose clock is the simulation's. Runs are not executed:
 they wait, last and fail according to `RunPace`, and write the events of a real run.
 
-Belongs here: the vocabulary of tests. Does not belong here: the effects (`simulation.platform`), the life of a run
-(`simulation.runs`), its events (`simulation.log`), and the contents of tables (`simulation.simulated_tables`).
+Belongs here: the methods that tests call. Does not belong here: their effects (`simulation.platform`), the lifecycle of
+a run (`simulation.runs`), its events (`simulation.log`), and the contents of tables (`simulation.simulated_tables`).
 """
 
 import itertools
@@ -44,17 +44,17 @@ class Simulation(Platform):
             every `own_every` seconds.
         content: Content version of a partition, if it is not a hash of the versions of its inputs and code.
         reads: Inputs of a partition, if they differ from the planner's graph.
-        settings: Settings of the code location, whose `contract_scale` applies. None: contracts as they are written.
+        settings: Settings of the code location, for their `contract_scale`. Without them, contracts are not scaled.
     """
 
     @property
     def failed_ticks(self) -> list[FailedTick]:
-        """Every tick of a sensor that raised."""
+        """Every tick that raised."""
         return self._daemon.failed_ticks
 
     @property
     def for_nothing(self) -> list[tuple[float, str, Partition]]:
-        """Requests of sensors for partitions that did not exist: time, asset, partition."""
+        """Requests of sensors for partitions that did not exist, each with time, asset and partition."""
         return self._daemon.for_nothing
 
     def observed(self, source: str) -> list[tuple[Partition, float]]:
@@ -79,7 +79,7 @@ class Simulation(Platform):
     # Events to schedule.
 
     def arrive(self, source: str, partition: Partition = None, *, at: float, version: str | None = None) -> None:
-        """Let data arrive in a partition of a source, by default with a new version."""
+        """Schedule an arrival of data in a source partition, by default with a new version."""
         notice = self._chance.uniform(*self.pace.notice)
         self.at(at, lambda: self._arrived((source, partition), version))
         self.at(at + notice, lambda: self._noticed((source, partition)))
@@ -104,7 +104,7 @@ class Simulation(Platform):
         self.at(at, lambda: self._key_removed(name, key))
 
     def fail(self, asset: str, partition: Partition = None, *, times: int = 1, how: RunFate = RunFate.FAILS) -> None:
-        """Let the next runs that build an asset (any partition, if none is given) fail at it, or meet another fate."""
+        """Make the next runs of an asset, for any partition by default, fail at it or end as `how` says."""
         left = itertools.repeat(how, times)
         if how is RunFate.NEVER_BEGINS:
             self._runs.stalling.append(
@@ -114,7 +114,7 @@ class Simulation(Platform):
             self._runs.meeting.append(lambda run, at: next(left, None) if _meant(run, at, asset, partition) else None)
 
     def fail_check(self, asset: str, check: str, *, times: int = 1, how: CheckFate = CheckFate.FAILS) -> None:
-        """Let a check of an asset fail, or meet another fate, in the next runs that evaluate it."""
+        """Make a check of an asset fail, or end as `how` says, in the next runs that evaluate it."""
         key, left = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check), itertools.repeat(how, times)
         self._runs.failing.append(lambda run, evaluated: next(left, None) if evaluated == key else None)
 
@@ -131,7 +131,7 @@ class Simulation(Platform):
         """Evaluate a check on the present data, by a run of only this check or by a report without a run.
 
         Args:
-            blocking: True if a report without a run is of a blocking check; by default as the check is declared.
+            blocking: True if a report without a run reports a blocking check; by default as the check is declared.
         """
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
         self.at(at, lambda: self._evaluated(key, passed, by_run, blocking))
@@ -146,7 +146,7 @@ class Simulation(Platform):
         self.at(until, self._runs.resume)
 
     def slow(self, asset: str, partition: Partition = None, *, seconds: float, times: int = 1) -> None:
-        """Let the next runs that build an asset (any partition, if none is given) take `seconds` at it."""
+        """Make the next runs of an asset, for any partition by default, take `seconds` at it."""
         left = itertools.repeat(seconds, times)
         self._runs.lasting.append(lambda run, at: next(left, None) if _meant(run, at, asset, partition) else None)
 
@@ -175,7 +175,7 @@ class Simulation(Platform):
         self.at(at, lambda: self._runs_deleted(asset))
 
     def wipe(self, asset: str, *, at: float) -> None:
-        """Wipe an asset, as a person does in the UI. No event of its builds stays."""
+        """Wipe an asset, as a person does in the UI: all events of its builds are deleted."""
         self.at(at, lambda: self._wiped(asset))
 
     def step_clock(self, seconds: float, *, at: float) -> None:
@@ -187,7 +187,7 @@ class Simulation(Platform):
         self.at(at, lambda: self._switched(sensor, on=on))
 
     def deploy(self, assets: Assets, *, at: float) -> None:
-        """Deploy other code. The code server loses its memory."""
+        """Deploy different code. The code server loses its memory."""
         self.at(at, lambda: self._load(assets))
 
     def restart(self, *, at: float) -> None:
@@ -195,7 +195,7 @@ class Simulation(Platform):
         self.at(at, lambda: self._load(None))
 
     def outage(self, *, at: float, until: float) -> None:
-        """Stop the platform for a time: no tick, no observation, and the runs under way die."""
+        """Stop the platform for a period: there are no ticks and no observations, and the runs in progress die."""
         self.at(at, self._go_down)
         self.at(until, self._come_up)
 

@@ -137,16 +137,18 @@ class Feed:
             raise ValueError(f"feed {self.name}: {error}") from error
         object.__setattr__(self, "_layout", layout)
         if self.is_one_object and (not self.prefix or self.prefix.endswith("/")):
-            raise ValueError(f"feed {self.name}: prefix is the key of its one object, not {self.prefix!r}")
+            raise ValueError(
+                f"feed {self.name}: expected prefix to be the key of its one object, found {self.prefix!r}"
+            )
         if not self.is_one_object and self.prefix and not self.prefix.endswith("/"):
-            raise ValueError(f"feed {self.name}: prefix ends in '/', unlike {self.prefix!r}")
+            raise ValueError(f"feed {self.name}: expected prefix to end in '/', found {self.prefix!r}")
         if "//" in self.prefix or self.prefix.startswith("/"):
             raise ValueError(f"feed {self.name}: Spark finds nothing below an empty folder name, as in {self.prefix!r}")
         self._require_columns()
         if not 0 <= self.quarantine_share <= 1:
-            raise ValueError(f"feed {self.name}: quarantine_share is a share, 0 to 1, not {self.quarantine_share}")
+            raise ValueError(f"feed {self.name}: expected quarantine_share from 0 to 1, found {self.quarantine_share}")
         if self.follow_for < timedelta(0):
-            raise ValueError(f"feed {self.name}: follow_for is counted from the window's end, not {self.follow_for}")
+            raise ValueError(f"feed {self.name}: expected follow_for of at least 0, found {self.follow_for}")
         object.__setattr__(self, "encoding", _readable_encoding(self.name, self.encoding))
         self._require_format()
         self._require_other_names()
@@ -159,7 +161,7 @@ class Feed:
                 _require_known(owner, self.columns, self.format.fields, self.names)
         elif self.format is not None and not isinstance(self.format, str):
             raise ValueError(
-                f"{owner}: format is Csv(...), Json(...) or the name of a registered format, not {self.format!r}"
+                f"{owner}: expected format as Csv(...), Json(...) or a registered format's name, found {self.format!r}"
             )
 
     def _require_other_names(self) -> None:
@@ -203,21 +205,20 @@ class Feed:
         for setting, known in one_of.items():
             value = getattr(self, setting)
             if value not in list(known):
-                raise ValueError(f"feed {self.name}: {setting} is one of {', '.join(known)}, not {value!r}")
+                raise ValueError(f"feed {self.name}: expected {setting} as one of {', '.join(known)}, found {value!r}")
             object.__setattr__(self, setting, known(value))
         for setting, kind in _KINDS.items():
-            if not isinstance(getattr(self, setting), kind):
-                raise ValueError(
-                    f"feed {self.name}: {setting} is a {kind.__name__.lower()}, not {getattr(self, setting)!r}"
-                )
+            value = getattr(self, setting)
+            if not isinstance(value, kind):
+                raise ValueError(f"feed {self.name}: expected {setting} as a {kind.__name__.lower()}, found {value!r}")
 
     def _require_columns(self) -> None:
         owner = f"feed {self.name}"
         require_columns(owner, self.columns, nested=False)
         if ours := [c for c in self.columns if c.startswith("_") or c.lower() in RESERVED]:
             raise ValueError(
-                f"{owner}: {', '.join(map(repr, ours))}: a load itself has {', '.join(RESERVED)} and all names that "
-                "begin with '_'; rename the column in the files, or leave it out"
+                f"{owner}: {', '.join(map(repr, ours))}: the names {', '.join(RESERVED)}, and all that begin with '_', "
+                "are reserved for the load's own columns; rename the column in the files, or leave it out"
             )
         require_names(owner, "required", self.required)
         if unknown := [c for c in self.required if c not in self.columns]:

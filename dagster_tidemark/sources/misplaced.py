@@ -161,7 +161,7 @@ class Collector:
         return True
 
     def is_full(self, folder: str) -> bool:
-        """Return True if more objects of a folder would add no information."""
+        """Return True if a folder has as many misplaced objects as are counted. The caller can skip the others."""
         return folder in self._folders and self._folders[folder].is_more
 
     def folders(self) -> dict[str, Misplaced]:

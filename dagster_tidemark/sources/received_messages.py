@@ -17,7 +17,7 @@ class ReceivedMessage:
     Args:
         body: The body as it was sent.
         message_id: A unique id, the same at each delivery.
-        sent_at: The sending time in UTC, from the queue or the topic's producer. Never after the receipt of a record.
+        sent_at: The sending time in UTC, from the queue or the topic's producer. It is never later than the receipt.
         source: `sqs:<queue>`, or `kafka:<topic>/<partition>`.
         topic_id: The id of the topic. A recreated topic of the same name has a new id.
         partition: The partition of the topic.

@@ -15,8 +15,8 @@ Only partitions that lost all their files count for the alarm, because the loss 
 
 No separate state is kept. All state is in the observations of the source asset:
 
-- *Held* is not observed: the latest observation still lists the files. Each later listing therefore finds the partition
-  vanished again, however much time has passed, and no run starts.
+- *Held*: no observation is reported, so the latest one still lists the files. Each later listing therefore finds the
+  partition vanished again, however much time has passed, and no run starts.
 - *Gone* is observed like any change, with the version of an empty partition. It still counts for the alarm for 24
   hours, so pass these partitions to `alarm` as vanished, together with those that vanished now.
 - *Expired* is observed with the tag `OUTCOME` = `EXPIRED`. It does not count for the alarm, and loading it changes no
@@ -64,7 +64,7 @@ class RemovedFiles:
 
 
 def follows(feed: Feed, partition: Partition, now: datetime) -> bool:
-    """Return True if the rows of removed files are still removed. A partition without a time window never expires."""
+    """Return True if the table still follows removals of files. A partition without a time window never expires."""
     if feed.removals is OnRemoval.KEEP:
         return False
     window = feed.layout.window(partition)

@@ -64,7 +64,7 @@ class TextFormat:
         object.__setattr__(self, "nulls", tuple(self.nulls))
 
     def _refuse(self, option: str, expected: str) -> None:
-        raise ValueError(f"format {self.name}: {option} is {expected}, not {getattr(self, option)!r}")
+        raise ValueError(f"format {self.name}: expected {option} as {expected}, found {getattr(self, option)!r}")
 
     def _require_bool(self, option: str) -> None:
         if not isinstance(getattr(self, option), bool):

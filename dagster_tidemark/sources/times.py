@@ -115,7 +115,7 @@ class Times:
         return f"{day}-{digits['%H']}:{digits.get('%M', '00')}{digits.get(OFFSET, '')}"
 
     def digits(self, key: str) -> Digits:
-        """Return the digits of a key."""
+        """Return the digits of a key, by directive."""
         return {
             "%Y": key[:4],
             "%m": key[5:7],
@@ -172,7 +172,7 @@ class Times:
         return datetime(year, month, day, hour, minute, tzinfo=self._zone, fold=1 if digits.get(OFFSET) else 0)
 
     def _offsets(self, digits: Digits) -> list[str]:
-        """Return the offset to append for each time that these digits represent.
+        """Return the time zone offset to append, for each time that these digits represent.
 
         Usually there is one time, with an empty offset. When clocks go back there are two, and the second one gets its
         offset, as in Dagster. When clocks go forward there is none.

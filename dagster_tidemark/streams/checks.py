@@ -24,7 +24,7 @@ STREAM = "stream"
 
 
 def post_of(stream: Stream | Deliveries, settings: Settings) -> PostOf:
-    """Return the keys under which the shifts of a stream save their beats."""
+    """Return the keys under which the shifts of a stream save their heartbeats."""
     return PostOf(stream.name, stream.asset, post_keys(settings, stream.name, stream.workers))
 
 

@@ -153,7 +153,7 @@ def _shift(context: dg.OpExecutionContext, stream: Stream, settings: Settings, e
 def _state_reader(
     instance: dg.DagsterInstance, stream: Stream, settings: Settings
 ) -> Callable[[], Mapping[str, object]]:
-    """Return a function that reads the stream's state, at most once per beat interval."""
+    """Return a function that reads the stream's state, at most once per heartbeat interval."""
     read: list[tuple[float, Mapping[str, object]]] = []
 
     def state() -> Mapping[str, object]:

@@ -1,7 +1,7 @@
 """The post of a shift: one of the numbered workers of a stream.
 
-A shift keeps its post by saving a beat in the instance's storage every few seconds. Belongs here: the reasons to end a
-shift, and the beat. Does not belong here: the work (`streams.shift`), and the replacement of a shift
+A shift keeps its post by saving a heartbeat in the instance's storage every few seconds. Belongs here: the reasons to
+end a shift, and the heartbeat. Does not belong here: the work (`streams.shift`), and the replacement of a shift
 (`sensors.streams`).
 
 A hanging shift is not killed: another run takes its post, and the shift ends when it resumes. Until then two shifts at
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Post:
-    """The post of one shift: a context manager that saves beats while it is open.
+    """The post of one shift: a context manager that saves heartbeats while it is open.
 
     Args:
         stream: The stream's name.
@@ -100,7 +100,7 @@ class Post:
             self._look()
 
     def _look(self) -> None:
-        """Check for a reason to end, and save a beat if due. If the storage does not answer, the shift continues."""
+        """Check for a reason to end. Save a heartbeat if due. If the storage does not answer, the shift continues."""
         with self._lock:
             self._looked_at = self.clock()
             try:

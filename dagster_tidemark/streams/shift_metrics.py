@@ -1,4 +1,4 @@
-"""Measurements of a stream that its shift reports with each beat: backlog, lag, rate and hindrance.
+"""Measurements of a stream that its shift reports with each heartbeat: backlog, lag, rate and hindrance.
 
 Belongs here: the measurements. Does not belong here: their evaluation (`engine.stream_rows`).
 """

@@ -118,7 +118,7 @@ def patiently(
                 log.warning("%s failed and is retried: %s", name, said)
             rest(growing_pause(failures, 1.0, LONGEST_BACKOFF), ends)
             if (why := ends()) is not None:
-                raise RunEnds(f"{name}: {why}, while it waited: {said}") from error
+                raise RunEnds(f"{name}: {why}, while the run waited for its next attempt: {said}") from error
 
 
 def rest(seconds: float, ends: Callable[[], str | None]) -> None:

@@ -83,7 +83,7 @@ class KeyTimeline:
 
 @dataclass(frozen=True)
 class Session:
-    """A period of a key that new messages have changed. No episode crosses its bounds.
+    """A period of a key that new messages have changed. Every episode is either within it or outside.
 
     Args:
         start: The time of the first message in the period.
@@ -229,7 +229,7 @@ class Timeline:
             self.forget()
 
     def _shorten(self, line: KeyTimeline, at: datetime) -> None:
-        """Forget the messages up to the last cut before a time, so that an open episode keeps its beginning."""
+        """Forget messages before a time, but only whole sessions, so that an open episode keeps its beginning."""
         index = self._cut_before(line, bisect_left(line.times, at), at)
         if index:
             is_closed = self._cuts.closes(line.by_time[line.times[index - 1]].fields)

@@ -68,7 +68,7 @@ class RaisingRules:
     stream: str
     _since: dict[str, set[str]] = field(default_factory=dict)
     _judged: dict[str, set[str]] = field(default_factory=dict)
-    """Messages on which a rule raised before it worked on another one. They are faulty, and do not count again."""
+    """Messages on which a rule raised, while it worked on others. They are faulty, and are not counted again."""
 
     def judge(self, rule: str, ids: Collection[str], worked: int, error: str) -> None:
         """Record the outcome of a rule on a batch.

@@ -28,7 +28,7 @@ class ChannelUnavailable(Transient):
     """A channel did not take a message. A later attempt may succeed.
 
     Args:
-        retry_after: Seconds that the channel asks to wait for; None if it does not.
+        retry_after: Seconds that the channel asks to wait; None if it does not ask.
         is_busy: True if the channel answers and only limits the rate.
     """
 
@@ -136,20 +136,20 @@ def require_secret(channel: str, argument: str, value: object) -> None:
 
 
 def require_url(channel: str, argument: str, value: str) -> None:
-    """Raise if a text is no web address.
+    """Raise if a text is not a web address.
 
     Raises:
-        ChannelRefused: it is none.
+        ChannelRefused: it is not.
     """
     if not value.startswith(("https://", "http://")):
         raise ChannelRefused(f"{channel}({argument}={value!r}): expected an address that begins with https://")
 
 
 def distinct(channels: Sequence[Channel]) -> tuple[Channel, ...]:
-    """Return the channels.
+    """Return the channels, with names that differ.
 
     Raises:
-        ChannelRefused: two have the same name, or something is no channel.
+        ChannelRefused: two have the same name, or a value is not a channel.
     """
     seen = set[str]()
     for channel in channels:
@@ -179,7 +179,7 @@ class HttpAnswer:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would become a GET, and the secret would go to another host."""
+    """Handler that follows no redirect: a POST would become a GET, and the secret would go to another host."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -191,7 +191,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     """Send an HTTP POST and return the answer, whatever its status.
 
     Raises:
-        ChannelUnavailable: no answer came.
+        ChannelUnavailable: there was no answer.
     """
     request = urllib.request.Request(url, body, {"User-Agent": "tidemark", **headers}, method="POST")
     try:

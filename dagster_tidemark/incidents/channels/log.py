@@ -11,7 +11,7 @@ logger = logging.getLogger("dagster_tidemark.incidents")
 
 @dataclass(frozen=True, kw_only=True)
 class ContractLog(Channel):
-    """The logger `dagster_tidemark.incidents`: a warning for each message, and information for a closed incident."""
+    """The logger `dagster_tidemark.incidents`: a warning for each message, at level INFO for a closed incident."""
 
     @property
     def kind(self) -> str:

@@ -1,4 +1,4 @@
-"""An SQS queue that gets each message as the webhook does."""
+"""An SQS queue that gets each message in the format of the webhook."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _IMPATIENT = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECOND
 
 @dataclass(frozen=True, kw_only=True)
 class ContractQueue(Channel):
-    """An SQS queue. Each message is one JSON document, as the body of `Webhook`.
+    """An SQS queue. Each message is one JSON document, equal to the body of `Webhook`.
 
     The attribute `message_id` holds the id of the message. A queue whose name ends in `.fifo` drops repeats itself.
 

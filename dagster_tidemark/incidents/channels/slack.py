@@ -17,7 +17,7 @@ from dagster_tidemark.incidents.channels.channel import (
 )
 
 _REFUSED = {"invalid_blocks", "invalid_arguments", "msg_too_long", "no_text", "message_limit_exceeded"}
-"""Errors about the message itself. All others end when the token, the channel or Slack is mended."""
+"""Errors about the message itself. All others may end when the token, the channel or Slack is repaired."""
 _MOST_OF_A_BLOCK = 2900  # Slack allows 3,000 characters
 
 

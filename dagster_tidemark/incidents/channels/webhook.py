@@ -28,7 +28,7 @@ class Webhook(Channel):
         secret: The variable with the key of the signature: any text, or `whsec_` and Base64.
 
     Raises:
-        ChannelRefused: the secret is not given as a variable, or the address is none.
+        ChannelRefused: the secret is not given as a variable, or the address is not a web address.
     """
 
     url: str | dg.EnvVar

@@ -26,7 +26,7 @@ from dagster_tidemark.sources.removals import RemovedFiles
 
 @dataclass(frozen=True)
 class Observed:
-    """Results of a source's observations that a new listing does not contain.
+    """Facts from a source's earlier observations, which a new listing cannot show.
 
     Args:
         vanished: Partitions that were empty at the last observation, with the time of the first such observation.

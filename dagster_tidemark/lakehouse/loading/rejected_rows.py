@@ -27,7 +27,7 @@ from dagster_tidemark.sources.removals import RemovedFiles
 
 @dataclass(frozen=True)
 class Entered:
-    """Files that were read and got entries: about the whole file (`whole`), or about some rows (`in_part`)."""
+    """Files with quarantine entries from this load: for the whole file (`whole`), or for some rows (`in_part`)."""
 
     whole: frozenset[SourceFile]
     in_part: frozenset[SourceFile]

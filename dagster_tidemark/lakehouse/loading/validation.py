@@ -55,7 +55,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         "_verdict", F.when(~_is_good(feed, lost) & F.col("_report").isNull(), F.coalesce(*_verdicts(feed, lost)))
     )
     is_bad = F.col("_verdict").isNotNull()
-    # The content of a row without a record, as in typed formats, is the texts of its values.
+    # Rows of typed formats have no record. Their content in the quarantine is their values as text.
     shown = F.when(_is_odd(), _json(texts)).when(
         F.col("_record").isNull(), _json({c: F.col(c).cast("string") for c in feed.columns})
     )

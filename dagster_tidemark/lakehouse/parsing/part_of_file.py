@@ -118,8 +118,8 @@ def read_part(
     """Read a part of a file.
 
     Returns:
-        Batches of rows (`columns_of_batches`), each with the report so far. The last item is None with the final
-        report. If the final report has a `fault` or `refused`, the caller must ignore all rows of the file.
+        Batches of rows (`columns_of_batches`), each with the report so far. The last item has the final report and
+        no batch (None). If the final report has a `fault` or `refused`, the caller must ignore all rows of the file.
     """
     schema = schema_of_batches(declared.columns)
     report = PartReport(part.number, part.part.begin)

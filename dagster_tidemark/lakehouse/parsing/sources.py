@@ -87,7 +87,7 @@ class BucketFile:
             raise StoreFault(str(error)) from error
         if found_size != size or (etag and found_etag and found_etag != etag):
             raise StoreFault(
-                f"it was written again: {found_size} bytes, {found_etag}; listed were {size} bytes, {etag}"
+                f"it was written again: {found_size} bytes, {found_etag}; the listing says {size} bytes, {etag}"
             )
 
     def read(self, begin: int, length: int) -> bytes:
@@ -104,7 +104,7 @@ class BucketFile:
         except (OSError, pa.ArrowException) as error:
             raise StoreFault(str(error)) from error
         if len(found) < wanted:
-            raise StoreFault(f"it ends after {begin + len(found)} bytes; listed were {self.size}")
+            raise StoreFault(f"it ends after {begin + len(found)} bytes; the listing says {self.size} bytes")
         return found
 
 

@@ -35,7 +35,7 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
     first, fault = head.records[0]
     where = "header" if dialect.has_header and dialect.has_lines_ahead else "first line"
     if head.complete_records and fault == not_valid(head.charset):
-        raise Unusable("unreadable", f"the {where} is no {encoding_name(head.charset)} text: {first[:100]!r}")
+        raise Unusable("unreadable", f"the {where} is not {encoding_name(head.charset)} text: {first[:100]!r}")
     if "\0" in first:
         raise Unusable("unreadable", f"the {where} is binary, not text")
     if not head.complete_records:

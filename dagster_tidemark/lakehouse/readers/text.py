@@ -33,7 +33,7 @@ _IN_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
 class TextRecord(NamedTuple):
-    """Line, or several lines that quotes or brackets join, with the fault of the text if it has one."""
+    """Text of a record, and its fault. It has several lines if a quote or bracket is open at a line's end."""
 
     text: str
     fault: str | None = None

@@ -147,7 +147,7 @@ def _json_of(value: pa.Scalar) -> bytes | None:
 
 
 def _json_of_parts(value: pa.Scalar) -> str:
-    """Return a value as Spark writes it in JSON, if Python cannot represent all parts of the value."""
+    """Return a value as Spark writes it in JSON, from its parts, because Python cannot represent the whole value."""
     kind = value.type
     if not value.is_valid:
         return "null"

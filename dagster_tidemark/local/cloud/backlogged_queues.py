@@ -1,7 +1,8 @@
-"""The local cloud's queues: moto's, made fast enough for a backlog.
+"""Replacement of moto's queues that stays fast with a backlog.
 
-moto reads the clock twice for each waiting message, and several times for every message it hands out. It copies the
-queue for every deletion, and a list per message for every extended hold. With 20,000 waiting a call took seconds.
+moto reads the clock twice for each waiting message, and several times for every message that it returns. It copies the
+queue for every deletion, and a list per message for every longer visibility timeout. With 20,000 waiting messages, a
+call took seconds.
 
 Does not belong here: the list of queues (`dagster_tidemark.local.cloud.server`).
 """
@@ -75,7 +76,7 @@ def _may_be_handed_out(backend: models.SQSBackend, queue_name: str, message: mod
 
 
 def use_backlogged_queues() -> None:
-    """Let moto create these queues from now on."""
+    """Make moto create these queues from now on."""
     models.Queue = BackloggedQueue  # type: ignore[misc]
     models.Message.had_receipt_handle = _was_received_as  # type: ignore[method-assign, assignment]
     models.SQSBackend.is_message_valid_based_on_retention_period = _may_be_handed_out  # type: ignore[method-assign, assignment]

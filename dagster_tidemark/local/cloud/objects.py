@@ -51,7 +51,7 @@ class ObjectFolder:
         (self._root / bucket).rmdir()
 
     def write(self, bucket: str, stored: StoredObject) -> None:
-        """Write an object, in place of an older one with its key."""
+        """Write an object. It replaces an older one with the same key."""
         path = self._path(bucket, stored.key)
         path.parent.mkdir(parents=True, exist_ok=True)
         attributes = asdict(stored)
@@ -68,7 +68,7 @@ class ObjectFolder:
         """Read all objects of a bucket."""
         for path in sorted((self._root / bucket).iterdir()):
             if path.suffix == _TEMPORARY:
-                path.unlink()  # a write that was killed, before its reply
+                path.unlink()  # left by a killed write, which never replied
                 continue
             attributes, _, body = path.read_bytes().partition(b"\n")
             yield StoredObject(body=body, **json.loads(attributes))

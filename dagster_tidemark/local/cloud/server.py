@@ -2,7 +2,7 @@
 
 Belongs here: writing every object to a folder before its notification and reply, restoring objects, and the bucket,
 queue and notification of a landing zone. Does not belong here: the file format
-(`dagster_tidemark.local.cloud.objects`). Messages in queues are not kept: a start looks at every prefix anyway.
+(`dagster_tidemark.local.cloud.objects`). Messages in queues are not kept: each start lists every prefix anyway.
 """
 
 import json
@@ -106,7 +106,7 @@ class Cloud:
         return count
 
     def set_up_landing_zone(self) -> None:
-        """Create the landing bucket, and the queue of its notifications. `streams.transport` creates the streams'."""
+        """Create the landing bucket and its notification queue. `streams.transport` creates the queues of streams."""
         region, bucket = self._settings.aws_region, self._settings.landing_bucket
         events = self._queue(self._settings.events_queue)
         if bucket not in self._s3.buckets:
@@ -174,7 +174,7 @@ class _QuietRequests(MotoRequestHandler):
 
 
 def make_cloud(settings: Settings) -> BaseWSGIServer:
-    """Return a server with the kept objects. It listens from now on, and answers during `serve_forever`."""
+    """Return a server with the restored objects. It listens from now on, and answers during `serve_forever`."""
     cloud = Cloud(settings)
     count = cloud.restore()
     cloud.set_up_landing_zone()
@@ -184,7 +184,7 @@ def make_cloud(settings: Settings) -> BaseWSGIServer:
 
 
 def main() -> None:
-    """Serve until a signal ends the process: every change is on disk before its reply."""
+    """Serve until a signal ends the process. No shutdown is needed: every change is on disk before its reply."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     make_cloud(load_settings()).serve_forever()
 

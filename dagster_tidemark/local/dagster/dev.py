@@ -1,6 +1,6 @@
 """The service that becomes `dagster dev`.
 
-Belongs here: the preparations for a start, at first and after a crash. Does not belong here: the order of services
+Belongs here: the preparations for each start, including one after a crash. Does not belong here: the order of services
 (`dagster_tidemark.local.platform.whole_platform`).
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
         process_tree.end(lambda: process_tree.orphans(mark))
     with opened_home(settings) as instance:
         end_unfinished_runs(instance)
-    # Not in the checkout, where `dagster dev` warns that it ignores a dagster.yaml: the home links to that file.
+    # In the checkout, `dagster dev` would warn that it ignores dagster.yaml. The home has a link to that file.
     os.chdir(settings.platform_home)
     workspace, port = str(settings.root / "workspace.yaml"), str(settings.port_ui)
     arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]

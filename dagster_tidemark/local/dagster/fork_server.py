@@ -76,7 +76,7 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
                 return  # the client only tested that the server answers
             stream.write(identity_of(psutil.Process()).encode() + b"\n")
             stream.flush()
-            wanted = stream.readline() == GO  # without it the launcher is gone, and has not recorded this process
+            wanted = stream.readline() == GO  # if it is absent, the launcher died before it recorded this process
         if sys.dont_write_bytecode:
             # Bytecode must stay out of the checkout. Without bytecode each run would compile the code location again.
             sys.pycache_prefix, sys.dont_write_bytecode = str(bytecode), False
@@ -88,7 +88,7 @@ def _become_run(connection: socket.socket, bytecode: Path) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # not through the interpreter's exit, which is the server's
+        os._exit(code)  # without the exit handlers, which belong to the server
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
         stamp = home / ".version"
         if not stamp.exists() or stamp.read_text() != dg.__version__:
             if not is_fresh:
-                instance.upgrade()  # of an older Dagster
+                instance.upgrade()  # an older Dagster created it
             stamp.write_text(dg.__version__)
         yield instance
 
@@ -40,7 +40,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
 def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
     """Mark runs whose process is gone as canceled. Queued runs stay: they will be started.
 
-    No daemon may be running. Without this a killed run counts as under way for ever.
+    No daemon may be running. Without this, a killed run would count as in progress for ever.
     """
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=_LIVE))
     dead = [run for run in runs if process_of(run) is None]

@@ -1,9 +1,8 @@
 """Run launcher that forks runs from a preloaded server (one host).
 
-A run keeps Dagster's isolation: it has its own process, which loads the code location itself, so that a reload is
-enough after a code change. It saves the second or two of loading Dagster, Spark's client and boto3. Without the server
-(dagster.yaml used elsewhere, or the moment of its restart) a run starts cold, as under Dagster's own launcher. In
-production the cluster's launcher takes its place.
+Each run keeps Dagster's isolation: its own process loads the code location, so that a reload is enough after a code
+change. Forking saves the one or two seconds of loading Dagster, Spark's client and boto3. If the server does not run, a
+run starts cold, as with Dagster's own launcher. In production the cluster's launcher takes its place.
 
 Belongs here: the launcher. Does not belong here: the server (`dagster_tidemark.local.dagster.fork_server`), and the
 identification of a run's process (`event_log.run_process`).
@@ -29,7 +28,7 @@ SECONDS_TO_FORK = 5.0
 
 
 class WarmRunLauncher(ProcessLauncher):
-    """Launcher of runs on this host, warm if the fork server runs. Configured in dagster.yaml."""
+    """Launcher of runs on this host, which forks them if the fork server runs. Configured in dagster.yaml."""
 
     def __init__(self, *config: Any) -> None:
         super().__init__(*config)
@@ -54,7 +53,7 @@ class WarmRunLauncher(ProcessLauncher):
 
     def _launch_cold(self, run: DagsterRun, arguments: str) -> None:
         self._cold = [process for process in self._cold if process.poll() is None]
-        # This Python, independent of the PATH. The new session keeps the run alive if the daemon dies.
+        # `sys.executable` does not depend on PATH. The new session keeps the run alive if the daemon dies.
         command = [sys.executable, "-m", "dagster", "api", "execute_run", arguments]
         process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
         self._cold.append(process)
@@ -86,7 +85,7 @@ def server_socket(home: Path) -> Path:
 
 
 def server_answers(home: Path) -> bool:
-    """Return True if the fork server of a home takes runs. A killed one leaves its socket behind."""
+    """Return True if the fork server of a home accepts connections. A killed server leaves its socket behind."""
     try:
         _connected(server_socket(home)).close()
     except OSError:

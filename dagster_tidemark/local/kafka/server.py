@@ -1,4 +1,4 @@
-"""The broker: one node of Kafka, which is its own controller, in the foreground.
+"""The Kafka broker: one node that is also its own controller, run in the foreground.
 
 Belongs here: options that make a broker on a laptop small and quick to restart. Does not belong here: reading
 topics (`dagster_tidemark.sources.kafka`) and watching the process.
@@ -30,7 +30,7 @@ _ONE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "log.dirs": "data",  # relative: an absolute path could hold a character with a meaning here
+    "log.dirs": "data",  # relative: an absolute path could hold a comma, which separates folders here
     # Misspelled topics are reported as unknown.
     "auto.create.topics.enable": "false",
     # For Kafka's own topics: one node cannot replicate, and opening fifty partitions of each takes time.
@@ -87,7 +87,7 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
 
 
 def _listeners(settings: Settings) -> dict[str, str]:
-    with socket.socket() as probe:  # only its own broker calls the controller: any free port will do
+    with socket.socket() as probe:  # any free port: only this broker calls the controller
         probe.bind(("127.0.0.1", 0))
         controller = f"127.0.0.1:{probe.getsockname()[1]}"
     return {
@@ -98,7 +98,7 @@ def _listeners(settings: Settings) -> dict[str, str]:
 
 
 def _format(settings: Settings) -> None:
-    shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # left by a formatting that was killed
+    shutil.rmtree(folder(settings) / "data", ignore_errors=True)  # left by a killed formatting
     command = _java(settings, "kafka.tools.StorageTool", "format", "-t", _new_id(), "-c", "server.properties")
     done = subprocess.run(
         command, cwd=folder(settings), capture_output=True, text=True, timeout=_SECONDS_TO_FORMAT, check=False

@@ -8,7 +8,7 @@ _PROXY, _SERVER = {"code-server", "start"}, {"api", "grpc"}
 
 
 def lost_code_server(pid: int) -> str:
-    """Return the fault of a `dagster dev` in words; empty if there is none, or it has not started its proxies yet."""
+    """Return the fault of a `dagster dev` in words; empty if there is none, or if its proxies have not started yet."""
     with suppress(psutil.Error):
         below = psutil.Process(pid).children(recursive=True)
         if any(_is(process, _PROXY) and not _has_server(process) for process in below):

@@ -1,6 +1,6 @@
 """The first day of a laptop's partitions: the Monday before its sample, so that the UI shows few empty partitions.
 
-The day is chosen once for a new state folder, and kept there: another first day would change the set of partitions.
+The day is chosen once for a new state folder and stored there: a different day would change the set of partitions.
 Does not belong here: `TIDEMARK_START_DATE`, which takes precedence, and the default of other platforms (`settings`).
 """
 

@@ -1,4 +1,4 @@
-"""The lock and the environment of the platform that runs on a state folder.
+"""The lock and the environment of a running platform, in its state folder.
 
 Belongs here: the lock that `up` holds while it runs, and the environment that it leaves for `tidemark env`. Does not
 belong here: the variables of the environment (`Settings.exports`).
@@ -46,7 +46,7 @@ def running(settings: Settings) -> Iterator[None]:
     path = _lock_path(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
-        # `running_environment` holds the lock for an instant, so a single refusal proves nothing.
+        # `running_environment` also holds the lock for an instant, so one refusal is no proof of another platform.
         deadline = time.monotonic() + _SECONDS_FOR_A_LOOK
         while True:
             try:

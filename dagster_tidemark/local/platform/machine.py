@@ -13,7 +13,7 @@ PYTHONS = ((3, 11), (3, 12), (3, 13))
 JAVAS = (17, 21)
 
 
-# Written for any Python 3, because it also runs on versions that it reports as too old.
+# Valid in any Python 3: it also runs on the versions that it reports as too old.
 def complaint() -> str:
     """Return the unmet requirement in one line; empty if all are met."""
     major, minor = sys.version_info[:2]

@@ -28,7 +28,7 @@ def require_machine() -> None:
     """Raise if Java or Python is missing or of an unsupported version.
 
     Raises:
-        CannotStart: one is.
+        CannotStart: either is.
     """
     if complaint := machine.complaint():
         raise CannotStart(complaint)

@@ -18,7 +18,7 @@ MARK = "TIDEMARK_STARTED_BY"
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Return the processes that a supervisor and its services started, with orphans."""
+    """Return the processes that a supervisor and its services started, including orphans."""
     found = []
     for process in psutil.process_iter():
         try:

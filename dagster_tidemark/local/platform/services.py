@@ -1,4 +1,4 @@
-"""The services of the platform: the command of each, and the test that it is ready.
+"""The services of the platform: for each its command, and a test if it is ready.
 
 Belongs here: the declarations and the supervisor's configuration file. Does not belong here: starting and
 stopping (`local.platform.supervision`) and the order (`local.platform.whole_platform`).
@@ -22,8 +22,8 @@ class Service:
     """A process of the platform.
 
     Args:
-        name: Its name for the supervisor, and of its log file.
-        title: Its name for a person.
+        name: Its name in the supervisor, and the name of its log file.
+        title: Its name in messages.
         arguments: Arguments of Python.
         is_ready: Returns True if it does its work.
         port: The port that it listens on.
@@ -82,7 +82,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
             arguments=("-m", "dagster_tidemark.local.dagster.dev"),
             is_ready=lambda: url_answers(f"http://127.0.0.1:{settings.port_ui}/server_info"),
             port=settings.port_ui,
-            # A sensor that waits for messages (4 s) ignores the signal. If it is killed then, it loses nothing.
+            # A sensor that waits for messages (4 s) ignores the signal. A kill after that loses nothing.
             seconds_to_stop=6,
             lacks=lost_code_server,
         ),
@@ -98,7 +98,7 @@ def log_file(settings: Settings, name: str) -> Path:
 def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
     """Return the configuration of supervisord: it starts no service by itself, and restarts started ones that die.
 
-    supervisord must run in the state folder: an absolute path could hold a character with a meaning in this file.
+    supervisord must run in the state folder: an absolute path could hold a character that is special in this file.
     """
     sections: dict[str, dict[str, object]] = {
         "unix_http_server": {"file": socket_path, "chmod": "0700"},
@@ -121,7 +121,7 @@ def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
             "priority": number,
             "autostart": "false",
             "autorestart": "true",
-            # A service may be gone for long (its port was taken): the waits between tries grow by a second each.
+            # A service may fail for long, as while its port is taken. Each wait is a second longer than the one before.
             "startretries": "1000",
             "startsecs": "3",
             "stopwaitsecs": service.seconds_to_stop,

@@ -12,7 +12,7 @@ _MOST_BYTES = 90  # macOS allows 104, and supervisord appends to the name
 def socket_path(folder: Path, name: str) -> Path:
     """Return the socket `name` of a folder, or one in the temporary folder if its path cannot be a socket's."""
     path = folder / f"{name}.sock"
-    # supervisord's configuration gives a meaning to some characters.
+    # Some characters are special in supervisord's configuration.
     if len(os.fsencode(path)) < _MOST_BYTES and re.fullmatch(r"[\w./-]+", str(path)):
         return path
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]

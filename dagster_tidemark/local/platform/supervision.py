@@ -1,6 +1,6 @@
-"""The supervisor: supervisord in its own session, and the calls of this project.
+"""The supervisor: supervisord in its own session, and its client.
 
-Belongs here: its life, from ending the processes of a killed predecessor to the end of the last process. Does not
+Belongs here: its lifecycle, from ending the processes of a killed predecessor to the end of the last process. Does not
 belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
@@ -41,7 +41,7 @@ class ServiceFailed(Transient):
 
 
 class SupervisorDied(Transient):
-    """supervisord itself is gone, so nothing would start a service again."""
+    """supervisord itself is gone, so no service would be restarted."""
 
     def __init__(self) -> None:
         super().__init__("supervisord was ended by another process; all services were stopped too")
@@ -88,7 +88,7 @@ class Supervisor:
         config.write_text(supervisor_config(self.services, self._socket))
         self._socket.unlink(missing_ok=True)
         self._mark = uuid.uuid4().hex
-        # Recorded before the process starts: however this ends, the next start can find its processes.
+        # Recorded before the process starts, so that the next start can find its processes after any crash.
         self._record.write_text(json.dumps({"mark": self._mark}))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -159,7 +159,7 @@ class Supervisor:
         try:
             answer: Any = self._call("getAllProcessInfo")
         except OSError:
-            with suppress(subprocess.TimeoutExpired):  # its socket disappears shortly before it ends
+            with suppress(subprocess.TimeoutExpired):  # the socket disappears shortly before the process ends
                 if self._process is not None:
                     self._process.wait(1)
             if self.is_alive():

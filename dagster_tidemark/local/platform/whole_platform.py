@@ -1,4 +1,4 @@
-"""`tidemark up`: the whole platform from nothing to the UI, and back to no process.
+"""`tidemark up`: start the whole platform, watch it, and stop it.
 
 Belongs here: the order, the waits and their messages on the console. Does not belong here: how a part is
 started (its own module).
@@ -52,7 +52,7 @@ def run_platform(
 
     Raises:
         CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; no process is left.
-        KafkaMissing, BrokerFailed: the same, because of Kafka.
+        KafkaMissing, BrokerFailed: Kafka could not be started; no process is left.
     """
     settings = settings.for_platform(with_kafka=with_kafka)
     require_machine()
@@ -91,7 +91,7 @@ def platform_environment(settings: Settings) -> dict[str, str]:
 def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_kafka: bool, console: Console) -> None:
     started = time.monotonic()
     if supervisor.end_leftovers():
-        console.print("ended the processes that an earlier start had left")
+        console.print("ended the processes that an earlier `tidemark up` had left")
     require_ports(settings, with_kafka=own_kafka)
     fetch_all_jars(settings, console, own_kafka=own_kafka)
     environment = platform_environment(settings)
@@ -102,7 +102,7 @@ def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_k
     if settings.own_cloud:
         supervisor.start_service("cloud")
     if settings.own_spark:
-        supervisor.start_service("spark")  # the slowest; it gets ready while the others start
+        supervisor.start_service("spark")  # the slowest: it gets ready while the others start
     if own_kafka:
         supervisor.start_service("kafka")
     supervisor.start_service("runs")
@@ -167,7 +167,7 @@ def _create_missing(settings: Settings) -> None:
 
 
 def _look(settings: Settings) -> str:
-    """Report changes in the bucket since the last look. Return a summary for the console."""
+    """Report changes in the bucket since the last listing. Return a summary for the console."""
     from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
 
     with opened_home(settings) as instance, location.without_broken_parts():
@@ -186,11 +186,11 @@ def _look_again(settings: Settings, supervisor: Supervisor) -> str:
         _create_missing(settings)
         return _look(settings)
     except (CannotReconcile, ServiceFailed) as error:
-        return str(error)  # it died again; its next start repeats this look
+        return str(error)  # it died again; its next start repeats this
 
 
 def _watch(supervisor: Supervisor, settings: Settings, console: Console) -> None:
-    """Until a signal arrives, print when a service dies and is back. Look at the bucket if its queues were lost."""
+    """Print when a service dies or is back, until a signal arrives. List the bucket again if its queues were lost."""
     pids = {state.name: state.pid for state in supervisor.states()}
     looked = 0.0
     while True:

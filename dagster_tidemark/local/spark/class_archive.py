@@ -1,8 +1,9 @@
-"""Spark's loaded classes, kept between starts: the JVM's own class data sharing (JEP 350).
+"""Archive of Spark's loaded classes, kept between starts by the JVM's class data sharing (JEP 350).
 
-With the archive a server starts in a quarter of the time, and its first query takes a fifth. It is recorded once for a
-Java and its jars, and stored next to the jars, so that all platforms and tests with the same jars share it. The JVM
-itself checks that it fits the classes. Does not belong here: the recorded statements (`local.spark.class_recording`).
+With the archive a server starts in a quarter of the time, and its first query takes a fifth of the time. The archive is
+recorded once per version of Java and the jars. It is stored next to the jars, and shared by all platforms and tests
+with these jars. The JVM itself checks that it matches the classes. Does not belong here: the recorded statements
+(`local.spark.class_recording`).
 """
 
 import contextlib
@@ -39,7 +40,7 @@ def class_archive(settings: Settings) -> Path:
     """Return the path of the archive for this Java and these jars. It may not exist."""
     java = Path(shutil.which(machine.java_command()) or "java").resolve()
     installed = java.stat().st_mtime_ns if java.exists() else 0  # builds of the same version differ in classes
-    # The JVM refuses an archive if any file has another path or time, as after a new install.
+    # The JVM refuses an archive if the path or time of a file differs, as after a new installation.
     ours = sorted((settings.jars_dir / "jars").glob("*.jar"))
     sparks = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     jars = [f"{jar} {jar.stat().st_mtime_ns}" for jar in (*ours, *sparks)]
@@ -49,16 +50,16 @@ def class_archive(settings: Settings) -> Path:
 
 
 def java_options(settings: Settings) -> list[str]:
-    """Return the JVM options of a server that uses the archive; none if there is no archive."""
+    """Return the JVM options that make a server use the archive; none if there is no archive."""
     archive = class_archive(settings)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def record_classes(settings: Settings) -> bool:
-    """Record the archive, unless it exists. Without one everything works, only slower.
+    """Record the archive, unless it exists. Without it everything works, but starts more slowly.
 
     Returns:
-        True if there is one now.
+        True if the archive exists now.
     """
     archive = class_archive(settings)
     if not archive.exists():
@@ -77,7 +78,7 @@ def recording(settings: Settings) -> Iterator[None]:
     if archive.exists():
         yield
         return
-    # After the first load, because a person waits for that.
+    # After the first load, which a person is waiting for.
     later = ("sh", "-c", f'sleep {_FIRST_LOAD}; exec nice -n 19 "$@"', "sh")
     with _recorder(settings, archive, *later):
         yield
@@ -86,7 +87,7 @@ def recording(settings: Settings) -> Iterator[None]:
 @contextmanager
 def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the recording process. It waits for other recordings for the same folder."""
-    # Its own port: the end of a dropped server must not be mistaken for the platform's server.
+    # A port of its own: a dropped recorder that is still ending must not be mistaken for the platform's server.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         alone = settings.model_copy(update={"port_spark": probe.getsockname()[1]})

@@ -32,7 +32,7 @@ _TABLE = Table(
     "hour",
 )
 _SECONDS_TO_START = _SECONDS_TO_WRITE = 300  # some 15 s each on an idle machine; no person waits for them
-_KEPT = 3  # archives, of checkouts that share a folder; 200 MB each
+_KEPT = 3  # newest archives of 200 MB each; checkouts may share the folder
 
 
 def record(settings: Settings, archive: Path) -> None:

@@ -24,10 +24,10 @@ from dagster_tidemark.local.spark.server import environment, spark_home
 from dagster_tidemark.settings import Settings
 
 Report = Callable[[int, int], None]
-"""Callback for progress: the number of present jars, and of all jars."""
+"""Callback for progress, with the number of present jars and the number of all jars."""
 
 _SETTINGS = (
-    # Without ~/.m2, which may hold half an artifact. The resolver's default root is Maven Central.
+    # Only Maven Central, the resolver's default. Not ~/.m2, which may hold incomplete artifacts.
     '<ivysettings><settings defaultResolver="central"/><resolvers>'
     '<ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>\n'
 )
@@ -46,7 +46,7 @@ class JarsMissing(Transient):
 
 @dataclass(frozen=True)
 class Bundle:
-    """Jars that go together, and are not part of every platform.
+    """Jars that belong together, and that only some platforms need.
 
     Args:
         name: Name of their folder, below the jar folder.
@@ -86,7 +86,7 @@ def fetch_with_dependencies(
                 _fill(settings, cache, bundle, report)
                 if cache != folder:
                     for jar in jars.glob("*"):
-                        jar.unlink()  # of another version
+                        jar.unlink()  # it may be of another version
                     for jar in (cache / "jars").glob("*.jar"):
                         put(jar, jars / jar.name)
             (folder / _COMPLETE).write_text(repr(bundle))
@@ -140,7 +140,7 @@ def cache_folder(folder: Path, name: str = "") -> Path:
 
 
 def put(jar: Path, target: Path) -> None:
-    """Copy a jar, and give it its name only when it is complete."""
+    """Copy a jar. It gets its final name only when it is complete."""
     part = target.with_suffix(".part")
     shutil.copy2(jar, part)
     part.rename(target)

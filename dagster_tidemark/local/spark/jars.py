@@ -1,4 +1,4 @@
-"""The jars Spark needs: for Iceberg, S3 and the catalogs always, for Kafka if it is on.
+"""The jars that Spark needs: always those for Iceberg, S3 and the catalogs; those for Kafka if Kafka is used.
 
 Belongs here: coordinates, exclusions and the test that a folder is complete. Does not belong here: the download
 (`local.spark.ivy`), and putting them on a class path (`dagster_tidemark.lakehouse.session`).
@@ -103,7 +103,7 @@ KAFKA = Bundle(
     ),
     count=4,
 )
-"""Spark's own source of Kafka."""
+"""Jars of Spark's Kafka source."""
 
 
 def expected_jars() -> set[str]:
@@ -132,7 +132,7 @@ def fetch_jars(settings: Settings, report: Report = lambda count, total: None) -
             raise JarsMissing(missing, output)
         for jar in (folder / "jars").iterdir():
             if jar.name not in expected_jars():
-                jar.unlink()  # of an older version: two on one class path do not work
+                jar.unlink()  # of an older version: two versions on one class path do not work
 
 
 def _fetch_missing(settings: Settings, report: Report) -> str:

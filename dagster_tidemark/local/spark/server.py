@@ -1,4 +1,4 @@
-"""The Spark Connect server: the command that starts it, in the foreground.
+"""The Spark Connect server, run in the foreground: its command and configuration.
 
 Belongs here: options that make a server on a laptop small, quiet and tidy. Does not belong here: the lake's
 configuration (`dagster_tidemark.lakehouse.session.server_conf`) and watching the process.
@@ -30,7 +30,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-"""Configuration of log4j, for a service whose standard error the supervisor keeps."""
+"""Configuration of log4j that logs to standard error, which the supervisor writes to a file."""
 _LOGGING = f"""\
 {CONSOLE_LOGGING}\
 # Says at every start that a laptop has no native Hadoop library, and that it has no metrics file.
@@ -74,7 +74,7 @@ def command(settings: Settings) -> list[str]:
 
 
 def environment(settings: Settings, base: dict[str, str]) -> dict[str, str]:
-    """Return the environment of the server, from its starter's environment."""
+    """Return the environment of the server, based on that of the process that starts it."""
     kept = {name: value for name, value in base.items() if name not in _CLEARED}
     return kept | {
         "SPARK_HOME": str(spark_home()),
@@ -114,7 +114,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(settings.port_spark),
-        # After a killed run, its query is interrupted, then its session with views and caches is dropped.
+        # After a run was killed, its query is interrupted first. Later its session is dropped, with views and caches.
         "spark.connect.execute.manager.detachedTimeout": "60s",
         "spark.connect.session.manager.defaultSessionTimeout": "20m",
         "spark.ui.showConsoleProgress": "false",

@@ -97,7 +97,7 @@ class AlertTable:
                 raise TypeError(f"expected an Episode, found {type(episode).__name__}")
             for at in (episode.started_at, episode.last_at):
                 if not isinstance(at, datetime) or at.tzinfo is None:
-                    raise TypeError(f"expected a time with a time zone as the bounds of an episode, found {at!r}")
+                    raise TypeError(f"expected times with a time zone as the bounds of an episode, found {at!r}")
             for name, kind in self._types.items():
                 pa.scalar(episode.facts.get(name), kind)
 

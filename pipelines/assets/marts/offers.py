@@ -27,5 +27,5 @@ from pipelines.transforms import offers
     tags={"tidemark/requires": "every_input_changed"},
 )
 def offer_reach(prices: DataFrame, customers: DataFrame) -> DataFrame:
-    """One row per customer segment and day: numbers of its customers, and of products with a price that day."""
+    """One row per customer segment and day: how many customers it has, and how many products have a price that day."""
     return offers.offer_reach(prices, customers)

@@ -278,7 +278,7 @@ def test_a_feed_may_have_more_than_a_hundred_columns(
 
 @pytest.mark.parametrize("name", ["_row", "source_file"])
 def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"feed notes: '{name}': a load itself has source_file, .* rename the column"):
+    with pytest.raises(ValueError, match=f"feed notes: '{name}': the names source_file, .* rename the column"):
         Feed("notes", "notes.csv", Grain.NONE, {name: "string"})
 
 

@@ -83,7 +83,7 @@ def test_a_table_gets_plain_names_that_are_nobodys_and_not_too_many() -> None:
 
 def test_a_policy_that_there_is_not_is_refused() -> None:
     assert Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="add").new_columns is NewColumns.ADD  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="feed x: new_columns is one of ignore, add, fail, not 'keep'"):
+    with pytest.raises(ValueError, match="feed x: expected new_columns as one of ignore, add, fail, found 'keep'"):
         Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="keep")  # type: ignore[arg-type]
 
 

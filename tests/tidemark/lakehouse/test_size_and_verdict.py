@@ -45,7 +45,7 @@ CONTENTS: dict[str, tuple[bytes, str | None]] = {
     "good.csv": (b"a,b\n1,x\nwords,y\n", None),
     "every row at fault.csv": (b"a,b\n1\n2,x,y\n\xff,x\n", None),
     "other columns.csv": (b"c,d\n1,x\n", "none of the declared columns"),
-    "no text.csv": (b"\xff\xfe,b\n1,x\n", "the first line is no UTF-8 text"),
+    "no text.csv": (b"\xff\xfe,b\n1,x\n", "the first line is not UTF-8 text"),
     "good.jsonl": (b'{"a": 1, "b": "x"}\n{"a": "words"}\n5\n', None),
     "every row at fault.jsonl": (f"{HALF}\n{HALF}\n".encode(), None),
     "rows at fault and none else.jsonl": (f"words\n{HALF}\n5\n".encode(), None),
@@ -60,7 +60,7 @@ CONTENTS: dict[str, tuple[bytes, str | None]] = {
     "over lines.json": (json.dumps([{"a": 1}, {"a": "x"}], indent=1).encode(), None),
     "every row at fault.parquet": (parquet(("a", pa.array([1, 2])), ("b", BINARY)), None),
     "other columns.parquet": (parquet(("c", pa.array([1, 2]))), "none of the declared columns"),
-    "cut.parquet": (parquet(("a", pa.array([1, 2])))[:-9], "no Parquet file"),
+    "cut.parquet": (parquet(("a", pa.array([1, 2])))[:-9], "not a Parquet file"),
 }
 
 

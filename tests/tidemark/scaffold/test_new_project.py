@@ -131,8 +131,8 @@ def test_the_sample_is_written_once_by_the_platform_and_has_no_command(project: 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("2fast", "'2fast' makes no name of a Python package"),
-        ("größe", "'größe' makes no name of a Python package"),
+        ("2fast", "'2fast' makes no valid Python package name"),
+        ("größe", "'größe' makes no valid Python package name"),
         ("class", "'class' cannot be the project's package: it is a keyword"),
         ("json", "'json' cannot be the project's package: Python has a module"),
         ("dagster", "'dagster' cannot be the project's package: an installed package"),

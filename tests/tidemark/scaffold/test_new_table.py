@@ -95,9 +95,9 @@ def test_a_table_of_an_unpartitioned_input_may_be_cut_by_its_time() -> None:
     [
         ("My Table", TRIPS, "day", (), NoModule, "a-z, 0-9 and _"),
         ("busy", TRIPS, "day", ("city",), NoInput, "has no column city; it has hour, trip_id"),
-        ("busy", WEATHER, "day", (), NoInput, "no column of time to cut by day"),
-        ("busy", STATIONS, "hour", (), NoInput, "no column of time to cut by hour"),
-        ("busy", TRIPS, "none", (), NoInput, "what is one row"),
+        ("busy", WEATHER, "day", (), NoInput, "no time column to partition by day"),
+        ("busy", STATIONS, "hour", (), NoInput, "no time column to partition by hour"),
+        ("busy", TRIPS, "none", (), NoInput, "give --key, --by, or both"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(

@@ -41,7 +41,7 @@ def test_a_key_outside_the_layout_is_refused_by_name(key: str) -> None:
 
 @pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])
 def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
-    with pytest.raises(ValueError, match="feed notes: prefix ends in '/', unlike 'notes'"):
+    with pytest.raises(ValueError, match="feed notes: expected prefix to end in '/', found 'notes'"):
         Feed("notes", "notes", grain, {})
 
 
@@ -60,19 +60,19 @@ def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
-        ("grain", "fortnight", "grain is one of quarter_hour, hour, day"),
-        ("removals", "never", "removals is one of follow, keep"),
-        ("columns", [("a", "bigint")], "columns is a mapping"),
-        ("rules", ["a > 1"], "rules is a mapping"),
-        ("quarantine_share", "1%", "quarantine_share is a number"),
-        ("follow_for", 90, "follow_for is a timedelta"),
-        ("multiline", "no", "multiline is a bool"),
-        ("exact", "no", "exact is a bool"),
+        ("grain", "fortnight", "expected grain as one of quarter_hour, hour, day"),
+        ("removals", "never", "expected removals as one of follow, keep"),
+        ("columns", [("a", "bigint")], "expected columns as a mapping"),
+        ("rules", ["a > 1"], "expected rules as a mapping"),
+        ("quarantine_share", "1%", "expected quarantine_share as a number"),
+        ("follow_for", 90, "expected follow_for as a timedelta"),
+        ("multiline", "no", "expected multiline as a bool"),
+        ("exact", "no", "expected exact as a bool"),
     ],
 )
 def test_a_setting_of_another_kind_is_refused_by_name(setting: str, value: object, said: str) -> None:
     good = {"name": "x", "prefix": "x/", "grain": Grain.DAY, "columns": {"a": "bigint"}}
-    with pytest.raises(ValueError, match=f"feed x: {said}.*, not {re.escape(repr(value))}"):
+    with pytest.raises(ValueError, match=f"feed x: {said}.*, found {re.escape(repr(value))}"):
         Feed(**good | {setting: value})  # type: ignore[arg-type]
 
 
@@ -82,7 +82,7 @@ def test_a_setting_may_be_given_by_its_text() -> None:
 
 
 def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
-    with pytest.raises(ValueError, match="feed notes: prefix is the key of its one object, not 'notes/'"):
+    with pytest.raises(ValueError, match="feed notes: expected prefix to be the key of its one object, found 'notes/'"):
         Feed("notes", "notes/", Grain.NONE, {})
 
 

@@ -14,28 +14,28 @@ COLUMNS = {"booked_on": "date", "amount": "decimal(18,2)", "note": "string"}
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"separator": ";;"}, "separator is one ASCII character, not ';;'"),
-        ({"separator": None}, "separator is one ASCII character, not None"),
-        ({"quote": "''"}, "quote is one ASCII character or None"),
+        ({"separator": ";;"}, "expected separator as one ASCII character, found ';;'"),
+        ({"separator": None}, "expected separator as one ASCII character, found None"),
+        ({"quote": "''"}, "expected quote as one ASCII character or None"),
         ({"quote": ","}, "separator and quote are both ','"),
         ({"escape": '"'}, "quote and escape are both"),
-        ({"header": ""}, "header is True, False, or the text"),
-        ({"header": 3}, "header is True, False, or the text"),
-        ({"skip_lines": -1}, "skip_lines is a number of lines, not -1"),
-        ({"skip_lines": True}, "skip_lines is a number of lines, not True"),
+        ({"header": ""}, "expected header as True, False, or the text"),
+        ({"header": 3}, "expected header as True, False, or the text"),
+        ({"skip_lines": -1}, "expected skip_lines as a number of lines, found -1"),
+        ({"skip_lines": True}, "expected skip_lines as a number of lines, found True"),
         ({"skip_lines": 2, "header": "id"}, "skip_lines=2 and header='id' both say"),
         ({"fields": ("a",)}, "say header=False"),
         ({"header": False, "fields": ("a", "a")}, "fields has 'a' twice"),
-        ({"header": False, "fields": "ab"}, "fields is a tuple"),
-        ({"decimal": ";"}, "decimal is '.' or ','"),
+        ({"header": False, "fields": "ab"}, "expected fields as a tuple"),
+        ({"decimal": ";"}, "expected decimal as '.' or ','"),
         ({"decimal": ",", "thousands": ","}, "decimal and thousands are both ','"),
-        ({"thousands": "x"}, "thousands is one of"),
-        ({"nulls": "-"}, "nulls is a tuple of texts"),
+        ({"thousands": "x"}, "expected thousands as one of"),
+        ({"nulls": "-"}, "expected nulls as a tuple of texts"),
         ({"nulls": ("",)}, "an empty text is always a missing value"),
         ({"times": {"a": "dd.MM"}}, "times of 'a': 'dd.MM' has no year"),
-        ({"times": "dd.MM.yy"}, "times is a mapping"),
+        ({"times": "dd.MM.yy"}, "expected times as a mapping"),
         ({"timezone": "Berlin"}, "timezone 'Berlin' is unknown"),
-        ({"trailing_separator": 1}, "trailing_separator is True or False"),
+        ({"trailing_separator": 1}, "expected trailing_separator as True or False"),
     ],
 )
 def test_a_wrong_option_of_csv_is_named(options: dict[str, Any], said: str) -> None:
@@ -46,14 +46,14 @@ def test_a_wrong_option_of_csv_is_named(options: dict[str, Any], said: str) -> N
 
 def test_a_wrong_option_of_json_is_named() -> None:
     for rows in ("", "a..b", 3):
-        with pytest.raises(ValueError, match=r"format json: rows is the place of an array"):
+        with pytest.raises(ValueError, match=r"format json: expected rows as the place of an array"):
             Json(rows=rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"format": 3}, r"format is Csv(...), Json(...) or the name of a registered format"),
+        ({"format": 3}, r"expected format as Csv(...), Json(...) or a registered format's name"),
         ({"format": Csv(times={"note": "dd.MM.yy"})}, "times names 'note', which is a string"),
         ({"format": Csv(times={"when": "dd.MM.yy"})}, "times names 'when', which is not in columns"),
         ({"format": Csv(timezone="Europe/Berlin")}, "no column is a timestamp"),

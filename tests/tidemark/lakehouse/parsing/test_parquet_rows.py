@@ -349,7 +349,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damage_is_said_of_the_file(name: str) -> None:
-    with pytest.raises(Unusable, match="no Parquet file, or a damaged one") as raised:
+    with pytest.raises(Unusable, match="not a Parquet file, or damaged") as raised:
         list(rows_of(DeclaredContent(COLUMNS), None, Stored(DAMAGED[name])))
     assert raised.value.reason == "unreadable"
 

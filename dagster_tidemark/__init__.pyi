@@ -6,6 +6,10 @@ from .asset_events.extras import event_extras as event_extras
 from .code_versions.assets import versioned_by_code as versioned_by_code
 from .components import FeedComponent as FeedComponent
 from .components import TableComponent as TableComponent
+from .conditions import between as between
+from .conditions import check_passed as check_passed
+from .conditions import every as every
+from .conditions import updated as updated
 from .definitions import assets_in as assets_in
 from .definitions import build_definitions as build_definitions
 from .definitions import extend as extend
@@ -92,11 +96,14 @@ __all__ = [
     "TableComponent",
     "Webhook",
     "assets_in",
+    "between",
     "build_definitions",
+    "check_passed",
     "counting_missing",
     "declared",
     "derived",
     "event_extras",
+    "every",
     "extend",
     "feed_assets",
     "filled_check",
@@ -110,6 +117,7 @@ __all__ = [
     "shaped_as",
     "shipped",
     "table_asset",
+    "updated",
     "versioned_by_code",
     "with_automation",
 ]

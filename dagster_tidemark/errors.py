@@ -14,7 +14,8 @@
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
     │   ├── root modules   SettingsError, VariableRefused, NoProject, NoneFound, LocationBroken, ComponentHoldsMore,
-    │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed
+    │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed,
+    │   │                  ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
     │   ├── asset_graph    Refused

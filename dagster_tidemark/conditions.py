@@ -1,0 +1,117 @@
+"""Conditions to combine with `derived` or with Dagster's own: by input, by time of day, by schedule, by check.
+
+Each is an `AutomationCondition`, so `&`, `|` and `~` combine them. A condition in `automation_condition=` decides alone
+when its asset runs; the asset's contract is still evaluated.
+"""
+
+from __future__ import annotations
+
+from datetime import time
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+
+from dagster_tidemark.errors import Terminal
+
+Condition = dg.AutomationCondition[dg.AssetKey]
+
+
+class ConditionRefused(Terminal):
+    """A condition is declared wrongly."""
+
+
+def updated(*inputs: str) -> Condition:
+    """Return a condition that is true from an update of any of these inputs until the asset's next run is requested.
+
+    `updated("core/a") & updated("core/b")` waits for both; each is false again after the request.
+
+    Args:
+        inputs: Keys of assets that the asset reads.
+    """
+    if not inputs:
+        raise ConditionRefused("updated: expected the key of at least one input")
+    keys = [dg.AssetKey.from_user_string(each) for each in inputs]
+    changed = dg.AutomationCondition.any_deps_updated().allow(dg.AssetSelection.assets(*keys))
+    return changed.since_last_handled().with_label(f"updated({', '.join(inputs)})")
+
+
+def every(cron: str, timezone: str = "UTC") -> Condition:
+    """Return a condition that is true from a time of a cron schedule until the asset's next run is requested.
+
+    With time partitions it is true for the latest partition only.
+    """
+    passed = dg.AutomationCondition.cron_tick_passed(cron, timezone).since_last_handled()
+    return (dg.AutomationCondition.in_latest_time_window() & passed).with_label(f"every({cron}, {timezone})")
+
+
+def between(start: str, end: str = "24:00", timezone: str = "UTC") -> Condition:
+    """Return a condition that is true from one time of day to another: `between("06:00", "22:00")`.
+
+    If `end` is before `start`, the time span contains midnight.
+
+    Args:
+        start: First minute: `06:00`.
+        end: First minute after the time span: `22:00`; `24:00` is midnight.
+        timezone: Zone of both.
+
+    Raises:
+        ConditionRefused: a time or the zone is invalid, or both times are the same.
+    """
+    first, last = _minutes(start), _minutes(end)
+    if first == last:
+        raise ConditionRefused(f"between({start}, {end}): expected two different times")
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConditionRefused(f"between: expected a time zone such as Europe/Berlin, found {timezone!r}") from error
+    return _Between(first, last, timezone)
+
+
+def check_passed(asset: str, check: str) -> Condition:
+    """Return a condition that is true while the latest result of a check on an asset is passed.
+
+    It is false if the check has no result, or no result for the latest data of its asset.
+
+    Args:
+        asset: Key of the asset: `core/orders`.
+        check: Name of the check.
+    """
+    key = dg.AssetKey.from_user_string(asset)
+    only = dg.AssetSelection.checks(dg.AssetCheckKey(key, check))
+    has = dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_passed()).allow(only)
+    return dg.AutomationCondition.asset_matches(key, has).with_label(f"check_passed({asset}, {check})")
+
+
+class _Between(dg.AutomationCondition[dg.AssetKey]):
+    requires_cursor = False
+
+    def __init__(self, first: int, last: int, timezone: str) -> None:
+        self._first, self._last, self._timezone = first, last, timezone
+
+    @property
+    def name(self) -> str:
+        return f"between({_text(self._first)}, {_text(self._last)}, {self._timezone})"
+
+    def evaluate(self, context: AutomationContext[dg.AssetKey]) -> AutomationResult[dg.AssetKey]:
+        now = context.evaluation_time.astimezone(ZoneInfo(self._timezone))
+        minute = now.hour * 60 + now.minute
+        if self._first < self._last:
+            is_open = self._first <= minute < self._last
+        else:
+            is_open = minute >= self._first or minute < self._last
+        return AutomationResult(context, context.candidate_subset if is_open else context.get_empty_subset())
+
+
+def _minutes(text: str) -> int:
+    if text == "24:00":
+        return 24 * 60
+    try:
+        at = time.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise ConditionRefused(f"between: expected a time of day such as 06:00, found {text!r}") from error
+    return at.hour * 60 + at.minute
+
+
+def _text(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"

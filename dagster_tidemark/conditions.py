@@ -7,6 +7,7 @@ when its asset runs; the asset's contract is still evaluated.
 from __future__ import annotations
 
 from datetime import time
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
@@ -14,7 +15,7 @@ from dagster import AutomationContext, AutomationResult
 
 from dagster_tidemark.errors import Terminal
 
-Condition = dg.AutomationCondition[dg.AssetKey]
+Condition = dg.AutomationCondition[Any]
 
 
 class ConditionRefused(Terminal):

@@ -33,7 +33,7 @@ def updated(*inputs: str) -> Condition:
     if not inputs:
         raise ConditionRefused("updated: expected the key of at least one input")
     keys = [dg.AssetKey.from_user_string(each) for each in inputs]
-    changed = dg.AutomationCondition.any_deps_updated().allow(dg.AssetSelection.assets(*keys))
+    changed: Condition = dg.AutomationCondition.any_deps_updated().allow(dg.AssetSelection.assets(*keys))
     return changed.since_last_handled().with_label(f"updated({', '.join(inputs)})")
 
 
@@ -42,8 +42,9 @@ def every(cron: str, timezone: str = "UTC") -> Condition:
 
     With time partitions it is true for the latest partition only.
     """
-    passed = dg.AutomationCondition.cron_tick_passed(cron, timezone).since_last_handled()
-    return (dg.AutomationCondition.in_latest_time_window() & passed).with_label(f"every({cron}, {timezone})")
+    passed: Condition = dg.AutomationCondition.cron_tick_passed(cron, timezone)
+    latest: Condition = dg.AutomationCondition.in_latest_time_window()
+    return (latest & passed.since_last_handled()).with_label(f"every({cron}, {timezone})")
 
 
 def between(start: str, end: str = "24:00", timezone: str = "UTC") -> Condition:

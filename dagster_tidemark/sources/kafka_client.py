@@ -227,14 +227,17 @@ class KafkaClient:
         partition, offset = _place(message)
         # A producer may claim any time. A future time would stay the newest for long, and is therefore set to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
+        value, headers = message.value(), message.headers()
         return ReceivedMessage(
-            body=message.value() or b"",
+            body=value or b"",
             message_id=f"{self._topic_id}/{partition}/{offset:020d}",
             sent_at=_EPOCH + timedelta(milliseconds=milliseconds),
             source=f"kafka:{self._topic}/{partition}",
             topic_id=self._topic_id,
             partition=partition,
             offset=offset,
+            is_null=value is None,
+            headers=tuple(headers) if headers else (),
         )
 
     def _close_consumer(self) -> None:

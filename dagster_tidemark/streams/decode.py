@@ -262,7 +262,8 @@ def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *,
         raised_on = [fault for fault in on if fault.raised]
         worked += len(on) - len(raised_on)
         error = raised_on[0].raised if raised_on else ""
-        rules.judge(rule, {fault.record.message_id for fault in raised_on}, worked, error)
+        name = "deserialize" if rule == NOT_DESERIALIZED else rule
+        rules.judge(name, {fault.record.message_id for fault in raised_on}, worked, error)
         worked += len(raised_on)  # rules are evaluated in order, so all earlier rules worked on these messages
 
 

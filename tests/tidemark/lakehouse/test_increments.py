@@ -4,6 +4,7 @@ import dataclasses
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -62,6 +63,24 @@ def test_an_added_file_is_merged_in_one_commit_and_old_files_are_not_read(
     assert quantities(spark, orders) == {1: 3, 2: 4, 3: 3}
     assert loaded.content[HOUR].rows == 3
     assert snapshots(spark, orders) == 2
+
+
+def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_takes_its_rows_along(
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+) -> None:
+    later = "2026-10-01-08:00"
+    orders = replace(orders, feed=replace(orders.feed, rules={}))
+    for name, order in (("orders.csv", 1), ("moved.csv", 2)):
+        put(key(orders, name), csv(line(order), line(order + 10)))
+    loading(orders, HOUR)
+    a_second()
+    put(key(orders, "orders_v2.csv"), csv(line(1, 9)))
+    delete(key(orders, "moved.csv"))
+    put(key(orders, "moved.csv", later), csv(line(2), line(12)))
+    loading(orders, HOUR, later)
+    assert quantities(spark, orders) == {1: 9, 11: 3, 2: 3, 12: 3}, "a row that the correction lacks stays"
+    hours = {r.order_id: r.hour.hour for r in spark.table(orders.table.identifier).collect()}
+    assert hours == {1: 7, 11: 7, 2: 8, 12: 8}
 
 
 def test_an_older_file_that_comes_later_loses_and_is_known_without_rows(

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dagster_tidemark.definitions import build_definitions
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings, SettingsError, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 from dagster_tidemark.streams.transport import create_missing, declared_queue, queues_of, topics_of

@@ -3,8 +3,10 @@
 import itertools
 import json
 import random
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,8 @@ from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams.decode import DecodedRow, Decoder, Fault, judge_rules, table_rows
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
+from tests import pages
+from tests.tidemark.streams import avro_registry
 
 KINDS = {
     "a_bigint": ("bigint", pa.int64()),
@@ -194,6 +198,24 @@ def test_a_body_that_the_streams_own_function_reads_is_a_row_or_a_fault_and_an_o
         read_by(stream, b"outage")
     with pytest.raises(StreamRefused, match="deserialize is a function of a body, not 'avro'"):
         Stream("odd", TABLE, queue="odd", deserialize="avro")  # type: ignore[arg-type]
+
+
+def test_the_documented_function_reads_avro_by_the_registrys_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: dict[str, Any] = {}
+    (code,) = (code for code in pages.blocks(pages.page("streams-reference.md"), "python") if "def from_avro" in code)
+    exec(compile(code, "streams-reference.md", "exec", dont_inherit=True), module)
+    fastavro = ModuleType("fastavro")
+    vars(fastavro)["schemaless_reader"] = avro_registry.schemaless_reader
+    monkeypatch.setitem(sys.modules, "fastavro", fastavro)
+    with avro_registry.registry() as address:
+        monkeypatch.setenv("ACME_SCHEMA_REGISTRY", address)
+        found = module["from_avro"](avro_registry.written("ü", NOW, -1.5))
+        assert found == {"gadget": "ü", "at": NOW, "strength": -1.5}
+        with pytest.raises(ValueError, match="the registry has no schema 8"):
+            module["from_avro"](avro_registry.written("ü", NOW, -1.5, schema_id=8))
+    module["SCHEMAS"].clear()
+    with pytest.raises(OSError):
+        module["from_avro"](avro_registry.written("ü", NOW, -1.5))
 
 
 def test_a_function_that_raises_on_every_body_rejects_none_and_one_that_works_on_some_rejects_the_others() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dagster_tidemark.sources.s3_events import LandingZone
+from tests import pages
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))
@@ -77,6 +78,15 @@ def test_the_detail_of_an_eventbridge_event_alone_is_a_hint() -> None:
 def test_the_test_event_and_an_empty_list_of_records_say_nothing() -> None:
     for body in ('{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}', '{"Records": []}'):
         assert places(body) == places(sns(body)) == places(sns(sns(body))) == []
+
+
+def test_the_documented_hook_reads_the_documented_message() -> None:
+    page, module = pages.page("feeds.md"), dict[str, Any]()
+    (code,) = (code for code in pages.blocks(page, "python") if "def listed_files" in code)
+    (message,) = (json.loads(text) for text in pages.blocks(page, "json") if "fileCount" in text)
+    exec(compile(code, "feeds.md", "exec", dont_inherit=True), module)
+    assert module["listed_files"](message) == ["orders/dt=2026-10-01/a.csv", "orders/dt=2026-10-01/b.csv"]
+    assert module["listed_files"]({"Records": []}) is None
 
 
 LISTED = {

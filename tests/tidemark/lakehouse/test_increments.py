@@ -4,7 +4,6 @@ import dataclasses
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -65,22 +64,20 @@ def test_an_added_file_is_merged_in_one_commit_and_old_files_are_not_read(
     assert snapshots(spark, orders) == 2
 
 
-def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_takes_its_rows_along(
+def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_has_them_where_it_is_now(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     later = "2026-10-01-08:00"
-    orders = replace(orders, feed=replace(orders.feed, rules={}))
-    for name, order in (("orders.csv", 1), ("moved.csv", 2)):
-        put(key(orders, name), csv(line(order), line(order + 10)))
+    put(key(orders, "orders.csv"), csv(line(1), line(11)))
+    put(key(orders, "moved.csv"), csv(line(2, at="2026-10-01T08:15:00Z")))
     loading(orders, HOUR)
-    a_second()
+    assert quarantined(spark, orders) == [("moved.csv", 1, "wrong_hour")]
     put(key(orders, "orders_v2.csv"), csv(line(1, 9)))
     delete(key(orders, "moved.csv"))
-    put(key(orders, "moved.csv", later), csv(line(2), line(12)))
+    put(key(orders, "moved.csv", later), csv(line(2, at="2026-10-01T08:15:00Z")))
     loading(orders, HOUR, later)
-    assert quantities(spark, orders) == {1: 9, 11: 3, 2: 3, 12: 3}, "a row that the correction lacks stays"
-    hours = {r.order_id: r.hour.hour for r in spark.table(orders.table.identifier).collect()}
-    assert hours == {1: 7, 11: 7, 2: 8, 12: 8}
+    assert quantities(spark, orders) == {1: 9, 11: 3, 2: 3}, "a row that the correction lacks stays"
+    assert quarantined(spark, orders) == []
 
 
 def test_an_older_file_that_comes_later_loses_and_is_known_without_rows(

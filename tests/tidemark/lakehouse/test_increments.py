@@ -71,7 +71,7 @@ def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_has_th
     put(key(orders, "orders.csv"), csv(line(1), line(11)))
     put(key(orders, "moved.csv"), csv(line(2, at="2026-10-01T08:15:00Z")))
     loading(orders, HOUR)
-    assert quarantined(spark, orders) == [("moved.csv", 1, "wrong_hour")]
+    assert ("moved.csv", 1, "wrong_hour") in quarantined(spark, orders)
     put(key(orders, "orders_v2.csv"), csv(line(1, 9)))
     delete(key(orders, "moved.csv"))
     put(key(orders, "moved.csv", later), csv(line(2, at="2026-10-01T08:15:00Z")))

@@ -43,6 +43,7 @@ from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks,
 from dagster_tidemark.sensors.streams import streams_sensor
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
 from dagster_tidemark.sources.feed import Feed, refuse_overlaps
+from dagster_tidemark.sources.s3_events import ReadsMessage
 from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
@@ -167,6 +168,7 @@ def build_definitions(
     expected: Sequence[ExpectedArrival] = (),
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
+    reads_message: ReadsMessage | None = None,
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -184,6 +186,8 @@ def build_definitions(
         expected: Times by which sources should have data. Missing data opens an incident.
         asset_events: Queue with events of external assets, such as tables of other deployments.
         listeners: Functions that get the materializations of some assets; see `listener`.
+        reads_message: Reads messages of the notification queue that list files in a form of their own. It gets the
+            message, a parsed JSON object with numbers as text, and returns the keys of the files, or None.
         overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
             `io_manager`.
 
@@ -214,6 +218,7 @@ def build_definitions(
         expected=expected,
         asset_events=asset_events,
         listeners=listeners,
+        reads_message=reads_message,
     )
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
@@ -230,6 +235,7 @@ def extend(
     expected: Sequence[ExpectedArrival] = (),
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
+    reads_message: ReadsMessage | None = None,
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -267,6 +273,7 @@ def extend(
         expected=expected,
         asset_events=asset_events,
         listeners=listeners,
+        reads_message=reads_message,
         others=theirs,
         prefix=PREFIX,
     )
@@ -308,6 +315,7 @@ def _parts(
     expected: Sequence[ExpectedArrival] = (),
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
+    reads_message: ReadsMessage | None = None,
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -358,11 +366,12 @@ def _parts(
     automated += [notifications()] if lands else []
     automated += [incidents_asset()] if channels else []
     scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
+    landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
     return dg.Definitions(
         assets=automated,
         asset_checks=checks,
         sensors=[
-            *([landing_sensor(feeds, settings.start_date, delivered, scope=scope)] if lands else []),
+            *([landing] if lands else []),
             *automation_sensors([*automated, *checks], scope=scope, others=others),
             catch_up_sensor(scope),
             contract_sensor(

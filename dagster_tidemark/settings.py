@@ -65,6 +65,14 @@ StreamBoundary = Literal[
 """The same for a batch of messages, each after the step in its name. Only backlogs pass `stream_branched`."""
 
 
+FIFO = ".fifo"
+"""Ending of the name of each FIFO queue."""
+NO_FIFO = (
+    "FIFO queues are not supported; use a standard queue (messages need no order, and repeats have no effect; a FIFO "
+    "topic of SNS can send to a standard queue)"
+)
+
+
 class SettingsError(Terminal):
     """A setting has a value that cannot be used. The message names the variable and the remedy."""
 
@@ -129,6 +137,13 @@ class Settings(BaseSettings):
     def _is_a_bucket(cls, value: str) -> str:
         if not _BUCKET.fullmatch(value):
             raise ValueError("a bucket name has 3 to 63 of a-z, 0-9, . and -, and begins and ends with a-z or 0-9")
+        return value
+
+    @field_validator("events_queue")
+    @classmethod
+    def _is_a_standard_queue(cls, value: str) -> str:
+        if value.endswith(FIFO):
+            raise ValueError(NO_FIFO)
         return value
 
     @field_validator("start_date")

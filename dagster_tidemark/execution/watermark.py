@@ -23,8 +23,11 @@ THROUGH = "incorporates arrivals through"
 
 
 def through(newest: datetime | None) -> dict[str, Any]:
-    """Return the metadata for the arrival time of the newest data (UTC); empty if no data has arrived."""
-    return {} if newest is None else {THROUGH: dg.MetadataValue.timestamp(newest)}
+    """Return the metadata for the arrival time of the newest data (UTC); empty if no data has arrived.
+
+    A file may have a time in the future, if a gateway or a fast clock set it. It counts as having arrived now.
+    """
+    return {} if newest is None else {THROUGH: dg.MetadataValue.timestamp(min(newest, datetime.now(UTC)))}
 
 
 class InputArrivals:

@@ -19,8 +19,13 @@ from dagster_tidemark.lakehouse.table import MESSAGE
 from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from dagster_tidemark.sources.kafka_range import Range
 
-COLUMNS = {"body": "binary", **MESSAGE}
-"""Columns of the rows, as in `sources.received_messages.Record`."""
+COLUMNS = {
+    "body": "binary",
+    **MESSAGE,
+    "is_null": "boolean",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""Columns of the rows, as in `sources.received_messages.ReceivedMessage`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGIN = {
@@ -93,6 +98,7 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
             "endingOffsets": json.dumps({read.topic: {str(p): read.ends[p] for p in starts}}),
             "kafka.isolation.level": "read_committed",
             "failOnDataLoss": "true",
+            "includeHeaders": "true",
             # With the default timeouts, each call would wait two minutes for an unreachable broker.
             "kafkaConsumer.pollTimeoutMs": "4000",
             "kafka.default.api.timeout.ms": "8000",
@@ -109,6 +115,8 @@ def read_range(spark: SparkSession, options: Mapping[str, str], read: Range) -> 
         F.col("offset").alias("topic_offset"),
         # The time comes from the producer, so it is limited to 1970 to now, as in `sources.kafka_client`.
         F.least(F.greatest("timestamp", F.lit(_EPOCH)), F.lit(datetime.now(UTC))).alias("sent_at"),
+        F.col("value").isNull().alias("is_null"),
+        F.col("headers"),
     )
 
 

@@ -29,7 +29,7 @@ from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, holding
-from dagster_tidemark.sources.s3_events import LandingZone, Stray
+from dagster_tidemark.sources.s3_events import LandingZone, ReadsMessage, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
 # Dagster checks every five seconds if a tick has ended. A wait below five seconds delays the next message by at most a
@@ -110,13 +110,19 @@ class Taken:
 
 
 def landing_sensor(
-    feeds: Sequence[Feed], start: date, elsewhere: Sequence[Feed] = (), *, scope: LocationScope = WHOLE_LOCATION
+    feeds: Sequence[Feed],
+    start: date,
+    elsewhere: Sequence[Feed] = (),
+    *,
+    reads_message: ReadsMessage | None = None,
+    scope: LocationScope = WHOLE_LOCATION,
 ) -> dg.SensorDefinition:
     """Return the sensor on the queue of the landing bucket's notifications.
 
     Args:
         start: The first day of the feeds' partitions.
         elsewhere: Other feeds of the bucket, which this sensor ignores.
+        reads_message: Reads messages that are not S3 events.
     """
     others = tuple(feed.prefix for feed in elsewhere)
 
@@ -139,7 +145,7 @@ def landing_sensor(
             note_look(context.instance, location, LANDING, Looked(hindrance=str(fault)))
             return dg.SkipReason(f"no message is received until the bucket answers: {fault}")
         zone, ledger, queue = (
-            LandingZone(bucket.name, feeds, start, others),
+            LandingZone(bucket.name, feeds, start, others, reads_message),
             ObservationLedger(context.instance, start),
             tidemark_events_queue.open(),
         )

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import (
     Consumer,
@@ -227,14 +227,19 @@ class KafkaClient:
         partition, offset = _place(message)
         # A producer may claim any time. A future time would stay the newest for long, and is therefore set to now.
         milliseconds = min(max(message.timestamp()[1], 0), int(time.time() * 1000))
+        value = message.value()
+        # The declared type also allows the forms that a producer takes.
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
         return ReceivedMessage(
-            body=message.value() or b"",
+            body=value or b"",
             message_id=f"{self._topic_id}/{partition}/{offset:020d}",
             sent_at=_EPOCH + timedelta(milliseconds=milliseconds),
             source=f"kafka:{self._topic}/{partition}",
             topic_id=self._topic_id,
             partition=partition,
             offset=offset,
+            is_null=value is None,
+            headers=tuple(headers),
         )
 
     def _close_consumer(self) -> None:

@@ -120,11 +120,11 @@ class FakeBucket:
     prefixes_listed: _Texts = field(default_factory=_Texts)
     _keys: _Texts = field(default_factory=_Texts)  # sorted
 
-    def put(self, key: str, body: bytes) -> None:
+    def put(self, key: str, body: bytes, last_modified: datetime | None = None) -> None:
         etag = hashlib.md5(body, usedforsecurity=False).hexdigest()
         if key not in self.objects:
             bisect.insort(self._keys, key)
-        self.objects[key] = LandedObject(key, etag, len(body), self.now)
+        self.objects[key] = LandedObject(key, etag, len(body), last_modified or self.now)
 
     def delete(self, key: str) -> None:
         del self.objects[key]

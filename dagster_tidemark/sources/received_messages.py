@@ -22,6 +22,8 @@ class ReceivedMessage:
         topic_id: The id of the topic. A recreated topic of the same name has a new id.
         partition: The partition of the topic.
         offset: The offset within the partition.
+        is_null: True if a record of a topic has no value at all, and so its body is empty.
+        headers: Names and values of the record's headers, in their order. A name may occur more than once.
         comes_again: True if the source certainly delivers the message again unless it is acknowledged.
     """
 
@@ -32,6 +34,8 @@ class ReceivedMessage:
     topic_id: str | None = None
     partition: int | None = None
     offset: int | None = None
+    is_null: bool = False
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     comes_again: bool = False
 
 

@@ -1,4 +1,6 @@
-"""The decoding of message bodies: JSON objects whose members have the declared types become rows, others faults.
+"""The decoding of messages: bodies whose members have the declared types become rows, others become faults.
+
+A body is a JSON object, unless the stream declares `deserialize`.
 
 Belongs here: the meaning of a body. Does not belong here: the handling of a fault (`rejected_messages`).
 """
@@ -9,11 +11,11 @@ import base64
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
@@ -21,6 +23,10 @@ from pydantic_core import from_json
 from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams.stream_declaration import Fields, Stream
 from dagster_tidemark.streams.user_rules import RaisingRules, judged, raised
+
+_WITHOUT_VALUE = ("no_value", "empty_value")
+NOT_DESERIALIZED = "not_deserialized"
+"""Reason of a fault: the stream's function `deserialize` raises on the body."""
 
 _LONGEST_SHOWN = 10_000
 
@@ -102,6 +108,12 @@ class DecodedRow:
     record: ReceivedMessage
 
 
+class _Refusal(NamedTuple):
+    reason: str
+    message: str
+    raised: str = ""
+
+
 class Decoder:
     """Reads the bodies of one stream.
 
@@ -128,26 +140,30 @@ class Decoder:
         return rows, faults
 
     def _read(self, record: ReceivedMessage, now: datetime) -> DecodedRow | Fault:
-        try:
-            text = record.body.decode()
-        except UnicodeDecodeError as error:
-            shown = base64.b64encode(record.body).decode()
-            return Fault(record, shown[:_LONGEST_SHOWN], "not_utf8", f"the body is not UTF-8: {error}")
+        text = _decoded(record.body)
 
         def fault(reason: str, message: str, raised: str = "") -> Fault:
-            return Fault(record, text[:_LONGEST_SHOWN], reason, message, raised)
+            content = text if text is not None else base64.b64encode(record.body).decode()
+            return Fault(record, content[:_LONGEST_SHOWN], reason, message, raised)
 
-        if not text:
-            return fault("malformed", "no value (tombstone)" if record.topic_id else "the body is empty")
-        try:
-            found = from_json(text, allow_inf_nan=False)
-        except ValueError as error:
-            return fault("malformed", f"the body is not JSON: {error}")
-        if not isinstance(found, dict):
-            return fault("malformed", "the body is not a JSON object")
-        if repeated := self._repeated(text):
-            return fault("malformed", f"the body has {', '.join(repeated)} more than once")
-        given = {name: value for name, value in found.items() if value != "" or self._fields.get(name) == "string"}
+        if record.is_null:
+            names = ", ".join(name for name, _ in record.headers)
+            only = f", only the headers {names}" if names else ""
+            return fault("no_value", f"the record has no value{only} (a tombstone)")
+        if not record.body:
+            return fault("empty_value", "the body is empty")
+        found = (
+            self._of_json(record.body, text) if self._stream.deserialize is None else self._deserialized(record.body)
+        )
+        if isinstance(found, _Refusal):
+            return fault(*found)
+        given = {name: value for name, value in found.items() if name not in self._stream.headers}
+        for name, header in self._stream.headers.items():
+            value = next((value for named, value in reversed(record.headers) if named == header), None)
+            given[name] = _decoded(value) if value is not None else None
+            if value is not None and given[name] is None:
+                return fault("not_utf8", f"{name}: the header {header} is not UTF-8")
+        given = {name: value for name, value in given.items() if value != "" or self._fields.get(name) == "string"}
         try:
             fields = dict(self._model.model_validate(given))
         except ValidationError as error:
@@ -163,6 +179,37 @@ class Decoder:
         if broken := self._broken(fields, now):
             return fault(*broken)
         return DecodedRow(fields, record)
+
+    def _of_json(self, body: bytes, text: str | None) -> Fields | _Refusal:
+        if text is None:
+            return _Refusal("not_utf8", f"the body is not UTF-8: {_why_no_text(body)}")
+        try:
+            found = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            return _Refusal("malformed", f"the body is not JSON: {error}")
+        if not isinstance(found, dict):
+            return _Refusal("malformed", "the body is not a JSON object")
+        if repeated := self._repeated(text):
+            return _Refusal("malformed", f"the body has {', '.join(repeated)} more than once")
+        return found
+
+    def _deserialized(self, body: bytes) -> Fields | _Refusal:
+        """Return the fields that the user's function finds in a body.
+
+        Raises:
+            Exception: a service, a disk or memory has failed. The message can be read again later.
+        """
+        found = judged(self._by_user, body)
+        if isinstance(found, Exception):
+            return _Refusal(NOT_DESERIALIZED, f"deserialize raises {raised(found)}", raised(found))
+        return found
+
+    def _by_user(self, body: bytes) -> Fields:
+        assert self._stream.deserialize is not None
+        found = self._stream.deserialize(body)
+        if not isinstance(found, Mapping):
+            raise TypeError(f"expected the fields by name, found {str(found)[:200]!r}")
+        return found
 
     def _repeated(self, text: str) -> list[str]:
         """Return the columns that a JSON object has more than once. Parsers would silently keep the last value."""
@@ -205,12 +252,18 @@ def judge_rules(stream: Stream, rules: RaisingRules, faults: Sequence[Fault], *,
         RuleFails: a rule raises on every message.
     """
     worked = int(has_rows)
-    for rule in reversed(list(stream.rules)):
+    functions = list(stream.rules)
+    if stream.deserialize is not None:
+        functions.insert(0, NOT_DESERIALIZED)
+    for rule in reversed(functions):
+        if rule == NOT_DESERIALIZED:  # it worked on each message that was refused later
+            worked += sum(fault.reason not in (*functions, *_WITHOUT_VALUE) for fault in faults)
         on = [fault for fault in faults if fault.reason == rule]
         raised_on = [fault for fault in on if fault.raised]
         worked += len(on) - len(raised_on)
         error = raised_on[0].raised if raised_on else ""
-        rules.judge(rule, {fault.record.message_id for fault in raised_on}, worked, error)
+        name = "deserialize" if rule == NOT_DESERIALIZED else rule
+        rules.judge(name, {fault.record.message_id for fault in raised_on}, worked, error)
         worked += len(raised_on)  # rules are evaluated in order, so all earlier rules worked on these messages
 
 
@@ -283,6 +336,22 @@ def _first(error: ValidationError) -> tuple[str, str]:
     found = error.errors(include_url=False)[0]
     name = ".".join(map(str, found["loc"][:1]))
     return "bad_type", f"{name}: {found['msg'].removeprefix('Value error, ')}, found {str(found['input'])[:200]!r}"
+
+
+def _decoded(value: bytes) -> str | None:
+    """Return the text of UTF-8; None if the bytes are not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _why_no_text(body: bytes) -> str:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return str(error)
+    return ""
 
 
 def _is_text(value: str) -> bool:

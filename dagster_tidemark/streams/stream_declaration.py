@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.partitioning import ByTime
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import FIFO, NO_FIFO, Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ Fields = Mapping[str, Any]
 """A message's fields in their declared types."""
 
 
-_QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}(\.fifo)?")
+_QUEUE = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KINDS = re.compile(r"string|bigint|int|double|float|boolean|timestamp|date|decimal\(\d+,\d+\)")
 
@@ -127,6 +127,11 @@ class Stream:
         workers: The number of concurrent runs. With a topic only one makes progress, because all share one position.
         reaction: What a run does with the messages besides keeping them: `Alerting` or `Answering`.
         latest: How far the field `time` may be ahead of the clock.
+        deserialize: Reads a body that is not JSON, such as Avro with a schema registry. It returns the fields by name,
+            with values of Python or as in JSON. If it raises, the message is rejected, except on an `OSError` (a
+            registry does not answer): then the message is read again later.
+        headers: Field to the name of the Kafka header with its value, as UTF-8 text. Members of the body with the
+            field's name are ignored. Messages of a queue have null there.
         quiet: The longest delay between the commit of a row and its report to Dagster, which starts downstream assets.
 
     Raises:
@@ -144,6 +149,8 @@ class Stream:
     reaction: ReactionDeclaration | None = None
     latest: timedelta = timedelta(days=1)
     quiet: timedelta = timedelta(seconds=15)
+    deserialize: Callable[[bytes], Fields] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     # Attributes for speed, because each message reads them. A cached property would hold a lock, and a lock cannot be
     # pickled when this object is sent to Spark's workers.
     fields: Mapping[str, str] = field(init=False, repr=False)
@@ -181,6 +188,14 @@ class Stream:
             raise StreamRefused(
                 f"stream {self.name}: required has {', '.join(unknown)}, which {self.table.name} has no columns for"
             )
+        if unknown := [c for c in self.headers if c not in self.fields]:
+            raise StreamRefused(
+                f"stream {self.name}: headers has {', '.join(unknown)}, which {self.table.name} has no columns for"
+            )
+        if self.headers and self.topic is None:
+            raise StreamRefused(f"stream {self.name}: headers are those of Kafka's records; set topic=")
+        if self.deserialize is not None and not callable(self.deserialize):
+            raise StreamRefused(f"stream {self.name}: deserialize is a function of a body, not {self.deserialize!r}")
         if self.reaction is not None:
             self.reaction.require_stream(self)
 
@@ -235,14 +250,16 @@ class Stream:
 
 
 def require_queue_name(what: str, queue: str | None) -> None:
-    """Raise if SQS does not allow the name of a queue. None is allowed: it means that there is no queue.
+    """Raise if a queue's name is not that of a standard queue. None is allowed: it means that there is no queue.
 
     Args:
         what: The declaration, as named in the error.
 
     Raises:
-        StreamRefused: the name is invalid. The message names the declaration and the queue.
+        StreamRefused: the name is invalid, or that of a FIFO queue. The message names the declaration and the queue.
     """
+    if isinstance(queue, str) and queue.endswith(FIFO):
+        raise StreamRefused(f"{what}: queue={queue!r}: {NO_FIFO}")
     if queue is not None and not (isinstance(queue, str) and _QUEUE.fullmatch(queue)):
         raise StreamRefused(f"{what}: queue={queue!r}: expected 1 to 80 of a-z, A-Z, 0-9, _ and -")
 

@@ -9,7 +9,7 @@ Belongs here: the decoding of bodies in Spark's workers, and the commit. Does no
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -98,7 +98,11 @@ def read_step(spark: SparkSession, place: StreamContext, read: Range, table: App
     columns = place.stream.table.columns
     schema = pa.schema([*table.schema, *(pa.field(name, _ARROW[kind]) for name, kind in _FAULT.items())])
     sent = replace(place.stream, reaction=None)  # workers only decode
-    decode = shipped(_decoding(sent, place.settings.start_date, datetime.now(UTC), schema))
+    own: list[Callable[..., Any]] = [
+        *sent.rules.values(),
+        *([sent.deserialize] if sent.deserialize is not None else []),
+    ]
+    decode = shipped(_decoding(sent, place.settings.start_date, datetime.now(UTC), schema), *own)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in {**columns, **_FAULT}.items())
     with naming_the_server(spark), naming_the_broker(read):
         frame = read_range(spark, place.settings.kafka_options(), read)
@@ -128,6 +132,8 @@ def _record(row: Mapping[str, Any]) -> ReceivedMessage:
         topic_id=row["topic_id"],
         partition=row["topic_partition"],
         offset=row["topic_offset"],
+        is_null=bool(row.get("is_null")),
+        headers=tuple((header["key"], header["value"]) for header in row.get("headers") or ()),
     )
 
 

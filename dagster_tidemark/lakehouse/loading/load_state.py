@@ -164,10 +164,13 @@ def _why_misplaced(feed: Feed, key: str) -> str:
     """Return the reason why a file in a partition's folder is not a file of the feed."""
     name = key.rpartition("/")[2]
     if feed.is_named_like_data(key):
-        return "not a file of this feed: it is in a subfolder of its partition"
+        return "not a file of this feed: it is in a subfolder of its partition; move it up to the partition's folder"
     ending = name[name.find(".", 1) :] if "." in name[1:] else name
     taken = ", ".join(feed.endings)
-    return f"not a file of this feed: it has a different ending; expected {taken}, found {ending}"
+    return (
+        f"not a file of this feed: it has a different ending; expected {taken}, found {ending}; rename it, or declare "
+        "its format and suffixes"
+    )
 
 
 def _beside(of: Misplaced) -> SourceFile:

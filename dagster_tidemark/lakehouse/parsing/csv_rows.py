@@ -128,7 +128,10 @@ class _Layout:
         found = f"{values} value{'s' * (values != 1)}"
         if self.dialect.trailing_separator:
             return f"{NO_ROW}: it has {found}; expected {self.width} and a separator after the last one"
-        return f"{NO_ROW}: it has {found}, the {'header' if self.dialect.has_header else 'feed'} {self.width}"
+        said = f"{NO_ROW}: it has {found}, the {'header' if self.dialect.has_header else 'feed'} {self.width}"
+        if values > self.width and self.dialect.quote:
+            said += f"; a value with {self.dialect.separator!r} in it needs quotes"
+        return said
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

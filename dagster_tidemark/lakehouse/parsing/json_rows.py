@@ -25,6 +25,7 @@ from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
     HALF_A_CHARACTER,
+    NO_OBJECT,
     NO_ROW,
     TextRecord,
 )
@@ -213,7 +214,7 @@ class _Exact:
                 self._others.update(dict.fromkeys(row))
                 if self._members.is_in(row):
                     self._others = None
-            why = fault or NO_ROW if row is None else half_characters(values)
+            why = fault or NO_OBJECT if row is None else half_characters(values)
             several = next((two_names(c, those) for c, those in names.items() if len(those) > 1), None)
             why = why or several
             if row and not why:
@@ -287,7 +288,7 @@ def _arrays(blocks: Iterable[Block], place: Sequence[str]) -> Iterator[_Texts]:
                     raise ValueError(fault)
                 found = [TextRecord(element) for element in elements_at(text, place)]
             except (ValueError, IndexError, RecursionError) as error:
-                why = fault or (f"{NO_ROW}: {error}" if isinstance(error, NoArray) else NO_ROW)
+                why = fault or (f"{NO_ROW}: {error}" if isinstance(error, NoArray) else NO_OBJECT)
                 found = [TextRecord(text[:_SHOWN], why)]
             for begin in range(0, len(found), _MOST_ROWS):
                 yield _Texts.of(found[begin : begin + _MOST_ROWS])

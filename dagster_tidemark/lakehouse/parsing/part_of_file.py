@@ -8,6 +8,7 @@ belong here: formats (`csv_rows`, `json_rows`, `parquet_rows`), and the decision
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -146,8 +147,16 @@ def read_part(
     except Unusable as error:
         report.fault = (error.reason, str(error))
     except Exception as error:  # the store returned the bytes, so the content is at fault
-        report.fault = ("unreadable", f"it cannot be read: {type(error).__name__}: {error}")
+        report.fault = ("unreadable", f"it cannot be read: {_described(error)}")
     yield None, report
+
+
+def _described(error: Exception) -> str:
+    """Return an error as text. An error without one, such as that of a bare `assert`, is given with its place."""
+    if str(error):
+        return f"{type(error).__name__}: {error}"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {place.name}, line {place.lineno} of {place.filename.rpartition('/')[2]}"
 
 
 def typed_columns(

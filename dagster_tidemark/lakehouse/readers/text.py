@@ -17,6 +17,7 @@ LONGEST_RECORD = 10_000
 """Largest number of lines in a record. In a longer record a quote or bracket is never closed; the rest is dropped."""
 
 NO_ROW = "the line is no row of this file"
+NO_OBJECT = f"{NO_ROW}: expected a JSON object"
 NOT_CLOSED = "unterminated quote: it is not closed in its line; a feed with line breaks in quotes says multiline=True"
 CONTINUES = "the line continues a value of an earlier line, whose quote is open; let the feed say multiline=True"
 NEVER_CLOSED = f"unterminated quote: it is not closed before the file ends, nor within {LONGEST_RECORD} lines"

@@ -120,6 +120,26 @@ def test_duplicates_are_unchanged(instance: dg.DagsterInstance, bucket: FakeBuck
     assert len(observations(instance)) == 1
 
 
+@pytest.mark.parametrize("age", [timedelta(days=-400), timedelta(days=400), timedelta(0), timedelta(milliseconds=-300)])
+def test_a_file_is_found_at_the_next_look_and_never_arrived_later_than_that_whatever_its_time_says(
+    instance: dg.DagsterInstance, bucket: FakeBucket, age: timedelta
+) -> None:
+    ledger, beside = ObservationLedger(instance), f"{ORDERS.prefix_of(HOUR)}b.csv"
+    bucket.put(KEY, b"1")
+    reconcile(ledger, bucket, [ORDERS])
+    for n, (key, body) in enumerate(((KEY, b"2"), (KEY, b"3"), (beside, b"1"), (beside, b"22"))):
+        bucket.now += timedelta(milliseconds=700)
+        bucket.put(key, body, NOON - age)
+        reconcile(ledger, bucket, [ORDERS])
+        found = observations(instance)
+        assert len(found) == n + 2
+        assert float(found[-2].tags[LISTED_AT]) <= float(found[-1].tags[ARRIVED_AT]) <= float(found[-1].tags[LISTED_AT])
+    bucket.now += timedelta(days=1)
+    bucket.delete(beside)
+    reconcile(ledger, bucket, [ORDERS])
+    assert float(observations(instance)[-1].tags[ARRIVED_AT]) <= bucket.now.timestamp()
+
+
 def test_what_is_not_ours_stays_until_the_queue_gives_up_while_its_neighbours_go_on(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:

@@ -64,6 +64,22 @@ def test_an_added_file_is_merged_in_one_commit_and_old_files_are_not_read(
     assert snapshots(spark, orders) == 2
 
 
+def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_has_them_where_it_is_now(
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
+) -> None:
+    later = "2026-10-01-08:00"
+    put(key(orders, "orders.csv"), csv(line(1), line(11)))
+    put(key(orders, "moved.csv"), csv(line(2, at="2026-10-01T08:15:00Z")))
+    loading(orders, HOUR)
+    assert ("moved.csv", 1, "wrong_hour") in quarantined(spark, orders)
+    put(key(orders, "orders_v2.csv"), csv(line(1, 9)))
+    delete(key(orders, "moved.csv"))
+    put(key(orders, "moved.csv", later), csv(line(2, at="2026-10-01T08:15:00Z")))
+    loading(orders, HOUR, later)
+    assert quantities(spark, orders) == {1: 9, 11: 3, 2: 3}, "a row that the correction lacks stays"
+    assert quarantined(spark, orders) == []
+
+
 def test_an_older_file_that_comes_later_loses_and_is_known_without_rows(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

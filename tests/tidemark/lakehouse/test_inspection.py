@@ -25,7 +25,7 @@ from dagster_tidemark.lakehouse.readers.batch import FileBatch, declared_by, rea
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
-from dagster_tidemark.lakehouse.readers.text import NO_ROW
+from dagster_tidemark.lakehouse.readers.text import NO_OBJECT
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import ObjectVersion
 from tests.toys.feeds import ORDERS
@@ -274,7 +274,7 @@ def test_json_is_read_however_it_is_printed() -> None:
 def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
     body = json.dumps([{"order_id": 1, "line_number": 1}], indent=2).encode()
     (fault,) = batch_of({"a.jsonl": body, "a.json": body}).faults
-    assert (fault.file.key, fault.message) == ("a.jsonl", f"no line of it is a JSON object; the first: {NO_ROW}")
+    assert (fault.file.key, fault.message) == ("a.jsonl", f"no line of it is a JSON object; the first: {NO_OBJECT}")
 
 
 def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:

@@ -187,6 +187,34 @@ def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings)
     pytest.fail("no notification of the object arrived")
 
 
+def test_messages_through_topics_are_read_and_one_of_an_unknown_form_is_given_up(
+    aws: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sns, client, name = boto3.client("sns", **aws), boto3.client("sqs", **aws), f"test-{uuid.uuid4().hex}"
+    sqs.create_queue(name, **aws)
+    queue = SqsQueue(client, name)
+    attributes = client.get_queue_attributes(QueueUrl=queue._url, AttributeNames=["All"])["Attributes"]
+    once = json.dumps(json.loads(attributes["RedrivePolicy"]) | {"maxReceiveCount": 1})
+    client.set_queue_attributes(QueueUrl=queue._url, Attributes={"RedrivePolicy": once})
+    key = ORDERS.prefix_of("2026-10-02-01:00") + "a.csv"
+    event = {"detail": {"bucket": {"name": "landing"}, "object": {"key": key}}, "source": "aws.s3"}
+    for raw, body in (("true", event), ("false", event), ("false", {"Event": "s3:TestEvent"}), ("true", {"files": []})):
+        topic = sns.create_topic(Name=f"test-{uuid.uuid4().hex}")["TopicArn"]
+        sns.subscribe(
+            TopicArn=topic, Protocol="sqs", Endpoint=attributes["QueueArn"], Attributes={"RawMessageDelivery": raw}
+        )
+        sns.publish(TopicArn=topic, Message=json.dumps(body))
+    monkeypatch.setattr(sqs, "HOLD_SECONDS", 1)
+    messages, zone = queue.receive(wait_seconds=1), LandingZone("landing", [ORDERS])
+    found = [(message, zone.read(message.body)) for message in messages]
+    assert sorted(len(said.hints) for _, said in found) == [0, 0, 1, 1]
+    queue.delete([message for message, said in found if not said.refused])
+    (refused,) = [said.refused for _, said in found if said.refused]
+    assert "found a message with the members files" in refused[0]
+    time.sleep(1.05)
+    assert queue.receive(wait_seconds=0) == [] and queue.dead_letters() == 1
+
+
 def test_what_is_not_deleted_comes_back(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqs, "HOLD_SECONDS", 1)
     queue._client.send_message(QueueUrl=queue._url, MessageBody="hello")

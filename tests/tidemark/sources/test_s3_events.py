@@ -1,12 +1,15 @@
 """A message says where to look again, names what has no place, or is not ours."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
 from dagster_tidemark.sources.s3_events import LandingZone
+from tests import pages
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS
 
 ZONE = LandingZone("landing", FEEDS, date(2026, 9, 28))
@@ -34,8 +37,8 @@ def sns(message: str) -> str:
     return json.dumps({"Type": "Notification", "TopicArn": "arn:aws:sns:::t", "Message": message})
 
 
-def places(body: str) -> list[tuple[str, str | None]]:
-    reading = ZONE.read(body)
+def places(body: str, zone: LandingZone = ZONE) -> list[tuple[str, str | None]]:
+    reading = zone.read(body)
     assert (reading.refused, reading.strays) == ([], [])
     return [(hint.feed.name, hint.partition) for hint in reading.hints]
 
@@ -47,7 +50,10 @@ def test_each_record_is_a_hint_with_its_key_decoded() -> None:
 
 def test_the_envelopes_of_sns_and_eventbridge_say_the_same() -> None:
     plain = event(f"{HOUR}a.csv")
-    for body in (plain, sns(plain), eventbridge(f"{HOUR}a.csv"), sns(eventbridge(f"{HOUR}a.csv"))):
+    bridged = json.loads(eventbridge(f"{HOUR}a.csv"))
+    # A subscriber of Security Lake, and rules with an input transformer, get an event without its type.
+    untyped = json.dumps({name: value for name, value in bridged.items() if name != "detail-type"})
+    for body in (plain, sns(plain), sns(sns(plain)), eventbridge(f"{HOUR}a.csv"), untyped, sns(sns(untyped))):
         (hint,) = ZONE.read(body).hints
         assert (hint.feed, hint.partition) == (ORDERS, "2026-10-01-07:00")
         assert hint.notified_at == datetime(2026, 10, 1, 7, 0, 1, tzinfo=UTC)
@@ -64,9 +70,53 @@ def test_a_removal_is_a_hint_too(name: str) -> None:
     assert places(eventbridge("customers/latest.csv", "Object Deleted")) == [(CUSTOMERS.name, None)]
 
 
-def test_the_test_event_says_nothing() -> None:
-    test_event = '{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}'
-    assert places(test_event) == places(sns(test_event)) == []
+def test_the_detail_of_an_eventbridge_event_alone_is_a_hint() -> None:
+    detail = json.dumps(json.loads(eventbridge(f"{HOUR}a+b.csv"))["detail"])
+    assert places(detail) == places(sns(detail)) == [("orders", "2026-10-01-07:00")]
+
+
+def test_the_test_event_and_an_empty_list_of_records_say_nothing() -> None:
+    for body in ('{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}', '{"Records": []}'):
+        assert places(body) == places(sns(body)) == places(sns(sns(body))) == []
+
+
+def test_the_documented_hook_reads_the_documented_message() -> None:
+    page, module = pages.page("feeds.md"), dict[str, Any]()
+    (code,) = (code for code in pages.blocks(page, "python") if "def listed_files" in code)
+    (message,) = (json.loads(text) for text in pages.blocks(page, "json") if "fileCount" in text)
+    exec(compile(code, "feeds.md", "exec", dont_inherit=True), module)
+    assert module["listed_files"](message) == ["orders/dt=2026-10-01/a.csv", "orders/dt=2026-10-01/b.csv"]
+    assert module["listed_files"]({"Records": []}) is None
+
+
+LISTED = {
+    "cid": "7f",
+    "fileCount": 2,
+    "files": [{"path": f"{HOUR}a+b.csv"}, {"path": "s3://landing/customers/latest.csv"}],
+}
+
+
+def files_of(message: Mapping[str, Any]) -> list[str] | None:
+    return [file["path"] for file in message["files"]] if "files" in message else None
+
+
+def test_a_message_of_its_own_form_is_read_by_the_hook_and_else_refused_with_its_members() -> None:
+    zone, body = replace(ZONE, reads_message=files_of), json.dumps(LISTED)
+    assert places(body, zone) == places(sns(body), zone) == [("orders", "2026-10-01-07:00"), ("customers", None)]
+    assert places(json.dumps({"files": []}), zone) == []
+    assert places(event(f"{HOUR}a.csv"), zone) == [("orders", "2026-10-01-07:00")]
+    for of, refused in (
+        (ZONE, "found a message with the members cid, fileCount, files; a function reads_message can read it"),
+        (replace(ZONE, reads_message=lambda message: None), "reads_message knows no files in it"),
+        (replace(ZONE, reads_message=lambda message: message["keys"]), "reads_message raised KeyError: 'keys' on a"),
+        (replace(ZONE, reads_message=lambda message: "orders/a.csv"), "expected a list of keys, found 'orders/a.csv'"),
+        (replace(ZONE, reads_message=lambda message: ["s3://other/orders/a.csv"]), "found 'other'"),
+        (replace(ZONE, reads_message=lambda message: [None]), "expected strings as bucket and key"),
+    ):
+        reading = of.read(body)
+        assert reading.hints == []
+        (reason,) = reading.refused
+        assert refused in reason and "\n" not in reason
 
 
 def test_a_record_of_somebody_else_keeps_the_message_and_not_its_neighbours() -> None:
@@ -123,13 +173,14 @@ def test_markers_outside_the_layout_are_nothing() -> None:
         ("[" * 100_000, "expected an S3, EventBridge or SNS notification"),
         ('{"order": 1}', "expected an S3, EventBridge or SNS notification"),
         ('{"Records": [{}]}', "expected a record of an S3 event"),
-        ('{"Records": 7}', "expected a record of an S3 event"),
+        ('{"Records": 7}', "found a message with the members Records"),
+        ("{}", "found a message with no members"),
+        (json.dumps({f"member {n}": n for n in range(1000)}), "member 9, ..."),
+        (sns(sns('{"order": 1}')), "found a message in SNS with the members order"),
+        (sns(sns(sns(sns(sns(sns("{}")))))), "more than 5 SNS envelopes"),
         ('{"Type": "Notification"}', "expected an S3, EventBridge or SNS notification"),
         (sns("hello"), "expected an S3, EventBridge or SNS notification"),
-        (
-            '{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}',
-            "expected an S3, EventBridge or SNS notification",
-        ),
+        ('{"Type": "SubscriptionConfirmation", "Message": "You have chosen"}', "open its SubscribeURL"),
         ('{"detail-type": "EC2 Instance State-change Notification", "detail": {}}', "expected a record of an S3 event"),
         (json.dumps({"Records": [record(7)]}), "belongs to no declared feed"),  # type: ignore[arg-type]
         (json.dumps({"Records": [record(f"{HOUR}a.csv", eventSource="aws:sns")]}), "expected an event of S3"),

@@ -3,8 +3,10 @@
 import itertools
 import json
 import random
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +15,11 @@ import pytest
 from dagster_tidemark.lakehouse.append import rows_of
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.sources.received_messages import ReceivedMessage
-from dagster_tidemark.streams.decode import DecodedRow, Decoder, Fault, table_rows
-from dagster_tidemark.streams.stream_declaration import Stream
+from dagster_tidemark.streams.decode import DecodedRow, Decoder, Fault, judge_rules, table_rows
+from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
+from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
+from tests import pages
+from tests.tidemark.streams import avro_registry
 
 KINDS = {
     "a_bigint": ("bigint", pa.int64()),
@@ -117,11 +122,112 @@ def test_a_column_that_a_body_says_twice_is_refused(body: str, said: str | None)
     assert (found.message if isinstance(found, Fault) else None) == said
 
 
-def test_a_tombstone_is_called_so() -> None:
-    found = read(b"", topic_id="t", partition=0, offset=3)
-    assert isinstance(found, Fault) and (found.reason, found.message) == ("malformed", "no value (tombstone)")
-    found = read(b"")
-    assert isinstance(found, Fault) and found.message == "the body is empty"
+@pytest.mark.parametrize(
+    ("record", "reason", "message"),
+    [
+        ({"is_null": True}, "no_value", "the record has no value (a tombstone)"),
+        (
+            {"is_null": True, "headers": (("trace", b"7"), ("\u00fc", None))},
+            "no_value",
+            "the record has no value, only the headers trace, \u00fc (a tombstone)",
+        ),
+        ({"headers": (("trace", b"7"),)}, "empty_value", "the body is empty"),
+    ],
+)
+def test_a_message_without_a_value_is_called_so(record: dict[str, Any], reason: str, message: str) -> None:
+    found = read(b"", topic_id="t", partition=0, offset=3, **record)
+    assert isinstance(found, Fault) and (found.reason, found.message) == (reason, message)
+
+
+def read_by(stream: Stream, body: bytes, **record: Any) -> DecodedRow | Fault:
+    rows, faults = Decoder(stream, date(2020, 1, 1)).read(
+        [ReceivedMessage(body, "m", NOW, "kafka:odd/0", **record)], NOW
+    )
+    (found,) = [*rows, *faults]
+    return found
+
+
+def test_a_header_is_a_column_in_its_type_whatever_the_body_says() -> None:
+    stream = Stream("odd", TABLE, topic="odd", headers={"a_string": "trace", "a_bigint": "retries"})
+    body = b'{"a_string": "of the body", "a_double": 1}'
+    for headers, expected in (
+        ((("trace", b"t-1"), ("retries", b"2")), ("t-1", 2)),
+        ((("trace", b"t-1"), ("trace", b"t-2"), ("retries", b"")), ("t-2", None)),
+        ((("trace", None),), (None, None)),
+        ((), (None, None)),
+        ((("trace", b"\xff"),), "a_string: the header trace is not UTF-8"),
+        ((("retries", b"many"),), "a_bigint: expected a number"),
+    ):
+        found = read_by(stream, body, headers=headers)
+        if isinstance(found, Fault):
+            assert (
+                found.message.startswith(str(expected)) or "a_bigint: Input should be a valid integer" in found.message
+            )
+        else:
+            assert (found.fields["a_string"], found.fields["a_bigint"]) == expected
+    with pytest.raises(StreamRefused, match=r"stream odd: headers has trace, which raw\.odd has no columns for"):
+        Stream("odd", TABLE, topic="odd", headers={"trace": "trace"})
+    with pytest.raises(StreamRefused, match="stream odd: headers are those of Kafka's records; set topic="):
+        Stream("odd", TABLE, queue="odd", headers={"a_string": "trace"})
+
+
+def test_a_body_that_the_streams_own_function_reads_is_a_row_or_a_fault_and_an_outage_is_neither() -> None:
+    def of_parts(body: bytes) -> Any:
+        if body == b"outage":
+            raise ConnectionRefusedError("the registry does not answer")
+        if body == b"list":
+            return [1]
+        name, number = body.split(b"\x00")
+        return {"a_string": name.decode(), "a_bigint": int(number), "a_timestamp": NOW, "more": object()}
+
+    stream = Stream("odd", TABLE, queue="odd", deserialize=of_parts)
+    found = read_by(stream, b"a\x007")
+    assert isinstance(found, DecodedRow)
+    assert [found.fields[c] for c in ("a_string", "a_bigint", "a_timestamp", "a_double")] == ["a", 7, NOW, None]
+    for body, reason, message, content in (
+        (b"\xff\x007", "not_deserialized", "deserialize raises UnicodeDecodeError", "/wA3"),
+        (b"list", "not_deserialized", "deserialize raises TypeError: expected the fields by name, found '[1]'", "list"),
+        (b"a\x00" + b"9" * 30, "bad_type", "a_bigint", "a\x00999"),
+        (b"", "empty_value", "the body is empty", ""),
+    ):
+        fault = read_by(stream, body)
+        assert isinstance(fault, Fault) and fault.reason == reason, body
+        assert fault.message.startswith(message) and fault.content.startswith(content)
+        assert bool(fault.raised) == (reason == "not_deserialized")
+    with pytest.raises(ConnectionRefusedError):
+        read_by(stream, b"outage")
+    with pytest.raises(StreamRefused, match="deserialize is a function of a body, not 'avro'"):
+        Stream("odd", TABLE, queue="odd", deserialize="avro")  # type: ignore[arg-type]
+
+
+def test_the_documented_function_reads_avro_by_the_registrys_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: dict[str, Any] = {}
+    (code,) = (code for code in pages.blocks(pages.page("streams-reference.md"), "python") if "def from_avro" in code)
+    exec(compile(code, "streams-reference.md", "exec", dont_inherit=True), module)
+    fastavro = ModuleType("fastavro")
+    vars(fastavro)["schemaless_reader"] = avro_registry.schemaless_reader
+    monkeypatch.setitem(sys.modules, "fastavro", fastavro)
+    with avro_registry.registry() as address:
+        monkeypatch.setenv("ACME_SCHEMA_REGISTRY", address)
+        found = module["from_avro"](avro_registry.written("ü", NOW, -1.5))
+        assert found == {"gadget": "ü", "at": NOW, "strength": -1.5}
+        with pytest.raises(ValueError, match="the registry has no schema 8"):
+            module["from_avro"](avro_registry.written("ü", NOW, -1.5, schema_id=8))
+    module["SCHEMAS"].clear()
+    with pytest.raises(OSError):
+        module["from_avro"](avro_registry.written("ü", NOW, -1.5))
+
+
+def test_a_function_that_raises_on_every_body_rejects_none_and_one_that_works_on_some_rejects_the_others() -> None:
+    stream = Stream("odd", TABLE, queue="odd", deserialize=lambda body: {"a_bigint": {b"x": "x"}[body]})
+
+    def faults_of(*bodies: bytes) -> list[Fault]:
+        records = [ReceivedMessage(body, f"m{n}", NOW, "sqs:odd") for n, body in enumerate(bodies)]
+        return Decoder(stream, date(2020, 1, 1)).read(records, NOW)[1]
+
+    with pytest.raises(RuleFails, match="the rule deserialize raises on every message: KeyError: b'a'"):
+        judge_rules(stream, RaisingRules("odd"), faults_of(b"a", b"b", b"c", b"d", b""), has_rows=False)
+    judge_rules(stream, RaisingRules("odd"), faults_of(b"a", b"b", b"c", b"d", b"x"), has_rows=False)
 
 
 ODD = [

@@ -6,6 +6,7 @@ Killed at each boundary, beside another or asleep: tests/proof/test_stream_kills
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
 from tests.tidemark.kafka import Broker
-from tests.tidemark.streams import toy
+from tests.tidemark.streams import avro_registry, toy
 from tests.tidemark.streams.kills import drained
 
 
@@ -88,6 +89,61 @@ def test_a_first_start_takes_all_of_it_and_what_follows_is_the_same_as_in_small_
         assert isinstance(work.reports.log, toy.Heard) and {o[1] for o in work.reports.log.observations}
         found.append((rows, position, entries(of, settings), standing))
     assert found[0] == found[1]
+
+
+def test_avro_headers_compression_and_records_without_a_value_are_the_same_by_both_readers(
+    settings: Settings, kafka: Broker
+) -> None:
+    topic, gadgets = kafka.topic(), iter(range(100))
+    with avro_registry.registry() as address:
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            producer = kafka.producer(**{"compression.type": codec, "linger.ms": 5})
+            for _ in range(3):
+                body = avro_registry.written(f"g{next(gadgets)}", toy.HOUR, 1.5)
+                producer.produce(topic, body, key=None, headers=[("trace", f"of {codec}".encode())])
+            assert producer.flush(30) == 0
+        producer = kafka.producer()
+        producer.produce(topic, None, key=b"k")
+        producer.produce(topic, b"", key=b"k")
+        producer.produce(topic, None, headers=[("trace", b"t-1"), ("more", None)])
+        producer.produce(topic, b"junk that is no Avro", key=None)
+        producer.produce(topic, avro_registry.written("g", toy.HOUR, 1.5, schema_id=8))
+        assert producer.flush(30) == 0
+        found = []
+        for large in (True, False):
+            base = toy.table(toy.new_name())
+            of = Stream(
+                base.name.removeprefix("raw."),
+                replace(base, columns={**base.columns, "trace": "string"}),
+                topic=topic,
+                required=("gadget", "at", "strength"),
+                time="at",
+                deserialize=avro_registry.Deserializer(address),
+                headers={"trace": "trace"},
+            )
+            with shift_at(of, settings, topic, large=large) as work:
+                while work.step():
+                    pass
+                assert work.counts.commits == 1
+            faults = Appendable(open_lake(settings), QUARANTINE).rows().to_pylist()
+            entered = {r["row_number"]: (r["reason"], r["message"]) for r in faults if r["asset"] == of.asset}
+            assert len(entered) == sum(r["asset"] == of.asset for r in faults)
+            kept = sorted((r["topic_offset"], r["gadget"], r["at"], r["trace"]) for r in toy.kept(of, settings))
+            found.append((kept, entered))
+    assert found[0] == found[1]
+    kept, entered = found[0]
+    assert [(gadget, trace) for _, gadget, _, trace in kept] == [
+        (f"g{3 * n + m}", f"of {codec}")
+        for n, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd"))
+        for m in range(3)
+    ]
+    assert list(dict(sorted(entered.items())).values()) == [
+        ("no_value", "the record has no value (a tombstone)"),
+        ("empty_value", "the body is empty"),
+        ("no_value", "the record has no value, only the headers trace, more (a tombstone)"),
+        ("not_deserialized", "deserialize raises ValueError: expected the number of a schema before the values"),
+        ("not_deserialized", "deserialize raises ValueError: the registry has no schema 8"),
+    ]
 
 
 def test_afterwards_it_goes_on_with_what_comes(settings: Settings, kafka: Broker) -> None:

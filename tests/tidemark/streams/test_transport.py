@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dagster_tidemark.definitions import build_definitions
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings, SettingsError, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
 from dagster_tidemark.streams.transport import create_missing, declared_queue, queues_of, topics_of
@@ -99,6 +99,18 @@ def test_a_name_that_no_queue_or_topic_can_have_is_refused() -> None:
         toy.stream("one", queue=lambda settings: "one")
     with pytest.raises(StreamRefused, match=r"alerts in alerts\.one: queue='out one'"):
         toy.stream_with_alerts("one", out="out one")
+
+
+def test_a_fifo_queue_is_refused_by_name_when_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        StreamRefused, match=r"stream one: queue='in\.fifo': FIFO queues are not supported; use a stand"
+    ):
+        toy.stream("one", queue="in.fifo")
+    with pytest.raises(StreamRefused, match=r"alerts in alerts\.one: queue='out\.fifo': FIFO queues"):
+        toy.stream_with_alerts("one", out="out.fifo")
+    monkeypatch.setenv("TIDEMARK_EVENTS_QUEUE", "landing.fifo")
+    with pytest.raises(SettingsError, match=r"TIDEMARK_EVENTS_QUEUE=landing\.fifo: FIFO queues are not supported"):
+        load_settings()
 
 
 def test_the_local_cloud_makes_a_queue_that_it_lacks_and_another_account_does_not(

@@ -52,7 +52,8 @@ def expected(text: bytes, encoding: str, *, multiline: bool) -> Found:
     for record, fault in records_of(text, encoding=encoding, multiline=multiline, json=False)[1:]:
         fields = [] if fault else Dialect().fields_of(record)
         values = f"{len(fields)} value{'s' * (len(fields) != 1)}"
-        why = fault or (f"{NO_ROW}: it has {values}, the header 3" if len(fields) != len(HEADER) else None)
+        remedy = "; a value with ',' in it needs quotes" if len(fields) > len(HEADER) else ""
+        why = fault or (f"{NO_ROW}: it has {values}, the header 3{remedy}" if len(fields) != len(HEADER) else None)
         row = {} if why else dict(zip(HEADER, fields, strict=True))
         found.append((tuple(row.get(c) or None for c in DECLARED), why, record if why else None))
     if found and multiline and found[-1][1]:  # behind the last line end there is no line

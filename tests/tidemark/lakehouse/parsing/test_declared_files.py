@@ -233,7 +233,11 @@ def test_a_file_in_another_form_is_refused_with_the_remedy(body: str, options: d
 
 def test_a_line_says_how_many_values_it_has() -> None:
     (row,) = rows_of(b"id,name\n1,2,3\n", IDS)
-    assert row[2] == "the line is no row of this file: it has 3 values, the header 2"
+    assert (
+        row[2] == "the line is no row of this file: it has 3 values, the header 2; a value with ',' in it needs quotes"
+    )
+    (row,) = rows_of(b"id,name\n1\n", IDS)
+    assert row[2] == "the line is no row of this file: it has 1 value, the header 2"
     (row,) = rows_of(b"1|2\n", IDS, format=Csv(separator="|", header=False, trailing_separator=True))
     assert row[2].endswith("it has 2 values; expected 2 and a separator after the last one")
 

@@ -21,7 +21,7 @@ from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import (
     HALF_A_CHARACTER,
     NO_END,
-    NO_ROW,
+    NO_OBJECT,
     TRUNCATED,
     charset_of,
     not_valid,
@@ -102,7 +102,7 @@ def reference(body: bytes, shape: Shape = LINES, encoding: str = "utf-8") -> Fou
         for n, row in enumerate([None] if fault else objects_of(record)):
             names |= dict.fromkeys(name.replace("\ud83d", "\\ud83d") for name in row or ())
             values = {c: text_of_value(row.get(c)) for c in COLUMNS} if row is not None else {}
-            why = fault or (NO_ROW if row is None else None)
+            why = fault or (NO_OBJECT if row is None else None)
             if not why and any(HALF.search(value or "") for value in values.values()):
                 why = HALF_A_CHARACTER
             for c in COLUMNS if row and not why else ():
@@ -307,7 +307,7 @@ def test_what_nests_too_deep_is_no_row() -> None:
     body = b"\n".join(b'{"a":' + b"[" * n + b"]" * n + b"}" for n in [5, *range(850, 1000), 200_000])
     found = read(InMemory("f.jsonl", body))
     assert not isinstance(found, str)
-    assert (found[0][1], found[-1][1]) == (None, NO_ROW)
+    assert (found[0][1], found[-1][1]) == (None, NO_OBJECT)
     assert len(found) == 152
 
 
@@ -326,8 +326,8 @@ def test_of_a_long_list_the_object_at_fault_is_shown_alone() -> None:
 def test_a_file_without_an_object_is_rows_at_fault() -> None:
     found = read(InMemory("f.jsonl", b"words\n5\n\n\xff"))
     assert [fault for _, fault, _ in found] == [
-        NO_ROW,
-        NO_ROW,
+        NO_OBJECT,
+        NO_OBJECT,
         not_valid("utf-8"),
     ]
     assert read(InMemory("f.jsonl", b"")) == []

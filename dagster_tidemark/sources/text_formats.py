@@ -121,7 +121,8 @@ class Csv(TextFormat):
         thousands: The mark between groups of three digits: `.`, `,`, a space, `'` or `_`. A space includes the
             no-break space. If `.` groups thousands, `2.647` is refused in a column with decimal places: it could be
             2647 or 2.647.
-        nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly.
+        nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly. Blanks around such a
+            text count only in a column of type string.
         times: The form of dates and times, by column: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or
             `epoch seconds`, `epoch millis`, `epoch micros`, or several of them. If two patterns read a value as
             different times, the value is rejected. Columns without a pattern are ISO 8601.

@@ -176,7 +176,7 @@ def typed_columns(
     for name, kind in columns.items():
         column = rows.columns[name]
         if column.type == pa.string():
-            written[name] = column = without_nulls(column, nulls)
+            written[name] = column = without_nulls(column, kind, nulls)
             if name in forms:
                 column = plain[name] = forms[name].plain(column)
                 odd += _is_lost(written[name], column)

@@ -44,11 +44,15 @@ class ValueForm(Protocol):
         ...
 
 
-def without_nulls(texts: pa.Array, nulls: Sequence[str]) -> pa.Array:
-    """Replace each text that means a missing value with null."""
+def without_nulls(texts: pa.Array, kind: str, nulls: Sequence[str]) -> pa.Array:
+    """Replace each text that means a missing value with null.
+
+    Blanks around a text have a meaning only in a column of texts. Otherwise `  -999` would become the number -999.
+    """
     if not nulls:
         return texts
-    is_missing = pc.is_in(texts, pa.array(nulls, pa.string()))
+    compared = texts if kind == "string" else pc.ascii_trim(texts, characters=_BLANKS)
+    is_missing = pc.is_in(compared, pa.array(nulls, pa.string()))
     return pc.if_else(is_missing, pa.scalar(None, pa.string()), texts) if is_missing.true_count else texts
 
 

@@ -165,7 +165,9 @@ def test_only_columns_with_a_form_have_one() -> None:
 
 def test_marks_of_missing_values_are_compared_exactly() -> None:
     texts = pa.array(["-", "--", " -", r"\N", None, "x"], pa.string())
-    assert without_nulls(texts, ("-", r"\N")).to_pylist() == [None, "--", " -", None, None, "x"]
+    assert without_nulls(texts, "string", ("-", r"\N")).to_pylist() == [None, "--", " -", None, None, "x"]
+    # In a column of numbers, `  -999` would be the number -999.
+    assert without_nulls(texts, "bigint", ("-", r"\N")).to_pylist() == [None, "--", None, None, None, "x"]
 
 
 def test_a_column_may_have_several_forms_that_do_not_contradict() -> None:

@@ -110,13 +110,16 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
     if any(not Dialect(Csv(separator=mark)).is_terminated(line) for line in lines):
         together = records_of(head, encoding=encoding, multiline=True, json=False, dialect=Dialect(Csv(separator=mark)))
         joined = _table(mark, [record.text for record in together[: -1 if cut else None]])
-        if joined and len(joined.rows) == len(together) - (1 if cut else 0) - joined.begin:
+        # Each line of such a file is a row, although some quotes seem to hold line breaks.
+        bare = _table(mark, lines, quote=None) if mark == "\t" else None
+        is_bare = bare is not None and len(bare.rows) == sum(map(bool, map(str.strip, lines[bare.begin :])))
+        if joined and not is_bare and len(joined.rows) == len(together) - (1 if cut else 0) - joined.begin:
             multiline, table, rows = True, joined, joined.rows
             evidence.append("multiline: quotes hold line breaks")
         elif mark == "\t":  # such files have no quotes around values
             options["quote"] = None
             evidence.append("quote=None: a value begins with a quote that is not closed")
-            table = _table(mark, lines, quote=None) or table
+            table = bare or table
             rows = table.rows
     if table.has_trailing:
         options["trailing_separator"] = True

@@ -498,7 +498,7 @@ LAYOUTS = [
         head="PK\x03\x04\x14\x00\x06\x00",
         refused=""" is """,
     ),
-    text("gzip called .csv", BASE, plain, both, head="n,text\n", pack=packed, refused=" is no UTF-8 text"),
+    text("gzip called .csv", BASE, plain, both, head="n,text\n", pack=packed, refused=" is not UTF-8 text"),
     text("text called .csv.gz", BASE, plain, both, head="n,text\n", key="f.csv.gz", refused="no gzip file"),
     text(
         "gzip that ends early",

@@ -334,12 +334,13 @@ def _parts(
     with refusing():
         channels = declare_channels(settings.code_location, notify)
     with refusing():
-        require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])})
-    with refusing():
         require_declared(asset_events, listeners, _keys_by_kind([*assets, *others]))
     by_name = {table.name: table for table in tables}
     delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
+    with refusing():
+        files = {source_key(feed).to_user_string() for feed in feeds}
+        require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])}, files)
     assets = _with_their_inputs(assets, others, declared)
     if not code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
         assets = _each_key_once(assets, declared)

@@ -48,6 +48,7 @@ class ContractRow:
         asap: True if the asset's tag makes it run as soon as any data is pending.
         not_loaded: Edited code in this folder that the platform has not loaded yet; empty if none.
         stream: State of the stream that fills the asset, if any.
+        infeasible: Why the contract cannot be kept even if nothing fails: usual runs take longer. Empty if it can.
         causes: The causes that make the state unknown, each with a remedy. `reason` has only the causes' names.
     """
 
@@ -68,6 +69,7 @@ class ContractRow:
     asap: bool = False
     not_loaded: str = ""
     stream: StreamRow | None = None
+    infeasible: str = ""
     causes: tuple[Cause, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,10 +99,12 @@ def rows(
     from dagster_tidemark.planner.code_changes import not_loaded
 
     plan, standings = judged(instance, assets, settings, wait=True, read_only=True)
-    graph = engine.engine_for(instance, assets, settings).graph
+    planner = engine.engine_for(instance, assets, settings).planner
+    graph = planner.graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
     found = doubts(instance, watched_of(instance, settings), plan.now)
-    return _filled(instance, standing_rows(graph, plan, standings), only, plan.now, edited, found)
+    judged_rows = standing_rows(graph, plan, standings, planner.history.durations)
+    return _filled(instance, judged_rows, only, plan.now, edited, found)
 
 
 def kept_rows(
@@ -178,6 +182,7 @@ def _filled(
             asap=row.asap,
             not_loaded=edited.get(row.asset, ""),
             stream=streams.get(row.asset),
+            infeasible=row.infeasible,
         )
         for row in wanted
     ]

@@ -54,13 +54,15 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
 def explained(found: Sequence[ContractRow], now: float) -> Group:
     """Return the table, the causes of unknown states, and lines about single assets.
 
-    Lines about an asset give the reason why its contract is not met, partitions that the automation ignores, edited
-    code that is not loaded, rejected files and rows, and its stream. The reason of a single asset is always shown.
+    Lines about an asset give the reason why its contract is not met or cannot be kept, partitions that the automation
+    ignores, edited code that is not loaded, rejected files and rows, and its stream. The reason of a single asset is
+    always shown.
     """
     concerned = causes(found)
     numbers = {cause: number for number, cause in enumerate(concerned, start=1)}
     shown = [_cause(numbers[cause], cause, assets, found) for cause, assets in concerned.items()]
     whys = [f"{row.asset}: {row.reason}" for row in found if row.reason and (len(found) == 1 or _needs_reason(row))]
+    whys += [f"{row.asset}: its contract cannot be kept: {row.infeasible}" for row in found if row.infeasible]
     whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
     whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
     whys += [f"{row.asset}: {_stream(row.stream, numbers).told(now)}" for row in found if row.stream is not None]

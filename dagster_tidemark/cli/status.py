@@ -14,6 +14,7 @@ def status(
         str | None, typer.Option(help="Only this asset, by its key: marts/sales_daily.", show_default=False)
     ] = None,
     services: Annotated[bool, typer.Option("--services", help="Show the platform's processes instead.")] = False,
+    arrivals: Annotated[bool, typer.Option("--arrivals", help="Show expected arrivals of sources instead.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every few seconds, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
@@ -24,12 +25,16 @@ def status(
     code location is broken and was left out.
     """
     from dagster_tidemark import location
+    from dagster_tidemark.cli.arrival_view import show_arrivals
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
     from dagster_tidemark.cli.status_view import dead_channels, show_contracts, show_services
     from dagster_tidemark.preview.manifest import half_published
 
     if services:
         show_services(load_settings(), as_json=as_json)
+        return
+    if arrivals:
+        show_arrivals(load_settings(), as_json=as_json)
         return
     try:
         found = show_contracts(load_settings(), asset, watch=watch, as_json=as_json)

@@ -68,6 +68,14 @@ def latest_observations(
     return {p: dict(r.asset_observation.tags) for p, r in found.items() if r.asset_observation}
 
 
+def latest_observed(
+    instance: DagsterInstance, key: dg.AssetKey, partitions: set[str]
+) -> dict[Partition, dg.AssetObservation]:
+    """Return the latest observation of each of these partitions, in two queries."""
+    found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
+    return {p: r.asset_observation for p, r in found.items() if r.asset_observation}
+
+
 def latest_metadata(
     instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str] | None = None
 ) -> dict[Partition, object]:

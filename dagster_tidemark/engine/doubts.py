@@ -96,6 +96,7 @@ class Cause:
         said: The cause in words.
         remedy: Next step for a person; empty if `said` includes it.
         fault: Identity of the fault if the name lists affected sensors, because that list may change.
+        lasting: The cause in words without an age, if `said` has one, because an age differs at each look.
     """
 
     name: str
@@ -103,11 +104,17 @@ class Cause:
     said: str
     remedy: str = ""
     fault: str = ""
+    lasting: str = ""
 
     @property
     def identity(self) -> str:
         """Text that stays the same while the cause lasts."""
         return self.fault or self.name
+
+    @property
+    def without_age(self) -> str:
+        """The cause in words that stay the same while it lasts."""
+        return self.lasting or self.said
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,8 @@ def since_look(found: Doubts, looked_at: float, now: float) -> Doubts:
     if now - looked_at <= LOOK_SECONDS:
         return found
     name = f"sensor {CONTRACTS}"
-    late = Cause(name, looked_at, f"{name} last ran {span(now - looked_at)} ago", fault=SENSORS)
+    lasting = f"{name} has not run since {moment(looked_at)}"
+    late = Cause(name, looked_at, f"{name} last ran {span(now - looked_at)} ago", fault=SENSORS, lasting=lasting)
     return replace(found, general=(*found.general, found.sensors.get(CONTRACTS, late)))
 
 
@@ -223,9 +231,11 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
         cause = sensor  # it does not tick: it is off, or each tick fails
     elif sensor is not None or now - looked.at > LOOK_SECONDS:
         said = sensor.said if sensor else f"{name} last checked the bucket {span(now - looked.at)} ago"
-        cause = Cause(name, looked.at, said, _TICKS)
+        lasting = sensor.without_age if sensor else f"{name} has not checked the bucket since {moment(looked.at)}"
+        cause = Cause(name, looked.at, said, _TICKS, lasting=lasting)
         if bucket:
-            cause = Cause(_BUCKET, looked.at, f"{said}: {_BUCKET}: {bucket}", _SERVICE)
+            why = f"{_BUCKET}: {bucket}"
+            cause = Cause(_BUCKET, looked.at, f"{said}: {why}", _SERVICE, lasting=f"{lasting}: {why}")
     else:
         parts = {feed: why for feed, why in looked.parts.items() if feed in watched.feeds}
         remedy = "check the feed's prefix, its queue and the credentials"
@@ -270,12 +280,16 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     if latest is None:
         return Cause(shift, now, f"no {shift} has reported yet{why}", remedy)
     if now - latest.at > SILENT_SECONDS:
-        return Cause(shift, latest.at, f"the {shift} has not reported for {span(now - latest.at)}{why}", remedy)
+        said, lasting = f"has not reported for {span(now - latest.at)}", f"has not reported since {moment(latest.at)}"
+        return Cause(shift, latest.at, f"the {shift} {said}{why}", remedy, lasting=f"the {shift} {lasting}{why}")
     looked = [float(beat.facts.get("looked_at", beat.at)) for beat in beats if now - beat.at <= SILENT_SECONDS]
     hindrances = [str(beat.facts["hindrance"]) for beat in beats if beat.facts.get("hindrance")]
     if now - max(looked) > (_HINDERED_SECONDS if hindrances else SILENT_SECONDS):
         said = f"the {shift} has not read messages for {span(now - max(looked))}"
-        return Cause(shift, max(looked), f"{said}: {hindrances[0]}" if hindrances else said, remedy)
+        lasting, why = f"the {shift} has not read messages since {moment(max(looked))}", ""
+        if hindrances:
+            why = f": {hindrances[0]}"
+        return Cause(shift, max(looked), said + why, remedy, lasting=lasting + why)
     return None
 
 
@@ -302,11 +316,15 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
         return Cause("code server", since, f"code server: {said}", "check its log, fix the code, and start it again")
     if ticks[0].is_off:
         return Cause(name, since, f"{name} is switched off", f"switch it on: dagster sensor start {ticks[0].sensor}")
-    said = f"{name} last ticked {span(now - last)} ago" if last else f"{name} has not completed a tick yet"
+    have = "have" if len(ticks) > 1 else "has"
+    said = lasting = f"{name} has not completed a tick yet"
+    if last:
+        # Ticks that fail move `last` on; the time of the first silent sensor stays.
+        said, lasting = f"{name} last ticked {span(now - last)} ago", f"{name} {have} not ticked since {moment(since)}"
     if error := ticks[0].error:
-        have = "have" if len(ticks) > 1 else "has"
-        return Cause(name, since, f"{said} and {have} failed since: {error}", _TICKS, SENSORS)
-    return Cause(name, since, said, "check that Dagster's daemon and the code server run", SENSORS)
+        why = f" and {have} failed since: {error}"
+        return Cause(name, since, said + why, _TICKS, SENSORS, lasting + why)
+    return Cause(name, since, said, "check that Dagster's daemon and the code server run", SENSORS, lasting)
 
 
 def _of_queue(instance: DagsterInstance, now: float) -> dict[str, Cause]:

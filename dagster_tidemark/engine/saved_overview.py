@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagster import DagsterInstance
@@ -18,14 +18,16 @@ from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.planner.contract_status import is_set_aside, told
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus, Decision, Plan
+from dagster_tidemark.planner.feasibility import infeasible
 from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.wording import name, names
 from dagster_tidemark.tags import OVERVIEW
 
 CHECK = "contract"
 """The name of the check that reports the state of a contract."""
 SET_ASIDE = "set aside"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class StandingRow:
         shown: True if it always has a row. Other sources have one only if files or rows were refused.
         sensor: The sensor that requests its runs.
         sources: Its direct and indirect sources.
+        infeasible: Why its contract cannot be kept even if nothing fails; empty if it can.
     """
 
     asset: str
@@ -60,6 +63,7 @@ class StandingRow:
     shown: bool
     sensor: str
     sources: tuple[str, ...]
+    infeasible: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,17 @@ def _values(row: Sequence[Any]) -> list[Any]:
     return [tuple(value) if isinstance(value, list) else value for value in row]
 
 
-def standing_rows(graph: Graph, plan: Plan, standings: Mapping[str, ContractStatus]) -> list[StandingRow]:
-    """Return a row for each asset, in the order of the graph."""
-    return [_row(node, graph, plan, standings.get(key)) for key, node in graph.nodes.items()]
+def standing_rows(
+    graph: Graph, plan: Plan, standings: Mapping[str, ContractStatus], durations: RunDurations | None = None
+) -> list[StandingRow]:
+    """Return a row for each asset, in the order of the graph.
+
+    Args:
+        durations: Learned durations of runs, which show the contracts that cannot be kept.
+    """
+    too_short = infeasible(graph, durations) if durations is not None else {}
+    rows = (_row(node, graph, plan, standings.get(key)) for key, node in graph.nodes.items())
+    return [replace(row, infeasible=too_short.get(row.asset, "")) for row in rows]
 
 
 def _row(node: Node, graph: Graph, plan: Plan, standing: ContractStatus | None) -> StandingRow:

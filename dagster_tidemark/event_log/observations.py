@@ -22,6 +22,8 @@ from dagster_tidemark.tags import DATA_VERSION, LISTED_AT
 Tags = Mapping[str, str]
 Metadata = Mapping[str, Any]
 ALARM = "alarm"
+CONTENT = "content"
+"""Metadata of an observation: a hash of the bytes of all files, without their names."""
 MISPLACED = "misplaced"
 WAIVED = "waived"
 QUARANTINE = "quarantine"

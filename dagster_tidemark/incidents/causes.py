@@ -4,16 +4,16 @@ Pure. The caller must prevent changes of the planner's memory meanwhile. Belongs
 contracts it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
 
 A contract is in trouble if its deadline has passed, or if the earliest possible end of its run is after the deadline.
-A run that has not started counts with its median duration, so that an ordinary day causes no warning. If something
-hinders it, it counts with its longest duration, so that a person has that much time to act.
+A run that has not started counts with its usual duration, so that an ordinary day causes no warning. The usual
+duration follows runs that become slower (`RunDurations.usual`). If something hinders a run, it counts with its longest
+duration, so that a person has that much time to act.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from dagster_tidemark.engine.doubts import QUEUE, SENSORS, Cause, Doubts
-from dagster_tidemark.incidents.expected import MissingWindow
+from dagster_tidemark.incidents.arrivals import INCOMPLETE, MISSES, Arrival
 from dagster_tidemark.incidents.incident import CauseKind, LateAsset, Outage, RootCause, Trouble
 from dagster_tidemark.planner.contracts import FreshnessStatus, deadline
 from dagster_tidemark.planner.decisions import RANGES, ContractStatus, Decision, Plan, State
@@ -48,7 +48,7 @@ class Evidence:
         ours: The assets to report about.
         outage: The last period without a tick of any sensor, if it may still make assets late.
         dead_letters: Number of notifications in the dead-letter queue.
-        missing: Windows of sources that are due and have no data.
+        arrivals: States of the expected arrivals.
     """
 
     graph: Graph
@@ -61,7 +61,7 @@ class Evidence:
     ownership: Mapping[str, Ownership] = field(default_factory=dict)
     outage: Outage | None = None
     dead_letters: int = 0
-    missing: Sequence[MissingWindow] = ()
+    arrivals: Sequence[Arrival] = ()
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,10 @@ class _Search:
 
     def _of_expected(self) -> Iterable[_Promise]:
         """Yield the due windows of sources. Leave out sources that no sensor checks: their state is unknown."""
-        for each in self._evidence.missing:
-            if not self._evidence.doubts.about(each.source, "", [each.source]):
-                yield _Promise(
-                    each.source, each.partition, each.due_at, None, (self._silent(each.source),), is_missed=True
-                )
+        for each in self._evidence.arrivals:
+            if each.state in MISSES and not self._evidence.doubts.about(each.source, "", [each.source]):
+                cause = _incomplete(each) if each.state in INCOMPLETE else self._silent(each.source)
+                yield _Promise(each.source, each.partition, each.due_at, each.arrived_at, (cause,), is_missed=True)
 
     # Root causes.
 
@@ -332,8 +331,7 @@ class _Search:
         return durations.of_run(asset) if durations.samples.get(asset) else 0.0
 
     def _usual(self, asset: str) -> float:
-        samples = self._evidence.history.durations.samples.get(asset)
-        return median(samples) if samples else 0.0
+        return self._evidence.history.durations.usual(asset)
 
     def _late(self, asset: str, promises: Sequence[_Promise]) -> LateAsset:
         ordered = sorted(promises, key=lambda each: (each.deadline or 0.0, str(each.partition)))
@@ -373,10 +371,14 @@ def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
 
 
 def _platform(cause: Cause) -> RootCause:
-    # The original text holds an age, which changes at each check.
-    said = cause.said if " ago" not in cause.said else f"{cause.name} has not looked since {moment(cause.since)}"
     kind = CauseKind.QUEUE if cause.identity == QUEUE else CauseKind.PLATFORM
-    return RootCause(kind, cause.identity, said, cause.since, "", cause.remedy)
+    return RootCause(kind, cause.identity, cause.without_age, cause.since, "", cause.remedy)
+
+
+def _incomplete(found: Arrival) -> RootCause:
+    remedy = f"ask the supplier of {found.source} for the complete data"
+    since = found.arrived_at or 0.0
+    return RootCause(CauseKind.INCOMPLETE, found.source, f"{found.state}: {found.said}", since, found.source, remedy)
 
 
 def _outage(outage: Outage) -> RootCause:

@@ -1,10 +1,10 @@
-"""Expected arrivals: when a window of a source should have data, by zone, weekday and calendar.
+"""Expected arrivals: when a window of a source should have data, by zone, weekday and calendar, and how much.
 
-Pure. Belongs here: due times, and the windows that are due without data. Does not belong here: the incident about a
-missing window (`incidents.causes`).
+Pure. Belongs here: the declaration and its due times. Does not belong here: the state of windows
+(`incidents.arrivals`), and incidents about them (`incidents.causes`).
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -12,13 +12,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contracts import Window
-from dagster_tidemark.planner.graph import Graph
-from dagster_tidemark.planner.history import History
-from dagster_tidemark.sources.feed import Partition
-
-LOOK_BACK = timedelta(days=7)
-"""A missing window is reported for this long."""
-_LONGEST_WINDOW = timedelta(days=32)
 
 
 class ExpectationRefused(Terminal):
@@ -38,7 +31,11 @@ class ExpectedArrival:
         days: Days on which data is due: `("mon", "tue", "wed", "thu", "fri")`; by default every day.
         except_on: Dates on which no data is due: a set of dates, or a calendar such as
             `holidays.country_holidays("DE")` of the package `holidays`.
-        grace: Time after the due time until a missing window is reported.
+        grace: Time after the due time until the miss is reported.
+        files: Least number of files of a window.
+        may_be_empty: True if a window whose files have no bytes is in order.
+        distinct: True if a window must not have the same bytes as an earlier one, under any name. ETags are compared.
+        usual: Least share of the usual bytes, such as 0.5. Usual is the median of earlier windows, from three on.
 
     Raises:
         ExpectationRefused: a value is wrong.
@@ -52,6 +49,10 @@ class ExpectedArrival:
     days: Sequence[str] = WEEKDAYS
     except_on: Container[date] = ()
     grace: timedelta = timedelta(0)
+    files: int = 1
+    may_be_empty: bool = False
+    distinct: bool = False
+    usual: float = 0.0
 
     def __post_init__(self) -> None:
         owner = f"ExpectedArrival({self.source})"
@@ -65,6 +66,15 @@ class ExpectedArrival:
             ) from error
         if why := unknown_day(self.days):
             raise ExpectationRefused(f"{owner}: {why}")
+        if self.files < 1 or not 0 <= self.usual < 1:
+            raise ExpectationRefused(
+                f"{owner}: files={self.files}, usual={self.usual}: write one file or more, and a share below 1"
+            )
+
+    @property
+    def counts_content(self) -> bool:
+        """True if it declares more than the arrival of some data."""
+        return self.files > 1 or self.distinct or self.usual > 0
 
     def due_at(self, window: Window) -> float | None:
         """Return when data of a window is due, in Unix seconds; None if it is not due on that day."""
@@ -80,56 +90,21 @@ class ExpectedArrival:
         return None if WEEKDAYS[on.weekday()] not in self.days or on in self.except_on else at
 
 
-@dataclass(frozen=True)
-class MissingWindow:
-    """A window without data after its due time and grace."""
-
-    source: str
-    partition: Partition
-    due_at: float
-
-
-Windows = Callable[[str, float, float], Iterable[Partition]]
-"""Returns the partitions of a source whose window ends after the first time, up to and including the second."""
-
-
-def missing_windows(
-    expected: Sequence[ExpectedArrival],
-    graph: Graph,
-    history: History,
-    windows: Windows,
-    since: Mapping[str, float],
-    now: float,
-) -> list[MissingWindow]:
-    """Return the windows that are due and have no data.
-
-    Args:
-        since: Time since which each source is checked, by source. Earlier windows were not expected.
-    """
-    found = []
-    for each in expected:
-        node = graph.nodes.get(each.source)
-        if node is None:
-            continue
-        earliest = max(since.get(each.source, now), now - LOOK_BACK.total_seconds())
-        until = now + _LONGEST_WINDOW.total_seconds() if each.by else now
-        known = history.known.get(each.source, ())
-        for partition in windows(each.source, earliest - _LONGEST_WINDOW.total_seconds(), until):
-            window = node.window(partition)
-            if partition in known or window is None:
-                continue
-            due_at = each.due_at(window)
-            if due_at is not None and earliest <= due_at and due_at + each.grace.total_seconds() <= now:
-                found.append(MissingWindow(each.source, partition, due_at))
-    return found
-
-
-def require_sources(expected: Sequence[ExpectedArrival], sources: Container[str]) -> None:
+def require_sources(
+    expected: Sequence[ExpectedArrival], sources: Container[str], feeds: Container[str] | None = None
+) -> None:
     """Raise unless each expectation is about an asset of the code location.
 
+    Args:
+        feeds: The sources whose files are listed; None means all.
+
     Raises:
-        ExpectationRefused: an asset does not exist.
+        ExpectationRefused: an asset does not exist, or has no files to count.
     """
     for each in expected:
         if each.source not in sources:
             raise ExpectationRefused(f"ExpectedArrival({each.source}): there is no such asset; correct source")
+        if each.counts_content and feeds is not None and each.source not in feeds:
+            raise ExpectationRefused(
+                f"ExpectedArrival({each.source}): files, distinct and usual need a feed; remove them, or name a feed"
+            )

@@ -15,6 +15,8 @@ class CauseKind(StrEnum):
 
     MISSING = "missing data"
     """A source has no data for a window. The pipeline is not at fault."""
+    INCOMPLETE = "incomplete data"
+    """The data of a window came, and is empty, repeated or less than declared."""
     FAILING = "failing asset"
     CHECK = "blocking check"
     SLOW = "slow run"
@@ -251,6 +253,38 @@ class Outage:
     until: float
 
 
+class ArrivalState(StrEnum):
+    """State of a window of a source with expected arrivals."""
+
+    NOT_EXPECTED = "not expected"
+    PENDING = "pending"
+    ON_TIME = "on time"
+    LATE = "late"
+    MISSING = "missing"
+    EMPTY = "empty"
+    REPEATED = "repeated"
+    FEWER = "fewer than usual"
+
+
+@dataclass(frozen=True)
+class ArrivalRow:
+    """Windows of a source in the same state, for `tidemark status`.
+
+    Args:
+        partitions: Some of them, the earliest due first.
+        due_at: When the first is due (Unix seconds).
+        arrived_at: When the data of the first arrived.
+    """
+
+    source: str
+    state: ArrivalState
+    partitions: tuple[str, ...]
+    count: int
+    due_at: float | None
+    arrived_at: float | None
+    said: str = ""
+
+
 @dataclass(frozen=True)
 class Book:
     """All open incidents of a code location, and the messages that are not sent yet.
@@ -260,6 +294,7 @@ class Book:
     Args:
         outage: The last period without a tick of any sensor, while it may still make assets late.
         expected_since: Time since which each source with expected arrivals is checked, by source.
+        arrivals: States of the expected arrivals.
     """
 
     incidents: tuple[Incident, ...] = ()
@@ -269,6 +304,7 @@ class Book:
     lease: Lease | None = None
     outage: Outage | None = None
     expected_since: dict[str, float] = field(default_factory=dict)
+    arrivals: tuple[ArrivalRow, ...] = ()
     version: int = BOOK_VERSION
 
     @property

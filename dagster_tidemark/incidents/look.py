@@ -15,8 +15,10 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.engine.overview import windows_of
 from dagster_tidemark.event_log.observations import dead_letters_told
+from dagster_tidemark.incidents.arrivals import Contents, arrival_rows, arrivals
 from dagster_tidemark.incidents.causes import Evidence, Ownership, troubles
-from dagster_tidemark.incidents.expected import ExpectedArrival, missing_windows
+from dagster_tidemark.incidents.contents import ContentReader
+from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.incidents.incident import Book, Outage
 from dagster_tidemark.incidents.lifecycle import reviewed
 from dagster_tidemark.incidents.routing import Route
@@ -41,6 +43,7 @@ class Look:
         ours: Returns True for an asset of this part of the location.
         with_landing: True if the location reads notifications of a bucket.
         expected: Expected arrivals of sources.
+        contents: Returns the files of windows; by default it reads them from the event log at each look.
     """
 
     plan: Plan
@@ -50,6 +53,7 @@ class Look:
     ours: Callable[[str], bool]
     with_landing: bool = False
     expected: Sequence[ExpectedArrival] = ()
+    contents: Contents | None = None
 
 
 def note_incidents(
@@ -63,6 +67,8 @@ def note_incidents(
     with engine.reporting(), dg.partition_loading_context(dynamic_partitions_store=instance):
         planner = engine.engine_for(instance, assets, settings).planner
         graph = planner.graph
+        read = look.contents or ContentReader(instance)
+        arrived = arrivals(look.expected, graph, planner.history, windows_of(assets), since, now, read)
         evidence = Evidence(
             graph,
             planner.history,
@@ -74,13 +80,17 @@ def note_incidents(
             ownership_of(assets, graph, [each.source for each in look.expected]),
             outage,
             dead_letters_told(instance) if look.with_landing else 0,
-            missing_windows(look.expected, graph, planner.history, windows_of(assets), since, now),
+            arrived,
         )
         found = troubles(evidence)
     location = settings.code_location
-    return store.change(
-        lambda book: reviewed(replace(book, outage=outage, expected_since=since), found, routes, now, location=location)
-    )
+    shown = arrival_rows(arrived)
+
+    def _next(book: Book) -> Book:
+        noted = replace(book, outage=outage, expected_since=since, arrivals=shown)
+        return reviewed(noted, found, routes, now, location=location)
+
+    return store.change(_next)
 
 
 def _outage(book: Book, look: Look, now: float) -> Outage | None:

@@ -102,6 +102,8 @@ def next_by_itself(incident: Incident) -> str:
     cause = incident.cause
     if cause.kind is CauseKind.MISSING:
         return "it is built when the data arrives; nothing else helps"
+    if cause.kind is CauseKind.INCOMPLETE:
+        return "it is built again when the complete data arrives"
     if incident.cause_ended_at is not None:
         return "the cause is gone; the late assets are being built"
     if not cause.repairs_itself:

@@ -6,6 +6,8 @@ Belongs here: samples, and what they predict. Does not belong here: deadlines (`
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from statistics import median
 
 SAMPLES = 20
 """Number of run durations kept for an asset."""
@@ -17,6 +19,9 @@ FEW = 8
 """Most partitions of a sampled run. A larger run does not show how long a few partitions take."""
 
 _TOO_FEW_FOR_AN_OUTLIER = 3
+
+_NEWEST = 4
+"""Number of runs in a row that show a new level, or growth. A single slow run does not."""
 
 
 @dataclass
@@ -54,6 +59,22 @@ class RunDurations:
             return DEFAULT_SECONDS
         *_, second, longest = [0.0, *sorted(samples)]
         return min(longest, 2 * second) if len(samples) > _TOO_FEW_FOR_AN_OUTLIER else longest
+
+    def usual(self, asset: str) -> float:
+        """Return the usual seconds of a run over a few partitions; 0 without samples.
+
+        It is the median, unless the last four samples are all longer: then it is the shortest of them. If each of them
+        is longer than the one before, the next run is expected to be longer again, by their smallest step. The median
+        alone follows a growing table ten runs late.
+        """
+        samples = list(self.samples.get(asset, ()))
+        if not samples:
+            return 0.0
+        newest = list(islice(reversed(samples), _NEWEST))
+        if len(newest) < _NEWEST:
+            return median(samples)
+        step = min(later - earlier for later, earlier in pairwise(newest))
+        return max(median(samples), newest[0] + step if step > 0 else min(newest))
 
     def of_partition(self, asset: str) -> float:
         """Return the seconds per partition in the asset's latest run."""

@@ -18,6 +18,7 @@ from dagster_tidemark.engine.engine import reporting
 from dagster_tidemark.event_log.observations import (
     ACCEPTED_SUFFIX,
     AGAIN_SUFFIX,
+    CONTENT,
     Ledger,
     Tags,
     holds_files,
@@ -28,7 +29,14 @@ from dagster_tidemark.event_log.observations import (
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Feed, Grain, Partition
-from dagster_tidemark.sources.listing import Bucket, BucketUnavailable, Listing, arrival, version_of_listing
+from dagster_tidemark.sources.listing import (
+    Bucket,
+    BucketUnavailable,
+    Listing,
+    arrival,
+    content_of,
+    version_of_listing,
+)
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.partition_listing import Walk, look, look_at_each, look_beside
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, OUTCOME
@@ -356,6 +364,7 @@ def _observation(
         metadata={
             "files": len(listing.objects),
             "bytes": sum(o.size for o in listing.objects),
+            CONTENT: content_of(listing.objects),
             "newest file": newest.key if newest else "none",
             **({"misplaced files": len(listing.misplaced)} if listing.misplaced else {}),
             "arrived at": dg.MetadataValue.timestamp(arrived_at),

@@ -28,6 +28,7 @@ from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, n
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
 from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.incidents.look import Look, note_incidents
 from dagster_tidemark.incidents.routing import Route
@@ -110,14 +111,15 @@ def contract_sensor(
             raise dg.DagsterInvariantViolationError("the sensor `contracts` needs the code location it belongs to")
         built = _last_built(context.instance, repository.asset_graph)  # later builds count at the next tick
         instance, settings = context.instance, scope.settings
-        graph = engine.engine_for(instance, repository.asset_graph, settings).graph
+        planner = engine.engine_for(instance, repository.asset_graph, settings).planner
+        graph, durations = planner.graph, planner.history.durations
         plan, every = judged(instance, repository.asset_graph, settings)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
         standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
         if watched is not None and settings is not None:
             world.look(instance, settings, watched.location, plan.now)
-            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings))
+            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, durations))
             before = kept(instance, watched.location)
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
         doubt = doubts(instance, watched or Watched(), plan.now)
@@ -130,6 +132,7 @@ def contract_sensor(
                 lambda asset: scope.has([dg.AssetKey.from_user_string(asset)]),
                 with_landing=bool(watched.feeds),
                 expected=expected,
+                contents=world.contents(instance),
             )
             note_incidents(instance, repository.asset_graph, settings, look, routes)
         standings = doubted(standings, graph, doubt)
@@ -157,6 +160,13 @@ class _World:
 
     def __init__(self) -> None:
         self._faulty: set[str] = set()
+        self._contents: ContentReader | None = None
+
+    def contents(self, instance: dg.DagsterInstance) -> ContentReader:
+        """Return the reader of files, which remembers what it has read while the instance is the same."""
+        if self._contents is None or self._contents.instance is not instance:
+            self._contents = ContentReader(instance)
+        return self._contents
 
     def look(self, instance: dg.DagsterInstance, settings: Settings, location: str, now: float) -> None:
         found = unreachable(settings)

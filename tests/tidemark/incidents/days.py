@@ -1,15 +1,21 @@
 """Random days of faults, each with the incidents that a person would count, written down before the day is simulated.
 
-Every hour has one fault, or none, in one of two chains that share nothing. A fault is so short that no deadline (five
-minutes after the arrival at minute one) is missed, or so long that one surely is. The list follows from that alone.
+Every hour has one fault, or none, in one of two chains that share nothing, or in a third source whose files are
+expected ten minutes after each hour. A fault is so short that no deadline (five minutes after the arrival at minute
+one) is missed, or so long that one surely is. The list follows from that alone.
 """
 
 import random
 from dataclasses import dataclass
+from datetime import timedelta
 
+from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts
+from dagster_tidemark.event_log.observations import ObservationLedger
+from dagster_tidemark.incidents.arrivals import Content
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
-from tests.tidemark.incidents.test_causes import Location
+from tests.tidemark.automation.toy_graph import HOURS, source
+from tests.tidemark.incidents.test_causes import Location, graph
 
 CHAINS = ("orders", "prices")
 
@@ -36,9 +42,40 @@ FAULTS = (
     Fault("sensor off for twelve minutes", (CauseKind.PLATFORM, "sensor automation")),
     Fault("outage of two minutes", None),
     Fault("outage of twenty minutes", (CauseKind.PLATFORM, "sensors")),
+    Fault("queue full for two minutes", None),
+    Fault("queue full for twelve minutes", (CauseKind.QUEUE, "run queue")),
+    Fault("dead letters", (CauseKind.DEAD_LETTERS, "notifications")),
+    Fault("file late", None),
+    Fault("file missing", (CauseKind.MISSING, "raw/tills")),
+    Fault("file empty", (CauseKind.INCOMPLETE, "raw/tills")),
+    Fault("file repeated", (CauseKind.INCOMPLETE, "raw/tills")),
+    Fault("one file of two", (CauseKind.INCOMPLETE, "raw/tills")),
     Fault("service down for two minutes", None),
     Fault("service down for twelve minutes", (CauseKind.PLATFORM, "Spark")),
 )
+
+
+EXPECTED = ExpectedArrival(
+    source="raw/tills", within=timedelta(minutes=10), grace=timedelta(minutes=2), files=2, distinct=True
+)
+
+
+def deliver(fault: Fault, location: Location, hour: int) -> None:
+    """Schedule the files of the hour before: at minute one, or whole and right at minute 25 if they are faulty."""
+    past = f"2026-10-05-{hour - 1:02}:00"
+    whole, again = Content(2, 100, past), Content(2, 100, f"2026-10-05-{hour - 2:02}:00")
+    first = {
+        "file empty": Content(2, 0, "empty"),
+        "file repeated": again,
+        "one file of two": Content(1, 50, f"{past} half"),
+    }.get(fault.name, whole)
+    if fault.name != "file missing":
+        location.files[past] = first
+        location.arrives("tills", past, hours=hour, minutes=11 if fault.name == "file late" else 1)
+    if first is not whole or fault.name == "file missing":
+        location.until(hours=hour, minutes=25)
+        location.files[past] = whole
+        location.arrives("tills", past, hours=hour, minutes=25, seconds=1)
 
 
 def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
@@ -46,7 +83,16 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     simulation, at = location.simulation, lambda **more: location.simulation.time(hours=hour, **more)
     for each in CHAINS:
         location.arrives(each, f"2026-10-05-{hour:02}:00", hours=hour, minutes=1)
+    deliver(fault, location, hour)
     match fault.name:
+        case "queue full for two minutes" | "queue full for twelve minutes":
+            end = 2 if "two" in fault.name.split() else 12
+            simulation.hold_in_queue(f"core/{chain}", at=at(), until=at(minutes=end))
+        case "dead letters":
+            ledger = ObservationLedger(simulation.instance)
+            for minute, letters in ((5, 2), (15, 0)):
+                location.until(hours=hour, minutes=minute)
+                ledger.tell_dead_letters(letters)
         case "one failure":
             simulation.fail(f"core/{chain}", times=1)
         case "four failures":
@@ -79,9 +125,11 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     location.looked_at = None  # the quiet end of the hour is not looked at, which is no outage
 
 
-def play(seed: int, hours: int) -> None:
-    """Simulate a day, and compare its incidents and messages with the list."""
-    chance, location = random.Random(seed), Location()
+def play(seed: int, hours: int) -> int:
+    """Simulate a day, compare its incidents and messages with the list, and return their number."""
+    chance, location = random.Random(seed), Location([*graph(), source("tills", HOURS)])
+    location.expected = [EXPECTED]
+    location.look()
     faults = [chance.choice(FAULTS) for _ in range(hours)]
     written: list[tuple[int, str, str]] = []
     for hour, fault in enumerate(faults, start=1):
@@ -97,6 +145,7 @@ def play(seed: int, hours: int) -> None:
     for each in location.all:
         kinds = [message.kind for message in location.book.outbox if message.incident.id == each.id]
         assert kinds.count(MessageKind.OPENED) == kinds.count(MessageKind.CLOSED) == 1
-        first = min(asset.deadline or 0.0 for asset in each.assets)
+        first = min((asset.deadline or 0.0 for asset in each.assets), default=0.0)
         if each.cause.kind in (CauseKind.FAILING, CauseKind.SLOW):
             assert each.opened_at <= first, "an unavoidable breach is reported before the deadline"
+    return len(written)

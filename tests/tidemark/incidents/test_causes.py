@@ -9,6 +9,7 @@ from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts, Watched
 from dagster_tidemark.engine.overview import judged
 from dagster_tidemark.engine.saved_overview import Kept, keep, standing_rows
+from dagster_tidemark.incidents.arrivals import Content
 from dagster_tidemark.incidents.causes import Evidence, troubles
 from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
@@ -20,6 +21,7 @@ from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.planner.event_records import Failure
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.simulation.simulator import Simulation
@@ -54,6 +56,7 @@ class Location:
         self.doubts = Doubts()
         self.blind = False
         self.expected: list[ExpectedArrival] = []
+        self.files: dict[str, Content] = {}
         self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
         for minute in (1, 11, 21, 31):
             for name in ("orders", "prices"):
@@ -79,7 +82,16 @@ class Location:
         instance, assets = self.simulation.instance, self.simulation.asset_graph
         with self.simulation.clock.frozen():
             plan, standings = judged(instance, assets)
-            look = Look(plan, standings, self.doubts, self.looked_at, lambda _: True, expected=self.expected)
+            look = Look(
+                plan,
+                standings,
+                self.doubts,
+                self.looked_at,
+                lambda _: True,
+                with_landing=True,
+                expected=self.expected,
+                contents=lambda _, asked: {p: self.files[p] for p in asked if p in self.files},
+            )
             note_incidents(instance, assets, load_settings(), look, [self.channel.route])
         self.looked_at = plan.now
 
@@ -158,6 +170,43 @@ def test_a_run_that_takes_longer_than_learned_opens_before_the_deadline() -> Non
     assert not opened.is_late, "with the time left that a usual run takes"
     location.until(hours=1, minutes=15)
     assert [each.is_open for each in location.all] == [False]
+
+
+def test_runs_that_grow_are_reported_before_the_run_that_is_too_slow() -> None:
+    location = Location()
+    for number, seconds in enumerate((60, 130, 200, 270)):
+        location.simulation.slow("core/orders", seconds=seconds)
+        location.arrives("orders", hours=1, minutes=1 + 8 * number)
+        location.simulation.run_until(location.simulation.time(hours=1, minutes=7 + 8 * number))
+    location.look()
+    assert location.all == [], "each run was in time"
+    location.simulation.slow("core/orders", seconds=340)
+    location.arrives("orders", hours=1, minutes=40)
+    location.simulation.run_until(location.simulation.time(hours=1, minutes=40))
+    location.looked_at = None  # no sensor was down in between
+    location.until(hours=1, minutes=41)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.SLOW, "core/orders")
+    assert (opened.assets[0].deadline or 0.0) - opened.opened_at > 240, "as soon as the data is there"
+
+
+def test_a_run_of_an_unusual_length_does_not_change_the_usual_duration() -> None:
+    durations = RunDurations()
+    for seconds in (20, 22, 19, 600, 21, 20, 23):
+        durations.add({"core/a": 1}, seconds)
+    assert durations.usual("core/a") == 21 and durations.usual("core/b") == 0
+    for seconds in (50, 52, 51, 50):
+        durations.add({"core/a": 1}, seconds)
+    assert durations.usual("core/a") == 50, "a new level"
+
+
+def test_the_words_of_a_platform_cause_hold_no_age() -> None:
+    location = Location()
+    cause = Cause("shift", location.simulation.time(hours=1), "silent for 40 s", lasting="silent since 01:00")
+    location.doubts = Doubts(general=(cause,))
+    location.arrives("orders", hours=1)
+    location.until(hours=1, minutes=6)
+    assert [each.cause.said for each in location.book.open] == ["silent since 01:00"]
 
 
 def test_a_failed_blocking_check_names_every_reader_that_waits_for_it() -> None:

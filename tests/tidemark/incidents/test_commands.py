@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -13,7 +14,15 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.status_view import dead_channels
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.incidents.channels.channel import FakeChannel
-from dagster_tidemark.incidents.incident import CauseKind, Incident, LateAsset, RootCause, Trouble
+from dagster_tidemark.incidents.incident import (
+    ArrivalRow,
+    ArrivalState,
+    CauseKind,
+    Incident,
+    LateAsset,
+    RootCause,
+    Trouble,
+)
 from dagster_tidemark.incidents.lifecycle import reviewed
 from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
@@ -149,3 +158,15 @@ def test_a_test_message_and_the_contracts_without_a_channel() -> None:
     assert [each.report.title.split(" ")[1].rstrip(":") for each in channel.sent] == ["open", "closed"]
     assert uncovered(graph, [channel]) == ["marts/sales"]
     assert uncovered(graph, [channel, CHANNEL]) == []
+
+
+def test_status_shows_the_expected_arrivals(store: IncidentStore) -> None:
+    row = ArrivalRow("raw/a", ArrivalState.FEWER, ("2026-10-05",), 4, 1_790_000_000.0, None, "2 of 3 files")
+    store.change(lambda book: replace(book, arrivals=(row,)))
+    shown = CliRunner().invoke(app, ["status", "--arrivals"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "2026-10-05 and 3 more" in shown.output and "fewer than usual: 2 of 3 files" in shown.output
+    (told,) = json.loads(CliRunner().invoke(app, ["status", "--arrivals", "--json"]).output)
+    assert (told["source"], told["state"], told["count"]) == ("raw/a", "fewer than usual", 4)
+    store.change(lambda book: replace(book, arrivals=()))
+    assert "no expected arrivals" in CliRunner().invoke(app, ["status", "--arrivals"]).output

@@ -1,0 +1,234 @@
+"""States of expected arrivals: each window of a source is pending, on time, late, missing or incomplete.
+
+Pure. Does not belong here: due times (`incidents.expected`), reading the observed files (`incidents.contents`), and
+incidents about misses (`incidents.causes`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+
+from dagster_tidemark.incidents.expected import ExpectedArrival
+from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
+from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.unbuilt import Windows
+from dagster_tidemark.sources.feed import Partition
+
+LOOK_BACK = timedelta(days=7)
+"""A miss is reported for this long."""
+_LONGEST_WINDOW = timedelta(days=32)
+_FEWEST_USUAL, _USUAL_WINDOWS = 3, 14
+_SEPARATOR = "|"
+"""Between the dimensions of a key of Dagster's multi-partitions."""
+_SHOWN = 3
+
+
+INCOMPLETE = (ArrivalState.EMPTY, ArrivalState.REPEATED, ArrivalState.FEWER)
+"""States of a window whose data came, and is not what was declared."""
+MISSES = (ArrivalState.MISSING, *INCOMPLETE)
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of a window as observed last.
+
+    Args:
+        digest: Hash of their bytes without their names; empty if it is unknown.
+        is_gone: True if the files were removed as intended: expired, or accepted by a person.
+    """
+
+    files: int
+    bytes: int
+    digest: str = ""
+    is_gone: bool = False
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The state of a window.
+
+    Args:
+        due_at: When its data is due (Unix seconds); None if it is not expected.
+        overdue_at: `due_at` and the grace.
+        arrived_at: When its data arrived. If several files are expected, when the newest did.
+        said: What is wrong with its data, in words; empty if nothing is.
+    """
+
+    source: str
+    partition: Partition
+    state: ArrivalState
+    due_at: float | None
+    overdue_at: float | None
+    ends_at: float
+    arrived_at: float | None = None
+    said: str = ""
+
+
+Contents = Callable[[str, Mapping[Partition, str]], Mapping[Partition, Content]]
+"""From a source, and the data version of some of its partitions, to their files. Unknown ones are left out."""
+
+
+def arrivals(
+    expected: Sequence[ExpectedArrival],
+    graph: Graph,
+    history: History,
+    windows: Windows,
+    since: Mapping[str, float],
+    now: float,
+    contents: Contents = lambda _, __: {},
+) -> list[Arrival]:
+    """Return the state of each window that was due in the last seven days, or will be due.
+
+    Args:
+        since: By source, the time from which on it is judged: earlier windows were not expected.
+    """
+    found: list[Arrival] = []
+    for each in expected:
+        node = graph.nodes.get(each.source)
+        if node is not None:
+            earliest = max(since.get(each.source, now), now - LOOK_BACK.total_seconds())
+            found += _Source(each, node, history, now, contents).states(windows, earliest)
+    return found
+
+
+@dataclass
+class _Source:
+    expected: ExpectedArrival
+    node: Node
+    history: History
+    now: float
+    contents: Contents
+
+    def states(self, windows: Windows, earliest: float) -> Iterable[Arrival]:
+        longest = _LONGEST_WINDOW.total_seconds()
+        until = self.now + longest if self.expected.by else self.now
+        spans = {
+            partition: window
+            for partition in windows(self.node.key, earliest - longest, until)
+            if (window := self.node.window(partition)) is not None
+        }
+        due = {partition: self.expected.due_at(window) for partition, window in spans.items()}
+        judged = [p for p, at in due.items() if (spans[p].end if at is None else at) >= earliest]
+        known = self.history.known.get(self.node.key, set())
+        compared = due if self.expected.distinct or self.expected.usual else judged
+        files = self.contents(
+            self.node.key,
+            {p: self.history.versions.get((self.node.key, p), "") for p in compared if p in known},
+        )
+        earlier = _earlier({p: spans[p].end for p in files}, files) if compared is due else {}
+        for partition in judged:
+            end, due_at = spans[partition].end, due[partition]
+            if due_at is None:
+                yield Arrival(self.node.key, partition, ArrivalState.NOT_EXPECTED, None, None, end)
+                continue
+            overdue_at = due_at + self.expected.grace.total_seconds()
+            arrived_at = self._arrived_at(partition) if partition in known else None
+            content = files.get(partition) if partition in known else Content(0, 0)
+            fault, said = self._fault(partition, content, earlier.get(partition, _Earlier()))
+            if fault is not None:
+                # A source may still deliver the rest.
+                state = fault if self.now >= overdue_at else ArrivalState.PENDING
+            else:
+                is_late = arrived_at is not None and arrived_at > overdue_at
+                state = ArrivalState.LATE if is_late else ArrivalState.ON_TIME
+            yield Arrival(self.node.key, partition, state, due_at, overdue_at, end, arrived_at, said)
+
+    def _arrived_at(self, partition: Partition) -> float | None:
+        target = (self.node.key, partition)
+        if not self.expected.counts_content:
+            return self.history.first_arrival.get(target)
+        arrivals_ = [each.arrived_at for each in self.history.changes.get(target, ()) if each.arrived_at is not None]
+        return max(arrivals_, default=None)
+
+    def _fault(
+        self, partition: Partition, content: Content | None, earlier: "_Earlier"
+    ) -> tuple[ArrivalState | None, str]:
+        """Return the state of a window that has not all of its data, with the reason; None if it has."""
+        where, expected = f"{self.node.key} {partition}", self.expected
+        if content is None or content.is_gone:
+            return None, ""
+        if content.files == 0:
+            return ArrivalState.MISSING, ""
+        if content.bytes == 0 and not expected.may_be_empty:
+            return ArrivalState.EMPTY, f"{where} has only empty files"
+        if content.files < expected.files:
+            return ArrivalState.FEWER, f"{where} has {content.files} of {expected.files} files"
+        if expected.distinct and earlier.has_same_bytes:
+            return ArrivalState.REPEATED, f"{where} has the same bytes as an earlier window"
+        if earlier.usual is not None and content.bytes < expected.usual * earlier.usual:
+            return ArrivalState.FEWER, f"{where} has {content.bytes} bytes, usual are {earlier.usual:.0f}"
+        return None, ""
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """What the earlier windows of a key say about a window.
+
+    Args:
+        usual: Median of their bytes; None if there are too few.
+    """
+
+    has_same_bytes: bool = False
+    usual: float | None = None
+
+
+def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, Content]) -> dict[Partition, _Earlier]:
+    """Return what is known before each window, from the earlier windows of the same key of a keyed source."""
+    found: dict[Partition, _Earlier] = {}
+    digests: dict[tuple[str, ...], set[str]] = {}
+    sizes: dict[tuple[str, ...], deque[int]] = {}
+    time = _time_position(ends)
+    for partition in sorted(ends, key=lambda each: ends[each]):
+        parts = str(partition).split(_SEPARATOR)
+        key = (*parts[:time], *parts[time + 1 :])
+        seen, sized = digests.setdefault(key, set()), sizes.setdefault(key, deque(maxlen=_USUAL_WINDOWS))
+        usual = median(sized) if len(sized) >= _FEWEST_USUAL else None
+        content = files[partition]
+        found[partition] = _Earlier(content.digest in seen, usual)
+        if content.bytes:
+            sized.append(content.bytes)
+            if content.digest:
+                seen.add(content.digest)
+    return found
+
+
+def _time_position(ends: Mapping[Partition, float]) -> int:
+    """Return the position of the time in keys such as `2026-10-05|berlin`: there, each value has one window."""
+    split = [(str(partition).split(_SEPARATOR), end) for partition, end in ends.items()]
+    for position in range(len(split[0][0]) if split else 0):
+        windows: dict[str, float] = {}
+        if all(windows.setdefault(parts[position], end) == end for parts, end in split):
+            return position
+    return 0
+
+
+def arrival_rows(found: Iterable[Arrival]) -> tuple[ArrivalRow, ...]:
+    """Return the misses, and the newest and the next window of each source, as rows."""
+    by_source: dict[str, list[Arrival]] = {}
+    for each in found:
+        by_source.setdefault(each.source, []).append(each)
+    rows: list[ArrivalRow] = []
+    for every in by_source.values():
+        shown = [each for each in every if each.state in MISSES]
+        pending = [each for each in every if each.state is ArrivalState.PENDING]
+        past = [each for each in every if each.state not in (*MISSES, ArrivalState.PENDING)]
+        shown += _at(pending, min((each.due_at or 0.0 for each in pending), default=0.0))
+        shown += _at(past, max((each.due_at or each.ends_at for each in past), default=0.0))
+        for state in ArrivalState:
+            of_state = sorted((each for each in shown if each.state is state), key=lambda each: each.due_at or 0.0)
+            if of_state:
+                rows.append(_row(of_state))
+    return tuple(rows)
+
+
+def _at(found: Collection[Arrival], at: float) -> list[Arrival]:
+    return [each for each in found if (each.due_at or each.ends_at) == at]
+
+
+def _row(found: Sequence[Arrival]) -> ArrivalRow:
+    first = found[0]
+    keys = tuple(str(each.partition) for each in found[:_SHOWN])
+    return ArrivalRow(first.source, first.state, keys, len(found), first.due_at, first.arrived_at, first.said)

@@ -1,0 +1,148 @@
+"""States of expected arrivals: by due time, number of files, bytes and earlier windows."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from dagster_tidemark import ExpectedArrival
+from dagster_tidemark.event_log.observations import ObservationLedger
+from dagster_tidemark.incidents.arrivals import Arrival, Content, arrival_rows, arrivals
+from dagster_tidemark.incidents.contents import ContentReader
+from dagster_tidemark.incidents.expected import ExpectationRefused, require_sources
+from dagster_tidemark.incidents.incident import ArrivalState
+from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.sensors.reconcile_schedules import reconcile
+from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.listing import FakeBucket
+from tests.toys.feeds import FEEDS, ORDERS
+
+HOUR = 3600.0
+EXPECTED = ExpectedArrival(source="raw/a", within=timedelta(minutes=10), grace=timedelta(minutes=5))
+
+
+class Feed:
+    """A feed whose hour `n`, also of a key (`berlin|n`), ends at `n + 1` hours."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys or ("",)
+        self.graph = Graph({"raw/a": Node("raw/a", source=True, window=_window)})
+        self.history = History(self.graph)
+        self.files: dict[Partition, Content] = {}
+        self._id = 0
+
+    def lands(self, partition: str, at: float, files: int = 1, size: int = 100, digest: str = "") -> None:
+        self._id += 1
+        self.history.observed(("raw/a", partition), id=self._id, version=str(self._id), arrived_at=at, listed_at=at)
+        self.files[partition] = Content(files, size, digest or f"digest {self._id}")
+
+    def states(self, expected: ExpectedArrival, now: float) -> dict[Partition, ArrivalState]:
+        return {each.partition: each.state for each in self.arrivals(expected, now)}
+
+    def arrivals(self, expected: ExpectedArrival, now: float) -> list[Arrival]:
+        return arrivals([expected], self.graph, self.history, self._windows, {"raw/a": 0.0}, now, self._contents)
+
+    def _windows(self, _: str, after: float, until: float) -> list[Partition]:
+        hours = [n for n in range(200) if after < (n + 1) * HOUR <= until]
+        return [f"{key}|{n:03}" if key else f"{n:03}" for key in self.keys for n in hours]
+
+    def _contents(self, _: str, versions: Mapping[Partition, str]) -> Mapping[Partition, Content]:
+        return {p: self.files[p] for p in versions}
+
+
+def _window(partition: Partition) -> Window:
+    hour = int(str(partition).split("|")[-1])
+    return Window(hour * HOUR, (hour + 1) * HOUR)
+
+
+def test_a_window_is_pending_then_missing_then_late() -> None:
+    feed = Feed()
+    assert feed.states(EXPECTED, HOUR + 899) == {"000": ArrivalState.PENDING}
+    assert feed.states(EXPECTED, HOUR + 900) == {"000": ArrivalState.MISSING}
+    feed.lands("000", HOUR + 1000)
+    assert feed.states(EXPECTED, HOUR + 1001) == {"000": ArrivalState.LATE}
+    feed.lands("001", 2 * HOUR + 900)
+    feed.lands("001", 3 * HOUR)  # a correction
+    assert feed.states(EXPECTED, 3 * HOUR)["001"] is ArrivalState.ON_TIME
+
+
+def test_an_empty_file_is_a_miss_unless_it_is_allowed() -> None:
+    feed = Feed()
+    feed.lands("000", HOUR, size=0)
+    assert feed.states(EXPECTED, HOUR + 60) == {"000": ArrivalState.PENDING}, "the data may still come"
+    assert feed.states(EXPECTED, HOUR + 900) == {"000": ArrivalState.EMPTY}
+    assert feed.states(replace(EXPECTED, may_be_empty=True), HOUR + 900) == {"000": ArrivalState.ON_TIME}
+
+
+def test_a_window_with_too_few_files_is_on_time_when_the_last_one_is() -> None:
+    feed, expected = Feed(), replace(EXPECTED, files=3)
+    feed.lands("000", HOUR, files=2)
+    feed.lands("001", 2 * HOUR, files=2)
+    (first, second) = feed.arrivals(expected, 2 * HOUR + 900)
+    assert first.state is second.state is ArrivalState.FEWER
+    assert first.said == "raw/a 000 has 2 of 3 files"
+    feed.lands("001", 2 * HOUR + 901, files=3)
+    assert feed.states(expected, 2 * HOUR + 902)["001"] is ArrivalState.LATE
+
+
+def test_the_same_bytes_under_a_new_name_are_repeated_only_for_the_same_key() -> None:
+    feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, distinct=True)
+    for hour in range(2):
+        for key in feed.keys:
+            same = key == "oslo" or hour == 0
+            feed.lands(f"{key}|{hour:03}", (hour + 1) * HOUR, digest="same" if same else "other")
+    assert feed.states(expected, 2 * HOUR + 900) == {
+        "berlin|000": ArrivalState.ON_TIME,
+        "berlin|001": ArrivalState.ON_TIME,
+        "oslo|000": ArrivalState.ON_TIME,
+        "oslo|001": ArrivalState.REPEATED,
+    }
+
+
+def test_fewer_bytes_than_usual_are_a_miss_from_the_fourth_window_on() -> None:
+    feed, expected = Feed(), replace(EXPECTED, usual=0.5)
+    for hour, size in enumerate((100, 20, 120, 49, 51)):
+        feed.lands(f"{hour:03}", (hour + 1) * HOUR, size=size)
+    found = feed.states(expected, 5 * HOUR + 900)
+    assert [p for p, state in found.items() if state is ArrivalState.FEWER] == ["003"]
+
+
+def test_the_rows_of_status_are_the_misses_and_the_newest_and_the_next_window() -> None:
+    feed = Feed("berlin", "oslo")
+    for hour in (0, 1, 3):
+        feed.lands(f"berlin|{hour:03}", (hour + 1) * HOUR)
+    rows = arrival_rows(feed.arrivals(EXPECTED, 5 * HOUR + 1))
+    assert [(row.state, row.count, row.partitions) for row in rows] == [
+        (ArrivalState.PENDING, 2, ("berlin|004", "oslo|004")),
+        (ArrivalState.ON_TIME, 1, ("berlin|003",)),
+        (ArrivalState.MISSING, 5, ("oslo|000", "oslo|001", "berlin|002")),
+    ]
+
+
+def test_contents_are_refused_for_a_source_without_files() -> None:
+    with pytest.raises(ExpectationRefused, match="need a feed"):
+        require_sources([replace(EXPECTED, files=2)], {"raw/a"}, set())
+    require_sources([EXPECTED], {"raw/a"}, set())
+    with pytest.raises(ExpectationRefused, match="one file or more"):
+        replace(EXPECTED, files=0)
+
+
+def test_the_files_of_a_window_are_read_from_what_the_landing_sensor_observed() -> None:
+    bucket = FakeBucket(now=datetime(2026, 10, 1, 12, tzinfo=UTC))
+    first, second = "2026-10-01-00:00", "2026-10-01-01:00"
+    for hour, names in ((first, ("a.csv", "b.csv")), (second, ("c.csv", "d.csv"))):
+        for name, body in zip(names, (b"12", b"3"), strict=True):
+            bucket.put(ORDERS.prefix_of(hour) + name, body)
+    with dg.DagsterInstance.ephemeral() as instance:
+        reconcile(ObservationLedger(instance), bucket, FEEDS)
+        reader = ContentReader(instance)
+        found = reader("raw/orders", {first: "1", second: "1"})
+        assert found[first] == found[second] and (found[first].files, found[first].bytes) == (2, 3)
+        bucket.put(ORDERS.prefix_of(second) + "d.csv", b"4")
+        reconcile(ObservationLedger(instance), bucket, FEEDS)
+        assert reader("raw/orders", {first: "1", second: "1"}) == found, "the data version is the same"
+        assert reader("raw/orders", {second: "2"})[second].digest != found[second].digest

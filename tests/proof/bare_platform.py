@@ -42,7 +42,7 @@ _BIN = Path(sys.executable).parent
 _PARTS = {
     "cloud": ["-m", "dagster_tidemark.local.cloud.server"],
     "spark": ["-m", "dagster_tidemark.local.spark.server"],
-    "code": ["-m", "dagster", "api", "grpc", "-m", "pipelines.definitions", "-h", "127.0.0.1", "-p", "{code}"],
+    "code": ["-m", "dagster", "api", "grpc", "-m", "{module}", "-h", "127.0.0.1", "-p", "{code}"],
     "daemon": ["-m", "dagster._daemon", "run", "-w", "{workspace}"],
 }
 
@@ -68,6 +68,7 @@ class BarePlatform:
     folder: Path
     jars: Path
     slots: int = 8
+    module: str = "pipelines.definitions"
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -128,7 +129,7 @@ class BarePlatform:
         if name == "postgres":
             self.processes[name] = start_server(self._postgres_data, self.postgres)
             return
-        replaced = {"code": str(self.ports["code"]), "workspace": str(self.workspace)}
+        replaced = {"code": str(self.ports["code"]), "workspace": str(self.workspace), "module": self.module}
         arguments = [part.format(**replaced) for part in _PARTS[name]]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -283,9 +284,11 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def bare_platform(folder: Path, jars: Path, slots: int = 8) -> Iterator[BarePlatform]:
-    """A platform that runs, and leaves no process."""
-    platform = BarePlatform(folder, jars, slots)
+def bare_platform(
+    folder: Path, jars: Path, slots: int = 8, module: str = "pipelines.definitions"
+) -> Iterator[BarePlatform]:
+    """A platform that runs a module's code location, and leaves no process."""
+    platform = BarePlatform(folder, jars, slots, module)
     try:
         platform.open()
         yield platform

@@ -28,7 +28,7 @@ def durations(**seconds: float) -> RunDurations:
 def test_a_contract_shorter_than_the_runs_from_the_source_is_named_with_numbers() -> None:
     assert infeasible(graph(), durations(core_a=200, marts_a=90)) == {}
     assert infeasible(graph(), durations(core_a=200, marts_a=150)) == {
-        "marts/a": "promised within 5 min 0 s, usual runs take 5 min 50 s: core/a 3 min 20 s, marts/a 2 min 30 s"
+        "marts/a": "promised within 5 min, usual runs take 5 min 50 s: core/a 3 min 20 s, marts/a 2 min 30 s"
     }
 
 

@@ -7,4 +7,4 @@ from tests.tidemark.incidents.days import play
 
 @pytest.mark.parametrize("seed", [3])
 def test_the_incidents_of_a_day_are_those_of_the_list(seed: int) -> None:
-    play(seed, hours=6)
+    play(seed, hours=4)

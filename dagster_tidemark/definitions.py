@@ -31,6 +31,7 @@ from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
 from dagster_tidemark.sensors import asset_event_sensors
+from dagster_tidemark.sensors.arrival_check import arrival_checks
 from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
@@ -362,6 +363,7 @@ def _parts(
         *(stream_check(stream, settings) for stream in kept),
         *(state_check(stream, settings) for stream in streams),
         *([delivery_check(settings)] if channels else []),
+        *arrival_checks(expected, settings),
     ]
     checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []

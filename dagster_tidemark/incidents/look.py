@@ -84,7 +84,10 @@ def note_incidents(
         )
         found = troubles(evidence)
     location = settings.code_location
-    shown = arrival_rows(arrived)
+    # While no sensor looks at a source, its last known states stay.
+    unseen = {each.source for each in look.expected if look.doubts.about(each.source, "", [each.source])}
+    shown = tuple(row for row in before.arrivals if row.source in unseen)
+    shown += tuple(row for row in arrival_rows(arrived) if row.source not in unseen)
 
     def _next(book: Book) -> Book:
         noted = replace(book, outage=outage, expected_since=since, arrivals=shown)

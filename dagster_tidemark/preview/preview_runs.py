@@ -27,7 +27,7 @@ from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
 from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.targets import Targets, runs_of
-from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
+from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, PREFIX
 

@@ -19,7 +19,6 @@ from typing import Any
 from zlib import crc32
 
 import dagster as dg
-from dagster import AutomationContext, AutomationResult
 
 from dagster_tidemark.dagster_internals import freshness
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of_definitions
@@ -30,12 +29,15 @@ from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, kee
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectedArrival
+from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.look import Look, note_incidents
 from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.planner.wording import names
+from dagster_tidemark.sensors.arrival_check import changed_arrivals
 from dagster_tidemark.sensors.reachable import unreachable
+from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.settings import Settings
@@ -50,23 +52,6 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
 __all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
 _ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, because a short pause is not a fault
-
-
-class ReportedBySensor(dg.AutomationCondition[dg.AssetCheckKey]):
-    """A condition that is never true: only the sensor `contracts` reports this check.
-
-    The check has a condition because Dagster would otherwise execute it within every run of its asset.
-    """
-
-    asks_for_nothing = True  # no automation sensor needs to evaluate it
-    requires_cursor = False
-
-    @property
-    def name(self) -> str:
-        return "reported by the sensor contracts"
-
-    def evaluate(self, context: AutomationContext[dg.AssetCheckKey]) -> AutomationResult[dg.AssetCheckKey]:
-        return AutomationResult(context, true_subset=context.get_empty_subset())
 
 
 def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> list[dg.AssetChecksDefinition]:
@@ -122,7 +107,7 @@ def contract_sensor(
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, durations))
             before = kept(instance, watched.location)
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
-        doubt = doubts(instance, watched or Watched(), plan.now)
+        doubt, book = doubts(instance, watched or Watched(), plan.now), Book()
         if watched is not None and settings is not None:
             look = Look(
                 plan,
@@ -134,18 +119,19 @@ def contract_sensor(
                 expected=expected,
                 contents=world.contents(instance),
             )
-            note_incidents(instance, repository.asset_graph, settings, look, routes)
+            book = note_incidents(instance, repository.asset_graph, settings, look, routes)
         standings = doubted(standings, graph, doubt)
         told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
         of_streams, stream_states = changed_streams(instance, watched or Watched(), doubt, plan.now, told)
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
-        if not changed and not of_streams:
+        of_sources, arrival_states = changed_arrivals(book.arrivals, told)
+        if not changed and not of_streams and not of_sources:
             return dg.SkipReason(_summary(list(standings.values())))
-        events = [*(_evaluation(standing, plan.now) for standing in changed), *of_streams]
+        events = [*(_evaluation(standing, plan.now) for standing in changed), *of_streams, *of_sources]
         shown = {standing.asset: _IN_DAGSTERS_PANEL[standing.verdict] for standing in changed}
         freshness.report_freshness(context.instance, shown, plan.now)
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states))
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states | arrival_states))
 
     return contracts
 

@@ -15,7 +15,7 @@ from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.sender import Sender, dead, undelivered
 from dagster_tidemark.incidents.store import IncidentStore
-from dagster_tidemark.sensors.contract_sensor import ReportedBySensor
+from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 

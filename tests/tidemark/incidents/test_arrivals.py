@@ -1,5 +1,6 @@
 """States of expected arrivals: by due time, number of files, bytes and earlier windows."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,10 +13,11 @@ from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import Arrival, Content, arrival_rows, arrivals
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectationRefused, require_sources
-from dagster_tidemark.incidents.incident import ArrivalState
+from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.sensors.arrival_check import changed_arrivals
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import FakeBucket
@@ -146,3 +148,16 @@ def test_the_files_of_a_window_are_read_from_what_the_landing_sensor_observed() 
         reconcile(ObservationLedger(instance), bucket, FEEDS)
         assert reader("raw/orders", {first: "1", second: "1"}) == found, "the data version is the same"
         assert reader("raw/orders", {second: "2"})[second].digest != found[second].digest
+
+
+def test_the_check_of_a_source_is_reported_once_for_each_change() -> None:
+    rows = [
+        ArrivalRow("raw/a", ArrivalState.ON_TIME, ("001",), 1, 60.0, 50.0),
+        ArrivalRow("raw/a", ArrivalState.EMPTY, ("000",), 1, 30.0, 20.0, "raw/a 000 has only empty files"),
+        ArrivalRow("raw/b", ArrivalState.MISSING, ("001", "002", "003"), 5, 60.0, None),
+    ]
+    (of_a, of_b), states = changed_arrivals(rows, {})
+    assert (of_a.passed, of_a.description) == (False, "empty: raw/a 000 has only empty files")
+    assert (of_b.passed, of_b.description) == (False, "missing: 001, 002, 003 and 2 more")
+    (now_right,), after = changed_arrivals(rows[:1], json.loads(json.dumps(states)))
+    assert now_right.passed and changed_arrivals(rows[:1], json.loads(json.dumps(after)))[0] == []

@@ -27,7 +27,7 @@ _SHOWN = 3
 
 
 INCOMPLETE = (ArrivalState.EMPTY, ArrivalState.REPEATED, ArrivalState.FEWER)
-"""States of a window whose data came, and is not what was declared."""
+"""States of a window with data that is less than declared, or old."""
 MISSES = (ArrivalState.MISSING, *INCOMPLETE)
 
 
@@ -54,7 +54,7 @@ class Arrival:
         due_at: When its data is due (Unix seconds); None if it is not expected.
         overdue_at: `due_at` and the grace.
         arrived_at: When its data arrived. If several files are expected, when the newest did.
-        said: What is wrong with its data, in words; empty if nothing is.
+        said: The fault of its data in words; empty if it has none.
     """
 
     source: str
@@ -83,7 +83,7 @@ def arrivals(
     """Return the state of each window that was due in the last seven days, or will be due.
 
     Args:
-        since: By source, the time from which on it is judged: earlier windows were not expected.
+        since: By source, the start of the expectation. Windows that were due before are ignored.
     """
     found: list[Arrival] = []
     for each in expected:
@@ -165,7 +165,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What the earlier windows of a key say about a window.
+    """Comparison of a window with the earlier windows of its key.
 
     Args:
         usual: Median of their bytes; None if there are too few.
@@ -176,7 +176,7 @@ class _Earlier:
 
 
 def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, Content]) -> dict[Partition, _Earlier]:
-    """Return what is known before each window, from the earlier windows of the same key of a keyed source."""
+    """Compare each window with the earlier windows. In a keyed source, only windows of the same key are compared."""
     found: dict[Partition, _Earlier] = {}
     digests: dict[tuple[str, ...], set[str]] = {}
     sizes: dict[tuple[str, ...], deque[int]] = {}

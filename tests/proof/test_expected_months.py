@@ -1,4 +1,4 @@
-"""One thousand random months of expected arrivals, in zones and with calendars, against an oracle of its own.
+"""One thousand random months of expected arrivals, in zones and with calendars, against an independent oracle.
 
 The oracle reads the wall clock of each zone (`wall_clock`), walks the days of the month, and knows what it delivered.
 """
@@ -105,7 +105,7 @@ KINDS = ("whole", "whole", "whole", "never", "empty", "half", "again")
 
 
 def _at(delivered: dict[str, tuple[float, str]], now: float, files: int) -> tuple[History, dict[str, Content]]:
-    """Return what was observed until a time: `half` has a file too few, `again` the bytes of all others like it."""
+    """Return the deliveries observed until a time. `half` lacks a file; all windows of kind `again` have the same bytes."""
     history, contents = History(Graph({"raw/a": Node("raw/a", source=True)})), {}
     for number, (key, (at, kind)) in enumerate(delivered.items(), start=1):
         if kind == "never" or at > now:

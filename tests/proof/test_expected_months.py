@@ -105,7 +105,7 @@ KINDS = ("whole", "whole", "whole", "never", "empty", "half", "again")
 
 
 def _at(delivered: dict[str, tuple[float, str]], now: float, files: int) -> tuple[History, dict[str, Content]]:
-    """Return the deliveries observed until a time. `half` lacks a file; all windows of kind `again` have the same bytes."""
+    """Return the deliveries observed until a time: `half` lacks a file, all of kind `again` have the same bytes."""
     history, contents = History(Graph({"raw/a": Node("raw/a", source=True)})), {}
     for number, (key, (at, kind)) in enumerate(delivered.items(), start=1):
         if kind == "never" or at > now:

@@ -125,8 +125,8 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     location.looked_at = None  # the quiet end of the hour is not looked at, which is no outage
 
 
-def play(seed: int, hours: int) -> int:
-    """Simulate a day, compare its incidents and messages with the list, and return their number."""
+def play(seed: int, hours: int) -> list[Fault]:
+    """Simulate a day, compare its incidents and messages with the list, and return its faults."""
     chance, location = random.Random(seed), Location([*graph(), source("tills", HOURS)])
     location.expected = [EXPECTED]
     location.look()
@@ -148,4 +148,4 @@ def play(seed: int, hours: int) -> int:
         first = min((asset.deadline or 0.0 for asset in each.assets), default=0.0)
         if each.cause.kind in (CauseKind.FAILING, CauseKind.SLOW):
             assert each.opened_at <= first, "an unavoidable breach is reported before the deadline"
-    return len(written)
+    return faults

@@ -179,4 +179,4 @@ def test_a_name_that_is_no_module_and_a_key_that_is_no_column_are_refused() -> N
         feed_module("My Trips", Grain.DAY, sample, package="pipelines")
     with pytest.raises(NoModule, match="has no column b; it has a"):
         feed_module("trips", Grain.DAY, sample, key=("b",), package="pipelines")
-    assert "say which do" in feed_module("trips", Grain.DAY, sample, package="pipelines")
+    assert "name them here" in feed_module("trips", Grain.DAY, sample, package="pipelines")

@@ -32,7 +32,7 @@ MISSES = (ArrivalState.MISSING, *INCOMPLETE)
 
 
 @dataclass(frozen=True)
-class Content:
+class ArrivedFiles:
     """The files of a window as observed last.
 
     Args:
@@ -67,7 +67,7 @@ class Arrival:
     said: str = ""
 
 
-Contents = Callable[[str, Mapping[Partition, str]], Mapping[Partition, Content]]
+Contents = Callable[[str, Mapping[Partition, str]], Mapping[Partition, ArrivedFiles]]
 """From a source, and the data version of some of its partitions, to their files. Unknown ones are left out."""
 
 
@@ -126,7 +126,7 @@ class _Source:
                 continue
             overdue_at = due_at + self.expected.grace.total_seconds()
             arrived_at = self._arrived_at(partition) if partition in known else None
-            content = files.get(partition) if partition in known else Content(0, 0)
+            content = files.get(partition) if partition in known else ArrivedFiles(0, 0)
             fault, said = self._fault(partition, content, earlier.get(partition, _Earlier()))
             if fault is not None:
                 # A source may still deliver the rest.
@@ -144,7 +144,7 @@ class _Source:
         return max(arrivals_, default=None)
 
     def _fault(
-        self, partition: Partition, content: Content | None, earlier: "_Earlier"
+        self, partition: Partition, content: ArrivedFiles | None, earlier: "_Earlier"
     ) -> tuple[ArrivalState | None, str]:
         """Return the state of a window that has not all of its data, with the reason; None if it has."""
         where, expected = f"{self.node.key} {partition}", self.expected
@@ -175,7 +175,7 @@ class _Earlier:
     usual: float | None = None
 
 
-def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, Content]) -> dict[Partition, _Earlier]:
+def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, ArrivedFiles]) -> dict[Partition, _Earlier]:
     """Compare each window with the earlier windows. In a keyed source, only windows of the same key are compared."""
     found: dict[Partition, _Earlier] = {}
     digests: dict[tuple[str, ...], set[str]] = {}

@@ -8,7 +8,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import CONTENT
-from dagster_tidemark.incidents.arrivals import Content
+from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import OUTCOME
@@ -19,9 +19,9 @@ class ContentReader:
     """Reader of the files that the landing sensor observed. A partition is read again if its data version changes."""
 
     instance: DagsterInstance
-    _known: dict[tuple[str, Partition], tuple[str, Content | None]] = field(default_factory=dict)
+    _known: dict[tuple[str, Partition], tuple[str, ArrivedFiles | None]] = field(default_factory=dict)
 
-    def __call__(self, source: str, versions: Mapping[Partition, str]) -> Mapping[Partition, Content]:
+    def __call__(self, source: str, versions: Mapping[Partition, str]) -> Mapping[Partition, ArrivedFiles]:
         new = {p for p, version in versions.items() if self._known.get((source, p), ("", None))[0] != version}
         if new:
             key = dg.AssetKey.from_user_string(source)
@@ -33,9 +33,9 @@ class ContentReader:
         return {p: content for p, content in contents.items() if content is not None}
 
 
-def _content(seen: dg.AssetObservation) -> Content | None:
+def _content(seen: dg.AssetObservation) -> ArrivedFiles | None:
     files, size, digest = (seen.metadata.get(name) for name in ("files", "bytes", CONTENT))
     if files is None or size is None or not isinstance(files.value, int) or not isinstance(size.value, int):
         return None  # a source of another kind
     is_gone = seen.tags.get(OUTCOME) in (removals.EXPIRED, removals.ACCEPTED)
-    return Content(files.value, size.value, str(digest.value) if digest is not None else "", is_gone)
+    return ArrivedFiles(files.value, size.value, str(digest.value) if digest is not None else "", is_gone)

@@ -12,7 +12,7 @@ from datetime import date, timedelta
 import pytest
 
 from dagster_tidemark import ExpectedArrival
-from dagster_tidemark.incidents.arrivals import Content, Contents, arrivals
+from dagster_tidemark.incidents.arrivals import ArrivedFiles, Contents, arrivals
 from dagster_tidemark.incidents.incident import ArrivalState
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Graph, Node
@@ -104,7 +104,7 @@ def month(chance: random.Random) -> Counter[str]:
 KINDS = ("whole", "whole", "whole", "never", "empty", "half", "again")
 
 
-def _at(delivered: dict[str, tuple[float, str]], now: float, files: int) -> tuple[History, dict[str, Content]]:
+def _at(delivered: dict[str, tuple[float, str]], now: float, files: int) -> tuple[History, dict[str, ArrivedFiles]]:
     """Return the deliveries observed until a time: `half` lacks a file, all of kind `again` have the same bytes."""
     history, contents = History(Graph({"raw/a": Node("raw/a", source=True)})), {}
     for number, (key, (at, kind)) in enumerate(delivered.items(), start=1):
@@ -112,11 +112,13 @@ def _at(delivered: dict[str, tuple[float, str]], now: float, files: int) -> tupl
             continue
         history.observed(("raw/a", key), id=number, version=key, arrived_at=at, listed_at=at)
         size = 0 if kind == "empty" else 100
-        contents[key] = Content(files - 1 or 1 if kind == "half" else files, size, "again" if kind == "again" else key)
+        contents[key] = ArrivedFiles(
+            files - 1 or 1 if kind == "half" else files, size, "again" if kind == "again" else key
+        )
     return history, contents
 
 
-def _contents(files: dict[str, Content]) -> Contents:
+def _contents(files: dict[str, ArrivedFiles]) -> Contents:
     return lambda _, asked: {key: files[str(key)] for key in asked}
 
 

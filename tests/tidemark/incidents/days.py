@@ -12,7 +12,7 @@ from datetime import timedelta
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.incidents.arrivals import Content
+from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
 from tests.tidemark.automation.toy_graph import HOURS, source
 from tests.tidemark.incidents.test_causes import Location, graph
@@ -63,11 +63,11 @@ EXPECTED = ExpectedArrival(
 def deliver(fault: Fault, location: Location, hour: int) -> None:
     """Schedule the files of the hour before: at minute one, or whole and right at minute 25 if they are faulty."""
     past = f"2026-10-05-{hour - 1:02}:00"
-    whole, again = Content(2, 100, past), Content(2, 100, f"2026-10-05-{hour - 2:02}:00")
+    whole, again = ArrivedFiles(2, 100, past), ArrivedFiles(2, 100, f"2026-10-05-{hour - 2:02}:00")
     first = {
-        "file empty": Content(2, 0, "empty"),
+        "file empty": ArrivedFiles(2, 0, "empty"),
         "file repeated": again,
-        "one file of two": Content(1, 50, f"{past} half"),
+        "one file of two": ArrivedFiles(1, 50, f"{past} half"),
     }.get(fault.name, whole)
     if fault.name != "file missing":
         location.files[past] = first

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.incidents.arrivals import Arrival, Content, arrival_rows, arrivals
+from dagster_tidemark.incidents.arrivals import Arrival, ArrivedFiles, arrival_rows, arrivals
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectationRefused, require_sources
 from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
@@ -34,13 +34,13 @@ class Feed:
         self.keys = keys or ("",)
         self.graph = Graph({"raw/a": Node("raw/a", source=True, window=_window)})
         self.history = History(self.graph)
-        self.files: dict[Partition, Content] = {}
+        self.files: dict[Partition, ArrivedFiles] = {}
         self._id = 0
 
     def lands(self, partition: str, at: float, files: int = 1, size: int = 100, digest: str = "") -> None:
         self._id += 1
         self.history.observed(("raw/a", partition), id=self._id, version=str(self._id), arrived_at=at, listed_at=at)
-        self.files[partition] = Content(files, size, digest or f"digest {self._id}")
+        self.files[partition] = ArrivedFiles(files, size, digest or f"digest {self._id}")
 
     def states(self, expected: ExpectedArrival, now: float) -> dict[Partition, ArrivalState]:
         return {each.partition: each.state for each in self.arrivals(expected, now)}
@@ -52,7 +52,7 @@ class Feed:
         hours = [n for n in range(200) if after < (n + 1) * HOUR <= until]
         return [f"{key}|{n:03}" if key else f"{n:03}" for key in self.keys for n in hours]
 
-    def _contents(self, _: str, versions: Mapping[Partition, str]) -> Mapping[Partition, Content]:
+    def _contents(self, _: str, versions: Mapping[Partition, str]) -> Mapping[Partition, ArrivedFiles]:
         return {p: self.files[p] for p in versions}
 
 

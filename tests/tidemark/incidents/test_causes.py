@@ -9,7 +9,7 @@ from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts, Watched
 from dagster_tidemark.engine.overview import judged
 from dagster_tidemark.engine.saved_overview import Kept, keep, standing_rows
-from dagster_tidemark.incidents.arrivals import Content
+from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.causes import Evidence, troubles
 from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
@@ -56,7 +56,7 @@ class Location:
         self.doubts = Doubts()
         self.blind = False
         self.expected: list[ExpectedArrival] = []
-        self.files: dict[str, Content] = {}
+        self.files: dict[str, ArrivedFiles] = {}
         self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
         for minute in (1, 11, 21, 31):
             for name in ("orders", "prices"):

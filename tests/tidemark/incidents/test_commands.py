@@ -107,7 +107,7 @@ def test_acknowledging_needs_an_open_incident_a_reason_and_an_end(store: Inciden
     assert "zone is missing" in said(
         "acknowledge", incident.id, "--because", "x", "--until", "2050-01-01T00:00", code=2
     )
-    assert "is past" in said("acknowledge", incident.id, "--because", "x", "--until", "2020-01-01T00:00Z", code=2)
+    assert "has passed" in said("acknowledge", incident.id, "--because", "x", "--until", "2020-01-01T00:00Z", code=2)
     said("acknowledge", incident.id, "--because", "at work", "--for", "4h")
     assert "at work" in said("incidents")
 

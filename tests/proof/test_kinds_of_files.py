@@ -34,8 +34,8 @@ def landing(cloud: Settings) -> S3Bucket:
 def differences(spark: SparkSession, landing: S3Bucket, prefix: str, kind: Kind) -> dict[str, str]:
     """Return, for each size, how a load differs from the kind; empty if it does not."""
     feed = Feed("kind", f"{prefix}/", Grain.DAY, dict(kind.columns), **kind.options)
-    columns = {"day": "date"} | dict(kind.columns) | LINEAGE | SOURCE_ROW
-    table = Table("core.kind", columns, ("day", "source_file", "source_row"), partitioned_by="day")
+    columns = {"file_day": "date"} | dict(kind.columns) | LINEAGE | SOURCE_ROW
+    table = Table("core.kind", columns, ("file_day", "source_file", "source_row"), partitioned_by="file_day")
     load = Load(feed, table, lambda rows: rows, "1")
     for size in SIZES:
         landing._client.put_object(Bucket=landing.name, Key=f"{prefix}/{size}/{kind.key}", Body=kind.file(size))

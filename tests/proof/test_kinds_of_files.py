@@ -66,7 +66,7 @@ def differences(spark: SparkSession, landing: S3Bucket, prefix: str, kind: Kind)
 
 def _difference(kind: Kind, size: str, good: list[tuple[object, ...]], messages: list[str], fault: str | None) -> str:
     if kind.refused or fault:
-        return "" if kind.refused and kind.refused in (fault or "") and not good else f"refused: {fault}"
+        return "" if kind.is_refused_with(fault or "") and not good else f"refused: {fault}"
     expected = [tuple(_as_spark(value) for value in row) for row in kind.rows(size)]
     if len(good) != len(expected):
         return f"{len(good)} good rows, not {len(expected)}; rejected: {messages[:2]}"

@@ -28,7 +28,7 @@ class Kind:
         options: Further settings of the feed.
         key: The file's name.
         odd: Words in the message of each rejected row, in the order of the file.
-        refused: Words in the message if the whole file is refused.
+        refused: Words in the message if the whole file is refused; ` or ` separates the words of two sizes.
     """
 
     name: str
@@ -39,6 +39,10 @@ class Kind:
     key: str = "f.csv"
     odd: Sequence[str] = ()
     refused: str = ""
+
+    def is_refused_with(self, message: str) -> bool:
+        """True if this message refuses the whole file as expected."""
+        return bool(self.refused) and any(words in message for words in self.refused.split(" or "))
 
     def file(self, size: str) -> bytes:
         """Return the bytes of a file of a size."""

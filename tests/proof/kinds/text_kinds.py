@@ -517,7 +517,7 @@ LAYOUTS = [
         both,
         head="n,text\n",
         encoding="utf-16",
-        refused="text",  # what the bytes are as UTF-16 depends on how many there are
+        refused="none of the declared or is not utf-16-le text",
     ),
     text(
         "a value of 200 KB",

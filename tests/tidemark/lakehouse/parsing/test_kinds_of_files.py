@@ -17,7 +17,7 @@ def assert_right(kind: Kind, size: str, about: int | None = None) -> None:
     try:
         found = rows_of(kind.file(size), kind.columns, key=kind.key, about=about, recognized=True, **kind.options)
     except Unusable as error:
-        assert kind.refused and kind.refused in str(error), str(error)
+        assert kind.is_refused_with(str(error)), str(error)
         return
     assert not kind.refused, f"{len(found)} rows"
     width = len(kind.columns)

@@ -28,7 +28,9 @@ print(load_catalog("lake").load_table("core.returns").scan().to_arrow().to_pylis
 """
 
 
-def test_the_step_of_the_page_leads_to_a_table(spark_server: Settings, cloud: Settings, tmp_path: Path) -> None:
+def test_feeds_page_step_creates_a_feed_that_loads_a_table(
+    spark_server: Settings, cloud: Settings, tmp_path: Path
+) -> None:
     shutil.copytree(CHECKOUT / "pipelines", tmp_path / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
     assert pages.written(tmp_path, pages.page("feeds.md")) == ["pipelines/feeds/returns.py"]
     key = f"returns/dt={_DAY}/hand written+ü.csv"

@@ -98,7 +98,7 @@ def run(project: Path, arguments: list[str], settings: Settings) -> str:
     return done.stdout
 
 
-def test_the_example_of_the_page_works_beside_the_grocers_streams(
+def test_streams_page_example_works_beside_the_grocer_streams(
     cloud: Settings, spark_server: Settings, followed: Path
 ) -> None:
     sends = pages.python_of(pages.blocks(pages.page("streams.md"), "sh")[0])
@@ -111,7 +111,7 @@ def test_the_example_of_the_page_works_beside_the_grocers_streams(
     ]
 
 
-def test_the_tests_of_the_page_are_green(followed: Path, platform_settings: Settings) -> None:
+def test_streams_page_tests_pass(followed: Path, platform_settings: Settings) -> None:
     (tests,) = [code for code in pages.blocks(pages.page("streams.md"), "python") if "\ndef test_" in code]
     (followed / "test_pings.py").write_text(tests)
     run(followed, ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pings.py"], platform_settings)

@@ -7,6 +7,6 @@ from tests.tidemark.streams.alert_histories import play
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
-def test_after_every_batch_the_alerts_that_stand_are_the_episodes_that_are_worth_one(first: int) -> None:
+def test_current_alerts_match_the_expected_episodes_after_each_batch(first: int) -> None:
     for seed in range(first, first + 20):
         play(seed, TOO_WARM)

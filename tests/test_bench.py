@@ -12,7 +12,7 @@ from tests.checkout import CHECKOUT
 
 
 @pytest.mark.parametrize("name", ["stock", "tuned"])
-def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
+def test_benchmark_baseline_definitions_load(name: str, tmp_path: Path) -> None:
     """The short benchmark leaves out `tuned`."""
     names = ("LANDING_BUCKET", "READINGS_QUEUE", "ALERTS_QUEUE", "CATALOG_URI", "WAREHOUSE")
     environment = os.environ | {f"TIDEMARK_{each}": "x" for each in names} | {"DAGSTER_HOME": str(tmp_path)}
@@ -23,7 +23,7 @@ def test_the_definitions_of_a_baseline_load(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.timeout(900)
-def test_every_part_of_the_benchmark_ends_with_figures(tmp_path: Path) -> None:
+def test_each_benchmark_part_reports_figures(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [sys.executable, "-m", "bench", "--rounds", "1", "--lines", "24000", "--no-warm-up", "--to", str(report)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False)

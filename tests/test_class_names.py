@@ -6,7 +6,7 @@ from collections import defaultdict
 from tests.checkout import CHECKOUT
 
 
-def test_every_public_class_name_exists_once() -> None:
+def test_public_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in sorted((CHECKOUT / "dagster_tidemark").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:

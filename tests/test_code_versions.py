@@ -129,7 +129,7 @@ def differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 
 @pytest.mark.proof  # a minute; many at once are tried below
-def test_200_cosmetic_edits_move_no_fingerprint(
+def test_200_cosmetic_edits_change_no_fingerprint(
     sources: Sources, before: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = Random(16)
@@ -151,7 +151,7 @@ def test_200_cosmetic_edits_move_no_fingerprint(
     assert len(made) == len(COSMETIC)
 
 
-def test_many_cosmetic_edits_at_once_move_no_fingerprint(
+def test_many_cosmetic_edits_at_once_change_no_fingerprint(
     sources: Sources, before: Mapping[str, str], tmp_path: Path
 ) -> None:
     random = Random(16)
@@ -173,7 +173,7 @@ def test_many_cosmetic_edits_at_once_move_no_fingerprint(
         "pipelines/transforms/cold_chain_history.py",
     ),
 )
-def test_a_moved_file_moves_no_fingerprint(
+def test_moved_file_changes_no_fingerprint(
     path: str, sources: Sources, before: Mapping[str, str], tmp_path: Path
 ) -> None:
     edited = moved(sources, path, path.replace(".py", "_of_the_shop.py").replace("pipelines/", "pipelines/moved/"))
@@ -198,7 +198,7 @@ def users(path: str, name: str) -> list[str]:
 
 
 @pytest.mark.proof  # a minute; several at once are tried below
-def test_every_real_edit_is_caught_and_only_by_the_assets_that_use_it(
+def test_each_real_edit_changes_only_the_fingerprints_of_its_assets(
     sources: Sources, before: Mapping[str, str], tmp_path: Path
 ) -> None:
     wrong = []
@@ -210,7 +210,7 @@ def test_every_real_edit_is_caught_and_only_by_the_assets_that_use_it(
     assert wrong == []
 
 
-def test_real_edits_are_caught_and_only_by_the_assets_that_use_them(
+def test_batched_real_edits_change_only_the_fingerprints_of_their_assets(
     sources: Sources, before: Mapping[str, str], tmp_path: Path
 ) -> None:
     """Edits of different modules, used by different assets, are made at once."""
@@ -238,14 +238,14 @@ def test_real_edits_are_caught_and_only_by_the_assets_that_use_them(
     }
 
 
-def test_the_lock_file_is_up_to_date() -> None:
+def test_grocer_lock_file_is_up_to_date() -> None:
     assets = assets_of(defs.assets or (), Project(CHECKOUT, "pipelines"))
 
     assert differences(read(CHECKOUT / NAME), assets) == []
     assert assets.keys() == FUNCTIONS.keys()
 
 
-def test_the_hash_is_the_same_in_every_process() -> None:
+def test_fingerprints_are_equal_in_every_process() -> None:
     code = "from dagster_tidemark.cli.app import main; main()"
     for seed in ("1", "2"):
         done = subprocess.run(

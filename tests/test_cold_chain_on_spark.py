@@ -106,7 +106,7 @@ def lake(spark_server: Settings, spark: SparkSession) -> Iterator[Lake]:
         os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def test_messages_become_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_computed_into_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.receive(messages(1, 500))
     lake.run("core/readings", HOURS[0], HOURS[-1])
     lake.run("marts/hot_spots", HOURS[0], HOURS[-1])
@@ -145,7 +145,7 @@ def test_messages_become_readings_hot_spots_and_alerts(lake: Lake, monkeypatch: 
     assert {row["retracted_in"] for row in rows if row["retracted_in"]} <= {2, 3}
 
 
-def test_a_message_on_which_the_rule_raises_leaves_the_alerts_of_the_others(lake: Lake) -> None:
+def test_message_failing_the_cold_chain_rule_keeps_the_other_alerts(lake: Lake) -> None:
     lake.receive(messages(4, 60))
     lake.run("alerts/cold_chain")
     before = lake.standing()

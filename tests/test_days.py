@@ -8,7 +8,7 @@ from tests.grocer_days import busy, judge, promise, whole_graph
 from tests.tidemark.automation.mornings import PATH, mornings
 
 
-def test_data_every_five_minutes_is_incorporated_in_time_by_few_runs() -> None:
+def test_data_every_five_minutes_is_incorporated_in_time_with_few_runs() -> None:
     simulation = whole_graph(seed=1)
     busy(simulation, hours=3, everything=True, seed=1)
     simulation.run(hours=4)
@@ -19,7 +19,7 @@ def test_data_every_five_minutes_is_incorporated_in_time_by_few_runs() -> None:
         assert runs <= most, f"{asset}: {runs:.2f} runs a window, {most:.2f} allowed"
 
 
-def test_the_report_is_there_by_nine_though_something_on_its_path_fails_first() -> None:
+def test_daily_report_is_built_by_nine_after_a_failure_on_its_path() -> None:
     played = mornings(len(PATH), every_hours=6)
     assert [(morning.failed, morning.in_time) for morning in played] == [(True, True)] * len(PATH)
     assert all(morning.first_start >= 0 for morning in played), played
@@ -36,6 +36,8 @@ def test_the_report_is_there_by_nine_though_something_on_its_path_fails_first() 
         ("marts/weekly_review", "2026-09-28", "2026-10-05 08:01", "2026-10-12 09:00"),
     ],
 )
-def test_what_the_days_are_judged_by(asset: str, partition: str, arrived: str, promised: str) -> None:
+def test_promised_time_of_a_partition_follows_its_contract(
+    asset: str, partition: str, arrived: str, promised: str
+) -> None:
     at, due = (datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in (arrived, promised))
     assert promise((asset, partition))(at) == due

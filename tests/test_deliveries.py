@@ -9,7 +9,7 @@ from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line
 
 
-def test_delivered_lines_have_their_revenue_and_are_of_any_hour(cloud: Settings, spark_server: Settings) -> None:
+def test_delivered_order_lines_of_any_hour_are_loaded_with_revenue(cloud: Settings, spark_server: Settings) -> None:
     name = toys.new_name()
     of = replace(
         DELIVERED_ORDERS,

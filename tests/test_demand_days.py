@@ -45,7 +45,7 @@ def ended(runs: list[Run], of: str) -> list[float]:
     return [run.committed[of] for run in runs if of in run.committed]
 
 
-def test_a_days_features_become_its_forecast_by_nine_of_the_next_and_not_before_its_end() -> None:
+def test_forecast_is_built_between_the_end_of_its_day_and_nine() -> None:
     simulation = begin(3)
     simulation.run(days=3, hours=12)
     for number in (0, 1, 2):
@@ -55,7 +55,7 @@ def test_a_days_features_become_its_forecast_by_nine_of_the_next_and_not_before_
         assert any(simulation.time(days=number + 1) < at < made for at in known)
 
 
-def test_the_model_is_fitted_to_the_first_features_then_on_mondays_before_six_and_at_no_other_time() -> None:
+def test_demand_model_is_fitted_first_at_once_and_then_on_mondays() -> None:
     simulation = begin(9)
     simulation.run(days=9)
     first, *fits = ended(simulation.runs_of(MODEL), MODEL)
@@ -67,7 +67,7 @@ def test_the_model_is_fitted_to_the_first_features_then_on_mondays_before_six_an
 
 
 @pytest.mark.parametrize("asset", sample(["demand_features", "orders"], "orders"))
-def test_after_new_code_the_model_is_refitted_once_and_forecasts_and_rollups_follow(asset: str) -> None:
+def test_new_code_version_refits_the_model_once_and_rebuilds_forecasts(asset: str) -> None:
     simulation = begin(5)
     simulation.run(days=5, hours=12)
     before = len(simulation.runs)
@@ -84,7 +84,7 @@ def test_after_new_code_the_model_is_refitted_once_and_forecasts_and_rollups_fol
     assert rolled_up == (rebuilt if asset == "orders" else set())
 
 
-def test_new_code_of_the_model_fits_it_at_once_and_makes_no_forecast_anew() -> None:
+def test_new_model_code_refits_the_model_and_rebuilds_no_forecast() -> None:
     simulation = begin(3)
     simulation.run(days=3, hours=12)
     before = len(simulation.runs)
@@ -93,7 +93,7 @@ def test_new_code_of_the_model_fits_it_at_once_and_makes_no_forecast_anew() -> N
     assert [run.assets for run in simulation.runs[before:]] == [(MODEL,)]
 
 
-def test_new_code_of_the_features_with_equal_content_fits_nothing() -> None:
+def test_new_feature_code_with_equal_content_refits_nothing() -> None:
     simulation = begin(3, content=lambda target, inputs, code: f"{target}{sorted(inputs, key=repr)}")
     simulation.run(days=3, hours=12)
     before = len(simulation.runs)

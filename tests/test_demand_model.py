@@ -27,7 +27,7 @@ def rows() -> pd.DataFrame:
     return demand.labelled(features(DAYS))
 
 
-def test_on_the_sample_feed_its_error_is_at_most_four_fifths_of_the_naive_one(rows: pd.DataFrame) -> None:
+def test_demand_model_error_is_at_most_80_percent_of_the_naive_error(rows: pd.DataFrame) -> None:
     judged = demand.fit_and_judge(rows, demand.DemandLearner(), None)
     assert judged is not None and judged.naive_error is not None
     assert judged.error <= 0.8 * judged.naive_error, judged
@@ -35,9 +35,7 @@ def test_on_the_sample_feed_its_error_is_at_most_four_fifths_of_the_naive_one(ro
     assert judged.trained[1] < judged.tested[0]
 
 
-def test_a_second_fit_on_equal_features_has_the_same_name_and_predicts_the_same(
-    rows: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_demand_model_refitted_on_equal_features_has_the_same_version(rows: pd.DataFrame, tmp_path: Path) -> None:
     again = demand.labelled(features(DAYS).sample(frac=1.0, random_state=1))
     store = ModelStore("demand", SMALL, make_settings(tmp_path))
     assert store.version_of(demand.digest(rows)) == store.version_of(demand.digest(again))
@@ -45,7 +43,7 @@ def test_a_second_fit_on_equal_features_has_the_same_name_and_predicts_the_same(
     assert np.array_equal(first.predict(rows), second.predict(rows))
 
 
-def test_other_features_and_other_parameters_have_another_name(rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_changed_features_or_parameters_give_another_model_version(rows: pd.DataFrame, tmp_path: Path) -> None:
     changed = rows.copy()
     changed.loc[7, "quantity"] += 1
     of = {demand.digest(some) for some in (rows, changed, rows.iloc[1:])}
@@ -55,7 +53,7 @@ def test_other_features_and_other_parameters_have_another_name(rows: pd.DataFram
     assert len(names) == 2
 
 
-def test_an_earlier_version_predicts_the_same_after_it_was_loaded(rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_earlier_demand_model_version_predicts_the_same_after_loading(rows: pd.DataFrame, tmp_path: Path) -> None:
     store = ModelStore("demand", SMALL, make_settings(tmp_path))
     early, late = SMALL.fit(rows.iloc[:20_000]), SMALL.fit(rows)
     store.save("early", early)
@@ -64,13 +62,13 @@ def test_an_earlier_version_predicts_the_same_after_it_was_loaded(rows: pd.DataF
     assert not np.array_equal(store.load("late").predict(rows), early.predict(rows))
 
 
-def test_a_file_that_holds_anything_else_is_not_loaded(tmp_path: Path) -> None:
+def test_model_file_with_untrusted_types_is_not_loaded(tmp_path: Path) -> None:
     demand.DemandModel(pickle.Pickler).save(tmp_path)
     with pytest.raises(UntrustedTypesFoundException):
         SMALL.load(tmp_path)
 
 
-def test_it_is_fitted_in_one_thread(rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demand_model_is_fitted_in_one_thread(rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     fit = HistGradientBoostingRegressor.fit
 
@@ -83,38 +81,38 @@ def test_it_is_fitted_in_one_thread(rows: pd.DataFrame, monkeypatch: pytest.Monk
     assert threads == {1}
 
 
-def test_a_product_that_was_never_seen_is_forecast_all_the_same(rows: pd.DataFrame) -> None:
+def test_unknown_product_gets_a_demand_forecast(rows: pd.DataFrame) -> None:
     unseen = rows.head(3).assign(product_id=999_999, store_id=77, unit_price_usd=None)
     assert (SMALL.fit(rows).predict(unseen) > 0).all()
 
 
 @pytest.mark.parametrize("days", [3, 4, 9])
-def test_a_short_history_gives_a_model_and_no_naive_error_where_no_day_has_a_week_before(days: int) -> None:
+def test_short_history_gives_a_demand_model_without_a_naive_error(days: int) -> None:
     judged = demand.fit_and_judge(demand.labelled(features(days + 1)), SMALL, None)
     assert judged is not None and judged.error > 0
     assert (judged.naive_error is None) == (days < 8)
 
 
 @pytest.mark.parametrize("days", [1, 2, 3])
-def test_of_three_days_or_less_nothing_is_learned(days: int) -> None:
+def test_demand_model_is_not_fitted_on_three_days_or_less(days: int) -> None:
     # The newest day is no label, and the first has none before it: of three days one label is left.
     assert demand.fit_and_judge(demand.labelled(features(days)), SMALL, None) is None
 
 
-def test_the_newest_day_is_no_label_and_an_unknown_one_neither() -> None:
+def test_newest_and_unknown_days_are_no_training_labels() -> None:
     some = features(4)
     some.loc[some["day"] == sorted(some["day"].unique())[1], "quantity"] = None
     assert list(demand.labelled(some)["day"].unique()) == [sorted(some["day"].unique())[1]]
 
 
-def test_the_model_that_serves_is_judged_on_the_same_days(rows: pd.DataFrame) -> None:
+def test_current_demand_model_is_judged_on_the_same_days(rows: pd.DataFrame) -> None:
     serving = SMALL.fit(rows.assign(next_quantity=100.0))
     judged = demand.fit_and_judge(rows, SMALL, serving)
     assert judged is not None and judged.replaced_error is not None
     assert judged.replaced_error > 5 * judged.error
 
 
-def test_what_is_worse_by_more_than_the_margin_is_not_published() -> None:
+def test_demand_model_worse_than_the_margin_is_not_published() -> None:
     assert verdict(1.0, None)[0]
     assert verdict(1.0 + WORSE_BY, 1.0)[0]
     published, reason = verdict(1.01 + WORSE_BY, 1.0)

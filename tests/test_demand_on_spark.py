@@ -133,7 +133,7 @@ def learner(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return use
 
 
-def test_the_features_are_what_duckdb_makes_of_the_orders(lake: Lake) -> None:
+def test_demand_features_equal_those_computed_by_duckdb(lake: Lake) -> None:
     db = duckdb.connect()
     db.execute("SET TimeZone = 'UTC'")
     db.register("sold", lake.spark.table(ORDERS.identifier).toArrow())
@@ -142,9 +142,7 @@ def test_the_features_are_what_duckdb_makes_of_the_orders(lake: Lake) -> None:
     assert_same("ml.demand_features", expected.to_arrow_table(), lake.spark.table(DEMAND_FEATURES.identifier).toArrow())
 
 
-def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
-    lake: Lake, learner: Callable[..., None]
-) -> None:
+def test_published_model_is_used_until_a_better_one_is_fitted(lake: Lake, learner: Callable[..., None]) -> None:
     first, checks = lake.fit()
     assert first["published"] and checks == {"published": True, "beats_naive": True}
     assert first["mean_absolute_error"] < first["naive_error"]
@@ -182,7 +180,7 @@ def test_the_model_says_what_it_is_worth_and_serves_until_a_better_one_comes(
     assert lake.serving() == {other["version"]}
 
 
-def test_who_asks_for_the_next_day_is_told_what_the_forecast_says(lake: Lake) -> None:
+def test_score_for_the_next_day_equals_the_forecast(lake: Lake) -> None:
     lake.fit()
     lake.serving()
     answers = DemandScores(StreamContext(lake.settings, open_lake(lake.settings), SCORING))
@@ -195,7 +193,7 @@ def test_who_asks_for_the_next_day_is_told_what_the_forecast_says(lake: Lake) ->
 @pytest.mark.parametrize(
     ("where", "seed"), [("in the fit", 11), pytest.param("before the row", 12, marks=pytest.mark.proof)]
 )
-def test_a_kill_leaves_the_old_model_current_and_the_next_run_completes_it(
+def test_killed_fit_keeps_the_old_model_and_the_next_run_completes(
     lake: Lake, learner: Callable[..., None], tmp_path: Path, where: str, seed: int
 ) -> None:
     lake.run("demand_model")

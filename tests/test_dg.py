@@ -21,14 +21,14 @@ def dg(*arguments: str, cwd: Path = CHECKOUT) -> str:
     return done.stdout
 
 
-def test_the_definitions_are_listed_with_their_checks_and_sensors() -> None:
+def test_dg_lists_definitions_with_checks_and_sensors() -> None:
     found = json.loads(dg("list", "defs", "--json"))
     assert "core/orders" in {asset["asset_key"] for asset in found["assets"]}
     assert {"landing", "automation", "catch_up", "contracts"} <= {sensor["name"] for sensor in found["sensors"]}
     assert any("contract" in check["key"] for check in found["asset_checks"])
 
 
-def test_what_is_scaffolded_is_found(tmp_path: Path) -> None:
+def test_asset_scaffolded_by_dg_is_listed(tmp_path: Path) -> None:
     for name in ("pipelines", "pyproject.toml"):
         copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy2
         copy(CHECKOUT / name, tmp_path / name)

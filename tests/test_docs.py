@@ -38,7 +38,7 @@ def commands() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_a_page_points_at_is_there(page: Path) -> None:
+def test_links_and_paths_on_a_docs_page_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
     for path in re.findall(r"`((?:dagster_tidemark|pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
@@ -48,7 +48,7 @@ def test_what_a_page_points_at_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+def test_commands_and_options_on_a_docs_page_exist(page: Path) -> None:
     known = commands()
     for quoted, its_options, shown, more in _COMMAND.findall(page.read_text().replace("\n  ", " ")):
         words = (quoted or shown).split()
@@ -60,14 +60,14 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_snippets_of_a_page_are_python_and_import_what_is_there(page: Path) -> None:
+def test_snippets_on_a_docs_page_parse_and_import_public_names(page: Path) -> None:
     for code in pages.blocks(page.read_text(), "python"):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster_tidemark"):
                 assert {name.name for name in node.names} <= PUBLIC.get(node.module or "", set()), ast.unparse(node)
 
 
-def test_every_public_name_stands_in_a_snippet() -> None:
+def test_every_public_name_is_used_in_a_docs_snippet() -> None:
     named = set()
     for page in PAGES:
         for code in pages.blocks(page.read_text(), "python"):
@@ -80,14 +80,14 @@ def test_every_public_name_stands_in_a_snippet() -> None:
     assert [f"{module}.{name}" for module, names in PUBLIC.items() for name in sorted(names - named)] == []
 
 
-def test_the_reference_has_every_public_name() -> None:
+def test_docs_reference_lists_exactly_the_public_names() -> None:
     pages_of_reference = (CHECKOUT / "docs" / "reference").glob("*.md")
     shown = set(re.findall(r"^::: ([\w.]+)$", "".join(page.read_text() for page in pages_of_reference), re.M))
     wanted = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names}
     assert shown == wanted
 
 
-def test_lists_and_their_code_are_such_to_markdown_and_not_to_github_alone() -> None:
+def test_docs_lists_and_code_blocks_are_valid_markdown() -> None:
     for page in PAGES[1:]:
         text, before = re.sub(r"^( *)```.*?^ *```$", "", page.read_text(), flags=re.M | re.S), ""
         for line in text.splitlines():
@@ -97,7 +97,7 @@ def test_lists_and_their_code_are_such_to_markdown_and_not_to_github_alone() -> 
         assert not re.findall(r"^ {1,3}```", page.read_text(), re.M), f"{page.name}: indent code in a list by four"
 
 
-def test_the_variables_that_are_named_are_settings() -> None:
+def test_variables_named_in_the_docs_are_settings() -> None:
     asset_graph(load_settings())  # imports the grocer's declarations
     declared = {name.removeprefix("TIDEMARK_").lower() for name in declared_variables()}
     known = set(Settings.model_fields) | declared | {"port_"}
@@ -106,19 +106,19 @@ def test_the_variables_that_are_named_are_settings() -> None:
             assert name.partition("__")[0].lower() in known, f"{page.name}: TIDEMARK_{name}"
 
 
-def test_every_setting_is_in_the_operating_page_or_is_not_for_people() -> None:
+def test_every_setting_is_documented_on_the_operating_page() -> None:
     said = (CHECKOUT / "docs" / "operating.md").read_text()
     for_tests = {"kill_at", "stop_at"}
     ours = [name for name in load_settings().exports() if name.startswith("TIDEMARK_")]
     assert [n for n in ours if n not in said and n.removeprefix("TIDEMARK_").lower() not in for_tests] == []
 
 
-def test_every_name_of_the_public_face_is_there_and_says_what_it_is() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in dagster_tidemark.__all__:
         assert getattr(dagster_tidemark, name).__doc__ or name in ("LINEAGE", "MESSAGE", "MODEL_VERSIONS"), name
 
 
-def test_the_picture_in_the_readme_is_the_asset_graph() -> None:
+def test_readme_diagram_equals_the_asset_graph() -> None:
     (picture,) = re.findall(r"^```mermaid\nflowchart LR\n(.*?)^```", (CHECKOUT / "README.md").read_text(), re.M | re.S)
     drawn = set()
     for line in picture.splitlines():
@@ -128,7 +128,7 @@ def test_the_picture_in_the_readme_is_the_asset_graph() -> None:
     assert drawn == {(above.to_user_string(), n.key.to_user_string()) for n in nodes for above in n.parent_keys}
 
 
-def test_the_tree_of_errors_has_every_error_below_its_base() -> None:
+def test_error_tree_lists_every_error_below_its_base() -> None:
     bases, codes = classes_of_the_library()
     found: dict[str, set[str]] = {"Transient": set(), "Terminal": set(), "TidemarkError": set()}
     for name in bases:
@@ -160,7 +160,7 @@ def classes_of_the_library() -> tuple[dict[str, list[str]], dict[str, int]]:
     return bases, codes
 
 
-def test_the_architecture_has_every_package_in_the_order_that_lint_imports_holds() -> None:
+def test_architecture_page_lists_the_packages_in_import_order() -> None:
     text = (CHECKOUT / "docs" / "architecture.md").read_text()
     (listed,) = re.findall(r"^```\n(cli .*?)^```", text, re.M | re.S)
     rooms = [re.split(r"  +", line)[0].split(" | ") for line in listed.splitlines()]
@@ -169,7 +169,7 @@ def test_the_architecture_has_every_package_in_the_order_that_lint_imports_holds
     assert rooms == [layer.split(" | ") for layer in layers]
 
 
-def test_the_modules_on_the_ways_of_messages_exist() -> None:
+def test_modules_in_the_message_tables_of_the_docs_exist() -> None:
     text = (CHECKOUT / "docs" / "architecture.md").read_text()
     steps = re.findall(r"^\| .* \| (`\w+`) \| ((?:`[\w/]+`(?:, )?)+) \|$", text, re.M)
     assert len(steps) > 15
@@ -181,13 +181,13 @@ def test_the_modules_on_the_ways_of_messages_exist() -> None:
             below = name.rpartition("/")[0] or below
 
 
-def test_the_readme_has_every_package_of_the_library() -> None:
+def test_readme_lists_every_package() -> None:
     packages = {path.parent.name for path in (CHECKOUT / "dagster_tidemark").glob("*/__init__.py")}
     text = (CHECKOUT / "README.md").read_text().partition("| in `dagster_tidemark/` | question |")[2]
     assert packages <= set(re.findall(r"`(\w+)/`", text))
 
 
-def test_a_broad_except_gives_its_reason() -> None:
+def test_every_broad_except_has_a_comment() -> None:
     silent = []
     for path in sorted((CHECKOUT / "dagster_tidemark").rglob("*.py")):
         for number, line in enumerate(path.read_text().splitlines(), start=1):
@@ -196,5 +196,5 @@ def test_a_broad_except_gives_its_reason() -> None:
     assert silent == []
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_has_at_most_120_lines() -> None:
     assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 120

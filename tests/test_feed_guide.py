@@ -18,7 +18,7 @@ KINDS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", GUIDE, re.M | re.S))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_of_the_guide_has_the_rows_of_the_guide(kind: str) -> None:
+def test_file_kinds_guide_example_gives_the_rows_shown(kind: str) -> None:
     text = KINDS[kind]
     (name,) = re.findall(r"^`([\w.]+)`:$", text, re.M)
     (body,) = pages.blocks(text, "text")
@@ -40,7 +40,7 @@ def test_a_file_of_the_guide_has_the_rows_of_the_guide(kind: str) -> None:
     assert rows == [json.loads(line) for line in shown.splitlines()]
 
 
-def test_the_guide_shows_the_options_of_a_component() -> None:
+def test_file_kinds_guide_component_options_are_parsed() -> None:
     (text,) = pages.blocks(GUIDE, "yaml")
     form = FileForm.model_validate(yaml.safe_load(text)["format"]).format
     assert form.options == {"separator": ";", "decimal": ",", "times": {"booked_on": "dd.MM.yy"}}

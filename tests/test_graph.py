@@ -44,12 +44,12 @@ def specs(prefix: str = "") -> list[dg.AssetSpec]:
     return [s for s in defs.resolve_all_asset_specs() if s.key.to_user_string().startswith(prefix)]
 
 
-def test_the_assets_are_these() -> None:
+def test_grocer_has_exactly_the_expected_assets() -> None:
     built = [key.to_user_string() for key in GRAPH.materializable_asset_keys]
     assert sorted(built) == ASSETS
 
 
-def test_every_asset_that_is_not_built_here_is_a_declared_source() -> None:
+def test_every_external_grocer_asset_is_a_declared_source() -> None:
     # A misspelt upstream key becomes an external asset, and Dagster's own validation is content.
     sources = {key.to_user_string() for key in GRAPH.get_all_asset_keys()} - set(ASSETS)
     assert sources == {f"raw/{feed.name}" for feed in FEEDS} | {"ops/landing_events", *FILLED_BY_SHIFTS}
@@ -58,7 +58,7 @@ def test_every_asset_that_is_not_built_here_is_a_declared_source() -> None:
 
 
 @pytest.mark.parametrize("name", FILLED_BY_SHIFTS)
-def test_an_asset_that_shifts_fill_says_what_it_holds(name: str) -> None:
+def test_asset_written_by_shifts_has_description_and_columns(name: str) -> None:
     node = GRAPH.get(dg.AssetKey.from_user_string(name))
     table = TABLES[name.replace("/", ".")]
     assert node.description and node.description.startswith("One row per ")
@@ -68,7 +68,7 @@ def test_an_asset_that_shifts_fill_says_what_it_holds(name: str) -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
-def test_a_stream_has_a_check_of_its_state_and_its_page_says_where_messages_come_from(stream: Stream) -> None:
+def test_stream_asset_has_a_state_check_and_names_its_queue(stream: Stream) -> None:
     key = dg.AssetKey.from_user_string(stream.asset)
     assert dg.AssetCheckKey(key, "stream") in GRAPH.asset_check_keys
     page = GRAPH.get(key).metadata
@@ -77,7 +77,7 @@ def test_a_stream_has_a_check_of_its_state_and_its_page_says_where_messages_come
 
 
 @pytest.mark.parametrize("name", ASSETS)
-def test_an_asset_says_all_it_has_to(name: str) -> None:
+def test_grocer_asset_has_all_required_metadata(name: str) -> None:
     node = GRAPH.get(dg.AssetKey.from_user_string(name))
     table = TABLES[name.replace("/", ".")]
     assert node.description and node.description.startswith("One row per ")
@@ -94,27 +94,27 @@ def test_an_asset_says_all_it_has_to(name: str) -> None:
         assert {HOURS: "hour", DAYS: "day", WEEKS: "week"}[node.partitions_def] == table.partition_columns[0]
 
 
-def test_every_table_belongs_to_an_asset_and_what_is_loaded_remembers_its_files_and_messages() -> None:
+def test_every_table_belongs_to_an_asset_and_has_its_lineage_columns() -> None:
     assert sorted(TABLES) == sorted(name.replace("/", ".") for name in (*ASSETS, *FILLED_BY_SHIFTS))
     assert all(set(LINEAGE) <= set(TABLES[f"core.{feed.name}"].columns) for feed in FEEDS)
     assert all(set(MESSAGE) <= set(t.columns) for name, t in TABLES.items() if name.startswith("raw."))
 
 
-def test_every_sensor_runs_from_the_start() -> None:
+def test_every_grocer_sensor_is_started_by_default() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
         ("landing", "automation", "catch_up", "contracts", "dead_runs", "streams"), dg.DefaultSensorStatus.RUNNING
     )
 
 
-def test_every_schedule_runs_from_the_start() -> None:
+def test_every_grocer_schedule_is_started_by_default() -> None:
     schedules = defs.get_repository_def().schedule_defs
     assert {s.name: s.default_status for s in schedules} == dict.fromkeys(
         ("reconcile_all", "reconcile_recent"), dg.DefaultScheduleStatus.RUNNING
     )
 
 
-def test_it_loads_without_network_and_credentials() -> None:
+def test_grocer_location_loads_without_network_and_credentials() -> None:
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TIDEMARK_", "SPARK_"))}
     code = (
         "import socket\n"
@@ -126,13 +126,13 @@ def test_it_loads_without_network_and_credentials() -> None:
     subprocess.run([sys.executable, "-c", code], env=bare, check=True, timeout=60)
 
 
-def test_every_asset_that_is_loaded_from_a_feed_says_what_was_turned_away() -> None:
+def test_every_feed_asset_has_quarantine_and_removal_checks() -> None:
     loaded = {f"core/{feed.name}" for feed in FEEDS}
     names = {(key.asset_key.to_user_string(), key.name) for key in GRAPH.asset_check_keys}
     assert {(asset, name) for asset in loaded for name in ("quarantine", "removals")} <= names
 
 
-def test_a_check_of_a_source_has_no_namesake_on_a_table() -> None:
+def test_source_check_names_are_not_used_on_tables() -> None:
     names: dict[str, set[str]] = {}
     of_streams = {dg.AssetKey.from_user_string(stream.asset) for stream in STREAMS}
     for key in GRAPH.asset_check_keys:
@@ -143,12 +143,12 @@ def test_a_check_of_a_source_has_no_namesake_on_a_table() -> None:
     assert not names["raw"] & (names["core"] | names["marts"] | names["ops"])
 
 
-def test_every_column_of_every_table_says_what_it_holds() -> None:
+def test_every_column_of_every_table_has_a_comment() -> None:
     silent = [f"{table.name}.{c}" for table in definitions.TABLES for c in table.columns if not table.comment_on(c)]
     assert silent == []
 
 
-def test_every_sensor_and_schedule_says_what_it_does() -> None:
+def test_every_sensor_and_schedule_has_a_description() -> None:
     repository = defs.get_repository_def()
     silent = [each.name for each in (*repository.sensor_defs, *repository.schedule_defs) if not each.description]
     assert silent == []

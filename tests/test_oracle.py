@@ -52,13 +52,13 @@ def parquet(**columns: pa.Array) -> bytes:
     return sink.getvalue()
 
 
-def test_the_oracle_imports_nothing_of_what_it_judges() -> None:
+def test_oracle_does_not_import_the_code_under_test() -> None:
     program = "import sys, tests.oracle; assert not any(name.split('.')[0] == 'pipelines' for name in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_revenue_is_rounded_half_up_once(judge: Judge) -> None:
+def test_oracle_rounds_revenue_half_up_once(judge: Judge) -> None:
     lines = (
         "1,1,1,1,1,1,0.0001,0.5,2026-11-20T07:00:00\n"  # 0.00005
         "1,2,1,1,1,-1,0.0001,0.5,2026-11-20T07:00:00\n"
@@ -86,13 +86,13 @@ def test_revenue_is_rounded_half_up_once(judge: Judge) -> None:
         "2026-11-20T02:12:33.5-05:00",
     ],
 )
-def test_times_are_understood_as_people_write_them(judge: Judge, written: str) -> None:
+def test_oracle_parses_each_common_time_format(judge: Judge, written: str) -> None:
     result = judge({f"{HOUR_7}a.csv": f"{HEADER}1,1,1,1,1,1,1,0,{written}\n"})
     expected = (datetime(2026, 11, 20, 7, 12, 33, 500_000), datetime(2026, 11, 20, 7))
     assert rows(result, "core.orders", "ordered_at", "hour") == [expected]
 
 
-def test_all_formats_give_the_same_row(judge: Judge) -> None:
+def test_oracle_reads_the_same_row_from_all_formats(judge: Judge) -> None:
     csv = "store_id,quantity,unit_price_usd,discount,ordered_at,order_id,line_number,customer_id,product_id\n"
     csv += "5,-2,3.49,0.15,2026-11-20T07:00:01.000001,1,1,3,4\n"
     json = (
@@ -132,7 +132,7 @@ def test_all_formats_give_the_same_row(judge: Judge) -> None:
         assert [row[:11] for row in rows(result, "core.orders")] == [values + computed], name
 
 
-def test_of_two_files_the_later_arrival_wins_and_within_a_file_the_later_row(judge: Judge) -> None:
+def test_oracle_prefers_the_later_file_and_the_later_row(judge: Judge) -> None:
     result = judge(
         {
             f"{HOUR_7}z.csv": f"{HEADER}1,1,1,1,1,10,1,0,2026-11-20T07:00:00\n2,1,1,1,1,1,1,0,2026-11-20T07:00:00\n",
@@ -145,7 +145,7 @@ def test_of_two_files_the_later_arrival_wins_and_within_a_file_the_later_row(jud
     ]
 
 
-def test_of_two_files_of_the_same_instant_the_later_name_wins(tmp_path: Path) -> None:
+def test_oracle_prefers_the_later_name_of_files_with_equal_time(tmp_path: Path) -> None:
     landed = []
     for name, quantity in (("ä", 3), ("b", 2), ("a", 1)):
         path = tmp_path / f"{quantity}.csv"
@@ -154,7 +154,7 @@ def test_of_two_files_of_the_same_instant_the_later_name_wins(tmp_path: Path) ->
     assert rows(expected_tables(landed), "core.orders", "quantity") == [(3,)]
 
 
-def test_bad_rows_and_bad_files_are_turned_away_and_their_neighbours_stay(judge: Judge) -> None:
+def test_oracle_rejects_bad_rows_and_files_and_keeps_the_others(judge: Judge) -> None:
     lines = (
         "1,1,1,1,1,1,1,0,2026-11-20T07:00:00\n"
         "2,1,1,1,1,1,1,0,2026-11-20T08:00:00\n"  # another hour
@@ -183,7 +183,7 @@ def test_bad_rows_and_bad_files_are_turned_away_and_their_neighbours_stay(judge:
     assert f"{HOUR_7}a.csv" not in result.rejected_files
 
 
-def test_marts_of_two_days(judge: Judge) -> None:
+def test_oracle_computes_the_marts_of_two_days(judge: Judge) -> None:
     def order(order_id: int, line: int, customer: int, product: int, quantity: int, price: str, at: str) -> str:
         return f"{order_id},{line},{customer},{product},1,{quantity},{price},0.1,{at}\n"
 
@@ -251,7 +251,7 @@ def test_marts_of_two_days(judge: Judge) -> None:
     ]
 
 
-def test_a_week_is_compared_with_the_one_before_and_the_top_store_is_the_smaller_of_equals(judge: Judge) -> None:
+def test_oracle_compares_weeks_and_prefers_the_smaller_store_on_ties(judge: Judge) -> None:
     def file(day: str, *lines: str) -> dict[str, str | bytes]:
         told = "".join(f"{n},1,1,101,{line},0,{day}T07:10:00\n" for n, line in enumerate(lines))
         return {f"orders/dt={day}/hour=07/a.csv": HEADER + told}
@@ -271,7 +271,7 @@ def test_a_week_is_compared_with_the_one_before_and_the_top_store_is_the_smaller
     assert rows(result, "marts.executive_rollup", "day", "top_store_id") == [(date(2026, 11, 11), 1)]
 
 
-def test_features_of_demand_look_back_on_14_days_of_which_those_without_orders_do_not_count(judge: Judge) -> None:
+def test_oracle_computes_demand_features_from_14_days_with_orders(judge: Judge) -> None:
     def file(day: str, *lines: str) -> dict[str, str | bytes]:
         told = "".join(f"{n},1,1,{line},0,{day}T07:10:00\n" for n, line in enumerate(lines))
         return {f"orders/dt={day}/hour=07/a.csv": HEADER + told}
@@ -296,12 +296,12 @@ def test_features_of_demand_look_back_on_14_days_of_which_those_without_orders_d
     assert max(row[0] for row in features) == date(2026, 12, 3)
 
 
-def test_without_customers_there_are_no_order_stats(judge: Judge) -> None:
+def test_oracle_has_no_order_stats_without_customers(judge: Judge) -> None:
     result = judge({f"{HOUR_7}a.csv": f"{HEADER}1,1,1,1,1,1,1,0,2026-11-20T07:00:00\n"})
     assert rows(result, "marts.order_stats") == []
 
 
-def test_a_row_remembers_its_file_its_version_and_its_arrival(judge: Judge) -> None:
+def test_oracle_row_has_its_file_version_and_arrival(judge: Judge) -> None:
     body = f"{HEADER}1,1,1,1,1,1,1,0,2026-11-20T07:00:00\n"
     result = judge({f"{HOUR_7}Köln + Süd.csv": body})
     version = f"e0-{len(body)}-1795176000000"
@@ -310,7 +310,7 @@ def test_a_row_remembers_its_file_its_version_and_its_arrival(judge: Judge) -> N
     ]
 
 
-def test_a_bucket_is_copied_with_its_keys_etags_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_copy_keeps_keys_etags_and_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with mock_aws():
         s3 = boto3.client("s3", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
@@ -323,7 +323,7 @@ def test_a_bucket_is_copied_with_its_keys_etags_and_times(tmp_path: Path, monkey
     assert abs(landed.last_modified - datetime.now(UTC)) < timedelta(minutes=5)
 
 
-def test_the_comparison_shows_the_rows_that_differ() -> None:
+def test_table_comparison_shows_the_rows_that_differ() -> None:
     def table(*values: str) -> pa.Table:
         return pa.table({"day": pa.array([date(2026, 11, 20)] * len(values)), "usd": [D(value) for value in values]})
 
@@ -334,7 +334,7 @@ def test_the_comparison_shows_the_rows_that_differ() -> None:
     assert "1 not expected\n  (2026-11-20, 2.21) x1" in str(caught.value)
 
 
-def test_the_comparison_refuses_other_columns_and_money_in_doubles() -> None:
+def test_table_comparison_refuses_other_columns_and_float_money() -> None:
     exact = pa.table({"hour": pa.array([NOON], pa.timestamp("us", "UTC")), "usd": [D("1.5")]})
     naive = exact.set_column(0, "hour", exact.column("hour").cast(pa.timestamp("us")))
     assert_same("core.x", naive, exact.append_column("loaded_by", [["1"]]))
@@ -344,7 +344,7 @@ def test_the_comparison_refuses_other_columns_and_money_in_doubles() -> None:
         assert_same("core.x", exact, exact.append_column("more", [["1"]]))
 
 
-def test_messages_of_sensors_become_readings_and_hot_spots() -> None:
+def test_oracle_computes_readings_and_hot_spots_from_messages() -> None:
     def message(id: str, device: str, at: datetime, degrees: float, sent: int, store: int = 1) -> dict[str, Any]:
         sent_at = NOON + timedelta(seconds=sent)
         said = {"device_id": device, "store_id": store, "read_at": at, "temperature_c": degrees, "door_open": None}

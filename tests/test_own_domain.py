@@ -171,12 +171,12 @@ def check(project: Path) -> None:
     tidemark(project, "tidemark lock check")
 
 
-def test_without_its_sample_a_project_is_an_empty_location(project: Path) -> None:
+def test_project_without_its_sample_is_an_empty_location(project: Path) -> None:
     run(project, ["-c", "from bikes.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
     check(project)
 
 
-def test_a_bike_share_takes_the_place_of_the_sample_by_commands(
+def test_bike_share_project_created_by_commands_builds_correct_tables(
     project: Path, tmp_path: Path, spark_server: Settings, cloud: Settings
 ) -> None:
     files = landed()

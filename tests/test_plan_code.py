@@ -34,19 +34,17 @@ def plan(saved: SavedState, path: Path, code: Mapping[str, str], *options: str) 
     return CliRunner().invoke(app, ["plan", "--against", str(path), *options])
 
 
-def test_the_code_of_a_deploy_is_kept_without_the_machinery(saved: SavedState) -> None:
+def test_saved_deploy_code_contains_the_project_without_the_library(saved: SavedState) -> None:
     assert saved.code[SALES] == (CHECKOUT / SALES).read_text()
     assert not [path for path in saved.code if path.startswith("dagster_tidemark/")]
 
 
-def test_the_same_code_differs_nowhere(saved: SavedState, tmp_path: Path) -> None:
+def test_plan_shows_no_difference_for_the_same_code(saved: SavedState, tmp_path: Path) -> None:
     done = plan(saved, tmp_path / "state.json", saved.code, "--json")
     assert (done.exit_code, json.loads(done.stdout)["code"]) == (0, {})
 
 
-def test_a_function_that_moved_is_shown_once_with_the_assets_that_it_concerns(
-    saved: SavedState, tmp_path: Path
-) -> None:
+def test_plan_shows_a_changed_function_once_with_its_assets(saved: SavedState, tmp_path: Path) -> None:
     before = saved.code[SALES].replace('F.sum("quantity")', 'F.max("quantity")', 1)
     assert before != saved.code[SALES]
     code = {**saved.code, SALES: before}
@@ -64,12 +62,12 @@ def test_a_function_that_moved_is_shown_once_with_the_assets_that_it_concerns(
     assert [each["definition"] for each in found["marts/sales_hourly"]] == [f"{SALES}: sales_hourly()"]
 
 
-def test_a_comment_or_a_docstring_is_no_difference(saved: SavedState, tmp_path: Path) -> None:
+def test_plan_ignores_comments_and_docstrings(saved: SavedState, tmp_path: Path) -> None:
     code = {**saved.code, SALES: "# sales\n" + saved.code[SALES].replace('    """', '    """So: ', 1)}
     assert json.loads(plan(saved, tmp_path / "state.json", code, "--json").stdout)["code"] == {}
 
 
-def test_a_constant_and_a_new_function_are_shown(saved: SavedState, tmp_path: Path) -> None:
+def test_plan_shows_a_changed_constant_and_a_new_function(saved: SavedState, tmp_path: Path) -> None:
     core = "pipelines/schemas/core.py"
     code = {**saved.code, core: saved.code[core].replace('"cost_usd": "decimal(18,4)"', '"cost_usd": "decimal(18,2)"')}
     del code["pipelines/transforms/margin.py"]
@@ -79,7 +77,7 @@ def test_a_constant_and_a_new_function_are_shown(saved: SavedState, tmp_path: Pa
     assert "pipelines/transforms/margin.py: margin_hourly()" in margin
 
 
-def test_where_the_deployed_code_is_not_known_it_says_so(saved: SavedState, tmp_path: Path) -> None:
+def test_plan_reports_that_the_deployed_code_is_unknown(saved: SavedState, tmp_path: Path) -> None:
     done = plan(saved, tmp_path / "state.json", {}, "--diff")
     assert "the text of the deployed code is unknown" in " ".join(done.stdout.split())
 
@@ -93,13 +91,13 @@ def a_plan() -> CodePlan:
     )
 
 
-def test_partitions_are_listed_the_oldest_first_in_json() -> None:
+def test_plan_lists_partitions_oldest_first_in_json() -> None:
     one, other = plan_view.as_dict(a_plan())["assets"]
     assert one["partitions"] == ["2026-10-01", "2026-10-02", "2026-10-03"] == other["partitions"]
     assert (one["indirect"], other["indirect"]) == (False, True)
 
 
-def test_what_is_only_indirectly_concerned_stands_by_itself() -> None:
+def test_plan_lists_indirect_rebuilds_separately() -> None:
     console = Console(width=80, record=True)
     console.print(plan_view.told(a_plan()))
     text = console.export_text()
@@ -123,7 +121,7 @@ app(sys.argv[1:])
 @pytest.mark.parametrize(
     ("answer", "more", "code"), sample([("y\n", [], 0), ("n\n", [], 1), ("", ["--yes"], 0)], ("n\n", [], 1))
 )
-def test_on_a_terminal_it_asks_before_it_deploys(answer: str, more: list[str], code: int) -> None:
+def test_plan_apply_asks_before_it_deploys_on_a_terminal(answer: str, more: list[str], code: int) -> None:
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
@@ -140,7 +138,7 @@ def test_on_a_terminal_it_asks_before_it_deploys(answer: str, more: list[str], c
     assert ("Deploy this code?" in said) is not bool(more)
 
 
-def test_without_a_terminal_it_deploys_without_a_question() -> None:
+def test_plan_apply_deploys_without_a_question_outside_a_terminal() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ASKS, "plan", "--apply"],
         stdin=subprocess.DEVNULL, capture_output=True, cwd=CHECKOUT, text=True, timeout=120, check=True,

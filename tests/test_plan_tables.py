@@ -53,11 +53,11 @@ def planned(saved: SavedState, tmp_path: Path) -> Planned:
 ORDERS = location.tables(load_settings())["core.orders"].columns
 
 
-def test_tables_that_are_as_declared_are_not_told_of(planned: Planned) -> None:
+def test_plan_does_not_list_unchanged_tables(planned: Planned) -> None:
     assert planned("core.orders")[:2] == (0, {})
 
 
-def test_an_added_column_is_named_and_what_it_leaves_empty(planned: Planned) -> None:
+def test_plan_shows_an_added_column_and_its_nulls(planned: Planned) -> None:
     code, tables, _ = planned("core.orders", columns={c: k for c, k in ORDERS.items() if c != "discount"})
     assert code == 2
     assert tables["core/orders"]["columns"] == [
@@ -66,7 +66,7 @@ def test_an_added_column_is_named_and_what_it_leaves_empty(planned: Planned) -> 
     assert tables["core/orders"]["notes"] == ["existing rows have null in discount; raise code_version to rebuild them"]
 
 
-def test_a_type_that_iceberg_cannot_make_is_refused_with_the_way_out(planned: Planned) -> None:
+def test_plan_refuses_a_type_change_iceberg_cannot_make(planned: Planned) -> None:
     code, tables, errors = planned("core.orders", columns=ORDERS | {"quantity": "string"})
     assert (code, list(tables)) == (8, ["core/orders"])
     (why,) = tables["core/orders"]["refused"]
@@ -75,12 +75,12 @@ def test_a_type_that_iceberg_cannot_make_is_refused_with_the_way_out(planned: Pl
     assert "refused, see above" in errors
 
 
-def test_a_widened_column_is_not_refused(planned: Planned) -> None:
+def test_plan_accepts_a_widened_column(planned: Planned) -> None:
     code, tables, _ = planned("core.orders", columns=ORDERS | {"quantity": "int"})
     assert (code, tables["core/orders"]["refused"]) == (2, [])
 
 
-def test_a_dropped_column_names_the_readers_that_break(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_refuses_a_dropped_column_and_names_its_readers(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = dict(location.tables(load_settings()))
     columns = {c: k for c, k in ORDERS.items() if c != "quantity"}
     less = replace(tables["core.orders"], columns=columns, column_comments={})
@@ -95,7 +95,7 @@ def test_a_dropped_column_names_the_readers_that_break(planned: Planned, monkeyp
     assert "quantity stays in the table, with null in new rows" in told["core/orders"]["notes"][0]
 
 
-def test_a_column_that_a_reader_may_have_from_elsewhere_is_told_and_not_refused(
+def test_plan_lists_possible_readers_of_a_dropped_column_without_refusing(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = dict(location.tables(load_settings()))
@@ -110,14 +110,14 @@ def test_a_column_that_a_reader_may_have_from_elsewhere_is_told_and_not_refused(
     ]
 
 
-def test_a_changed_row_key_needs_another_code_version(planned: Planned) -> None:
+def test_plan_refuses_a_changed_row_key_without_a_new_code_version(planned: Planned) -> None:
     code, tables, _ = planned("core.prices", row_key=("product_id",))
     assert code == 8
     (why,) = tables["core/prices"]["refused"]
     assert why.startswith("row key product_id -> day, product_id: existing rows have the old key")
 
 
-def test_a_table_that_is_to_be_replaced_has_to_be_built_again(
+def test_plan_refuses_a_new_table_generation_without_a_new_code_version(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = dict(location.tables(load_settings()))
@@ -131,13 +131,13 @@ def test_a_table_that_is_to_be_replaced_has_to_be_built_again(
     ]
 
 
-def test_a_saved_state_of_before_is_refused(saved: SavedState, tmp_path: Path) -> None:
+def test_plan_refuses_a_saved_state_of_an_older_format(saved: SavedState, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text(json.dumps(saved.__dict__ | {"form": 1}))
     assert CliRunner().invoke(app, ["plan", "--against", str(path)]).exit_code == 1
 
 
-def test_a_location_without_tables_and_feeds_is_planned_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_plan_works_without_tables_and_feeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "tests.proof.no_such_feeds")
     package = types.ModuleType("tests.proof.no_such_feeds")
     package.__path__ = []

@@ -46,7 +46,7 @@ def reads(target: Target) -> list[list[Target]]:
     return []
 
 
-def test_messages_of_an_hour_become_its_readings_at_once_and_hot_spots_within_half_an_hour() -> None:
+def test_readings_are_built_at_once_and_hot_spots_within_half_an_hour() -> None:
     simulation = begin()
     for minute in (12, 50):
         simulation.arrive(RAW, hour(7), at=simulation.time(hours=7, minutes=minute))
@@ -67,7 +67,7 @@ def test_messages_of_an_hour_become_its_readings_at_once_and_hot_spots_within_ha
     assert {simulation.standings()[asset].verdict for asset in WITHIN} == {FreshnessStatus.MET}
 
 
-def test_late_messages_renew_their_hour_and_the_one_after_it() -> None:
+def test_late_messages_rebuild_their_hour_and_the_next() -> None:
     simulation = begin()
     for number in (5, 6, 7):
         simulation.arrive(RAW, hour(number), at=simulation.time(hours=number, minutes=5))
@@ -80,7 +80,7 @@ def test_late_messages_renew_their_hour_and_the_one_after_it() -> None:
     assert sorted(p for run in new if HOT in run.assets for p in run.partitions) == [hour(5), hour(6)]
 
 
-def test_hours_of_messages_every_minute_is_in_every_table_as_promised() -> None:
+def test_three_hours_of_messages_reach_every_table_in_time() -> None:
     simulation = begin()
     dice = random.Random(4)
     for minute in range(3 * 60):
@@ -110,7 +110,7 @@ def test_hours_of_messages_every_minute_is_in_every_table_as_promised() -> None:
     assert len(simulation.runs_of(HOT)) < 30, "it is as lazy as its contract lets it"
 
 
-def test_alerts_of_all_history_are_found_once_and_again_only_for_new_code() -> None:
+def test_alert_history_is_built_once_and_again_only_for_new_code() -> None:
     simulation = begin()
     for minute in range(0, 180, 10):
         simulation.arrive(RAW, hour(minute // 60), at=simulation.time(minutes=minute))
@@ -127,7 +127,7 @@ def test_alerts_of_all_history_are_found_once_and_again_only_for_new_code() -> N
     assert len(simulation.runs_of(ALERTS)) == 2
 
 
-def test_nothing_runs_for_requests_that_shifts_answer() -> None:
+def test_requests_answered_by_shifts_cause_no_runs() -> None:
     simulation = begin()
     for minute in range(30):
         simulation.arrive("raw/scoring_requests", None, at=simulation.time(minutes=minute))

@@ -80,9 +80,7 @@ def products(known: pd.DataFrame) -> Iterator[list[int]]:
     yield sorted(set.intersection(*sold))
 
 
-def test_a_score_is_what_the_model_predicts_from_the_features_of_the_day_before(
-    shop: Shop, products: list[int]
-) -> None:
+def test_score_equals_the_prediction_from_the_previous_days_features(shop: Shop, products: list[int]) -> None:
     version, model = shop.publish(SMALL), shop.model(SMALL)
     asked = [
         request(store, product, LAST + timedelta(days=1 - before))
@@ -99,7 +97,7 @@ def test_a_score_is_what_the_model_predicts_from_the_features_of_the_day_before(
 
 
 @pytest.mark.parametrize("ahead", [2, 7])
-def test_of_a_later_day_it_is_told_from_the_newest_features_for_that_days_weekday(
+def test_score_of_a_later_day_uses_the_newest_features_and_its_weekday(
     shop: Shop, products: list[int], ahead: int
 ) -> None:
     version, model = shop.publish(SMALL), shop.model(SMALL)
@@ -109,7 +107,7 @@ def test_of_a_later_day_it_is_told_from_the_newest_features_for_that_days_weekda
     assert shop.answerer()([request(1, products[0], when)]) == [{"score": expected, "model_version": version}]
 
 
-def test_a_batch_is_one_scan_and_one_prediction_and_nothing_is_loaded_again(
+def test_scoring_batch_needs_one_scan_and_one_prediction(
     shop: Shop, products: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.publish(SMALL)
@@ -132,7 +130,7 @@ def test_a_batch_is_one_scan_and_one_prediction_and_nothing_is_loaded_again(
     assert calls == ["rows", "predict"]
 
 
-def test_why_there_is_no_score(shop: Shop, products: list[int]) -> None:
+def test_scoring_answer_explains_a_missing_score(shop: Shop, products: list[int]) -> None:
     asked = [
         request(1, products[0], LAST),
         request(1, 999, LAST),
@@ -160,7 +158,9 @@ def test_why_there_is_no_score(shop: Shop, products: list[int]) -> None:
     ]
 
 
-def test_before_there_are_any_features_it_says_so(cloud: Settings, known: pd.DataFrame, tmp_path: Path) -> None:
+def test_scoring_without_features_is_answered_with_the_reason(
+    cloud: Settings, known: pd.DataFrame, tmp_path: Path
+) -> None:
     own = {"catalog_uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
     shop = Shop(cloud.model_copy(update=own), known)
     answerer = shop.answerer()
@@ -170,7 +170,7 @@ def test_before_there_are_any_features_it_says_so(cloud: Settings, known: pd.Dat
     assert answerer([request(1, 1, LAST)]) == ["no demand is known yet"]
 
 
-def test_another_model_serves_as_soon_as_it_is_published(shop: Shop, products: list[int]) -> None:
+def test_scoring_uses_a_new_model_once_it_is_published(shop: Shop, products: list[int]) -> None:
     asked = [request(1, product, LAST) for product in products[:3]]
     answerer = shop.answerer()
 
@@ -191,7 +191,7 @@ def test_another_model_serves_as_soon_as_it_is_published(shop: Shop, products: l
     ).tolist()
 
 
-def test_features_that_are_written_later_are_seen(shop: Shop, products: list[int]) -> None:
+def test_scoring_reads_features_written_later(shop: Shop, products: list[int]) -> None:
     shop.publish(SMALL)
     answerer = shop.answerer()
     when = LAST + timedelta(days=9)
@@ -201,7 +201,7 @@ def test_features_that_are_written_later_are_seen(shop: Shop, products: list[int
     assert isinstance(answerer([request(1, products[0], when)])[0], dict)
 
 
-def test_from_the_queue_to_the_queue(shop: Shop, products: list[int]) -> None:
+def test_scoring_requests_are_answered_in_table_and_queue(shop: Shop, products: list[int]) -> None:
     version = shop.publish(SMALL)
     name = toy.new_name()
     asked, told = toy.make_queue(shop.settings, toy.new_name()), toy.make_queue(shop.settings, name)
@@ -229,7 +229,7 @@ def test_from_the_queue_to_the_queue(shop: Shop, products: list[int]) -> None:
     assert replies["x" * 300]["error"] == "it breaks the rule request_id_too_long"
 
 
-def test_without_the_models_files_nobody_is_told_a_number(shop: Shop, products: list[int]) -> None:
+def test_scoring_without_model_files_gives_no_score(shop: Shop, products: list[int]) -> None:
     shop.publish(SMALL)
     shutil.rmtree(Path(shop.settings.warehouse) / "models")
     place = StreamContext(shop.settings, open_lake(shop.settings), SCORING)
@@ -240,6 +240,6 @@ def test_without_the_models_files_nobody_is_told_a_number(shop: Shop, products: 
     assert isinstance(said[0], str) and "there is no complete model" in said[0]
 
 
-def test_days_that_serve_are_the_week_before() -> None:
+def test_scoring_uses_the_features_of_the_previous_week() -> None:
     assert demand_on_request.days_that_serve([date(2026, 10, 8)]) == [date(2026, 10, n) for n in range(1, 8)]
     assert demand_on_request.days_that_serve([date.min]) == []

@@ -48,12 +48,12 @@ def executed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", sorted({path.name for path in pages.DOCS.glob("*.md")} - FOLLOWED))
-def test_what_a_page_defines_can_be_defined(name: str) -> None:
+def test_docs_page_snippets_can_be_executed(name: str) -> None:
     executed(name)
 
 
 @pytest.mark.parametrize("name", ["models.md", "simulator.md"])
-def test_the_tests_of_a_page_are_green(name: str, tmp_path: Path) -> None:
+def test_tests_shown_on_a_docs_page_pass(name: str, tmp_path: Path) -> None:
     tests = {key: value for key, value in executed(name).items() if key.startswith("test_")}
     assert tests
     for test in tests.values():
@@ -61,7 +61,7 @@ def test_the_tests_of_a_page_are_green(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
-def test_the_model_of_the_page_is_fitted_once_and_forecasts(
+def test_models_page_example_is_fitted_once_and_forecasts(
     spark_server: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in spark_server.exports().items():
@@ -94,7 +94,7 @@ def test_the_model_of_the_page_is_fitted_once_and_forecasts(
     assert len(told) == 14 and told[days[0]] == 10.0 and told[days[6]] == 70.0
 
 
-def test_the_production_page_has_the_configuration_of_a_server(tmp_path: Path) -> None:
+def test_production_page_names_the_complete_spark_configuration(tmp_path: Path) -> None:
     said = pages.page("production.md")
     settings = Settings(
         environment="production",
@@ -109,7 +109,7 @@ def test_the_production_page_has_the_configuration_of_a_server(tmp_path: Path) -
     assert [each for each in COORDINATES if f"`{each}`" not in said] == []
 
 
-def test_the_instance_of_the_production_page_is_one_that_dagster_takes() -> None:
+def test_production_page_instance_configuration_is_valid_for_dagster() -> None:
     (instance,) = (yaml.safe_load(text) for text in pages.blocks(pages.page("production.md"), "yaml"))
     found = validate_config(dagster_instance_config_schema(), instance)
     assert found.success, [error.message for error in found.errors or ()]
@@ -135,7 +135,7 @@ ACTIONS = {
 """The permission that each call of an AWS client needs."""
 
 
-def test_the_policy_of_the_production_page_allows_each_call_of_the_library() -> None:
+def test_production_page_iam_policy_allows_each_aws_call() -> None:
     allowed = {
         action
         for text in pages.blocks(pages.page("production.md"), "json")
@@ -153,7 +153,7 @@ def test_the_policy_of_the_production_page_allows_each_call_of_the_library() -> 
     assert set(ACTIONS.values()) <= allowed
 
 
-def test_a_page_names_the_versions_that_are_pinned() -> None:
+def test_production_page_names_the_pinned_spark_version() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     (pyspark,) = (each.partition("==")[2] for each in project["dependencies"] if each.startswith("pyspark"))
     assert f"Spark {pyspark.split()[0]}" in pages.page("production.md")

@@ -85,7 +85,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "acme"
 
 
-def test_the_project_is_tidy_and_its_tests_are_green(project: Path) -> None:
+def test_tutorial_project_passes_lint_and_its_tests(project: Path) -> None:
     for command in ("check", "format --check"):
         run(project, ["-m", "ruff", *command.split(), "--no-cache", "."])
     tidemark(project, "tidemark lock check")
@@ -97,7 +97,7 @@ def test_the_project_is_tidy_and_its_tests_are_green(project: Path) -> None:
     (project / "tests" / "test_counts.py").unlink()
 
 
-def test_the_files_of_the_page_become_its_tables(project: Path, spark_server: Settings, cloud: Settings) -> None:
+def test_tutorial_files_are_loaded_into_its_tables(project: Path, spark_server: Settings, cloud: Settings) -> None:
     (upload, *_) = pages.blocks(pages.step(PAGE, 5), "sh")
     run(project, ["-c", pages.python_of(upload)], cloud)
     today = datetime.now(UTC).date()
@@ -114,7 +114,7 @@ def test_the_files_of_the_page_become_its_tables(project: Path, spark_server: Se
     assert "bad_type" in run(project, ["-m", "dagster_tidemark.cli.app", "quarantine"], cloud)
 
 
-def test_changed_code_is_refused_until_its_version_is_raised(project: Path) -> None:
+def test_lock_check_refuses_changed_code_until_its_version_is_raised(project: Path) -> None:
     change_the_code(project)
     with pytest.raises(AssertionError, match='changed and code_version is still "1"'):
         tidemark(project, "tidemark lock check")

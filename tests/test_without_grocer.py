@@ -36,7 +36,7 @@ def bare(tmp_path: Path) -> Path:
     return copy
 
 
-def test_an_empty_location_loads_and_the_tests_of_the_library_are_collected(bare: Path) -> None:
+def test_empty_location_loads_and_library_tests_are_collected_without_the_grocer(bare: Path) -> None:
     run(bare, ["-c", "from pipelines.definitions import defs, ASSETS; assert not ASSETS; defs.get_repository_def()"])
     # Nothing is run, and to rewrite every assert takes as long as all else.
     options = ["--collect-only", "--assert=plain", "-q", "-p", "no:cacheprovider"]

@@ -49,7 +49,7 @@ class Clock:
         return now
 
 
-def test_once_writes_the_hours_and_ends(settings: Settings) -> None:
+def test_demo_feed_with_once_writes_its_hours_and_stops(settings: Settings) -> None:
     lines: list[str] = []
     run_feed(settings, start=START, hours=2, once=True, seed=7, report=lines.append)
     written = objects(settings)
@@ -61,7 +61,7 @@ def test_once_writes_the_hours_and_ends(settings: Settings) -> None:
     assert lines == [f"feed: {len(written)} files written, 0 already present"]
 
 
-def test_a_restart_writes_nothing_again(settings: Settings) -> None:
+def test_restarted_demo_feed_writes_no_file_again(settings: Settings) -> None:
     keep_versions(settings)
     run_feed(settings, start=START, hours=3, once=True, seed=7, report=lambda _: None)
     before = objects(settings)
@@ -72,7 +72,7 @@ def test_a_restart_writes_nothing_again(settings: Settings) -> None:
     assert lines == [f"feed: 0 files written, {len(before)} already present"]
 
 
-def test_a_changed_object_is_put_right(settings: Settings) -> None:
+def test_demo_feed_overwrites_a_changed_object(settings: Settings) -> None:
     run_feed(settings, start=START, hours=1, once=True, seed=7, report=lambda _: None)
     before = objects(settings)
     boto3.client("s3", region_name="us-east-1").put_object(Bucket="landing", Key="customers/latest.csv", Body=b"x")
@@ -80,7 +80,7 @@ def test_a_changed_object_is_put_right(settings: Settings) -> None:
     assert objects(settings) == before
 
 
-def test_it_goes_on_with_the_current_hour_and_writes_what_becomes_due(settings: Settings) -> None:
+def test_demo_feed_continues_with_the_current_hour_and_due_files(settings: Settings) -> None:
     now = START + timedelta(hours=5, minutes=10)
     clock = Clock(now, now + timedelta(seconds=1), now + timedelta(minutes=11))
     run_feed(settings, hours=3, rate=600, seed=7, report=lambda _: None, clock=clock, stop=clock.stop)
@@ -90,7 +90,7 @@ def test_it_goes_on_with_the_current_hour_and_writes_what_becomes_due(settings: 
     assert earlier == {"2026-11-20-03:00", "2026-11-20-04:00"}
 
 
-def test_a_restart_while_running_adds_only_new_files(settings: Settings) -> None:
+def test_demo_feed_restarted_while_running_adds_only_new_files(settings: Settings) -> None:
     keep_versions(settings)
     now = START + timedelta(hours=5, minutes=10)
     for later in (0, 30):
@@ -101,7 +101,7 @@ def test_a_restart_while_running_adds_only_new_files(settings: Settings) -> None
 
 
 @pytest.mark.parametrize("hour", [0, 11, 23])
-def test_of_the_default_hours_three_days_have_ended_whatever_the_time(settings: Settings, hour: int) -> None:
+def test_demo_feed_default_hours_include_three_complete_days(settings: Settings, hour: int) -> None:
     now = START + timedelta(days=5, hours=hour, minutes=30)
     clock = Clock(now)
     run_feed(settings, seed=7, report=lambda _: None, clock=clock, stop=clock.stop)
@@ -109,7 +109,7 @@ def test_of_the_default_hours_three_days_have_ended_whatever_the_time(settings: 
     assert sorted(days) == [f"{now.date() - timedelta(days=n)}" for n in (3, 2, 1, 0)]
 
 
-def test_the_default_hours_do_not_begin_before_the_start_date(settings: Settings) -> None:
+def test_demo_feed_default_hours_do_not_start_before_the_start_date(settings: Settings) -> None:
     opened = datetime(2026, 9, 28, tzinfo=UTC)
     clock = Clock(opened + timedelta(hours=2, minutes=30))
     run_feed(settings, hours=72, seed=7, report=lambda _: None, clock=clock, stop=clock.stop)
@@ -117,7 +117,7 @@ def test_the_default_hours_do_not_begin_before_the_start_date(settings: Settings
     assert min(str(partition) for partition in partitions) == "2026-09-28-00:00"
 
 
-def test_a_missing_bucket_is_an_error_once_and_is_tried_again_otherwise(settings: Settings) -> None:
+def test_demo_feed_fails_once_or_retries_on_a_missing_bucket(settings: Settings) -> None:
     missing = settings.model_copy(update={"landing_bucket": "elsewhere"})
     with pytest.raises(LandingUnreachable, match="TIDEMARK_LANDING_BUCKET"):
         run_feed(missing, start=START, hours=1, once=True, seed=7)
@@ -130,7 +130,9 @@ def test_a_missing_bucket_is_an_error_once_and_is_tried_again_otherwise(settings
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_the_previous_handler_comes_back(settings: Settings, number: signal.Signals) -> None:
+def test_signal_stops_the_demo_feed_and_restores_the_previous_handler(
+    settings: Settings, number: signal.Signals
+) -> None:
     handler = signal.getsignal(number)
     lines: list[str] = []
 
@@ -145,12 +147,12 @@ def test_a_signal_ends_it_and_the_previous_handler_comes_back(settings: Settings
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 0}, {"rate": 1000}, {"hours": 0}])
-def test_a_wrong_number_is_refused_in_words(settings: Settings, wrong: dict[str, Any]) -> None:
+def test_invalid_demo_feed_rate_or_hours_are_refused(settings: Settings, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         run_feed(settings, once=True, seed=7, **wrong)
 
 
-def test_what_goes_wrong_comes_with_the_running_feed_only(settings: Settings) -> None:
+def test_demo_feed_writes_bad_files_only_while_running(settings: Settings) -> None:
     now = START + timedelta(days=1)
     bad = {file.key for file in mishaps(now - timedelta(hours=71), 72, seed=7)}
     assert len(bad) == 2

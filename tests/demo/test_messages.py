@@ -24,7 +24,7 @@ def said(since: datetime, until: datetime) -> list[dict[str, Any]]:
     return [{**each, "read_at": datetime.fromisoformat(each["read_at"])} for each in found]
 
 
-def test_each_fridge_says_something_every_minute_and_nothing_twice() -> None:
+def test_each_demo_fridge_sends_one_reading_per_minute() -> None:
     whole = list(readings_between(NOW, NOW + timedelta(hours=1), 0))
     parts = [
         body
@@ -35,7 +35,7 @@ def test_each_fridge_says_something_every_minute_and_nothing_twice() -> None:
     assert len({(each["device_id"], each["read_at"]) for each in map(json.loads, whole)}) == len(whole) == 12 * 60
 
 
-def test_every_fridge_is_worth_an_alert_once_in_six_hours_and_one_of_the_last_two_hours_was() -> None:
+def test_each_demo_fridge_causes_an_alert_once_in_six_hours() -> None:
     day = said(NOW - timedelta(days=1), NOW)
     for device in {each["device_id"] for each in day}:
         of_one = [each for each in day if each["device_id"] == device and each["temperature_c"] != "---"]
@@ -50,13 +50,13 @@ def test_every_fridge_is_worth_an_alert_once_in_six_hours_and_one_of_the_last_tw
         )
 
 
-def test_a_request_asks_for_tomorrow() -> None:
+def test_demo_scoring_request_asks_for_the_next_day() -> None:
     asked = json.loads(request_at(NOW, 0))
     assert asked["date"] == "2026-11-21"
     assert asked == json.loads(request_at(NOW, 0)) != json.loads(request_at(NOW + timedelta(seconds=1), 0))
 
 
-def test_what_is_due_is_sent_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_demo_messages_are_sent_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     # As in the local cloud. With moto's own queue each message costs time for all that wait: half a minute.
     monkeypatch.setattr("moto.sqs.models.Queue", BackloggedQueue)
     client: Any = boto3.client("sqs", region_name="us-east-1")
@@ -71,13 +71,13 @@ def test_what_is_due_is_sent_once(settings: Settings, monkeypatch: pytest.Monkey
     assert int(attributes["Attributes"]["ApproximateNumberOfMessages"]) == 2 * 60 * 12 + 12
 
 
-def test_queues_that_are_not_there_keep_no_file_waiting(settings: Settings) -> None:
+def test_missing_demo_queue_raises_an_error(settings: Settings) -> None:
     post = Post(settings, 0)
     with pytest.raises(Exception, match=r"NonExistentQueue|does not exist"):
         post.send_due(NOW)
 
 
-def test_a_partner_delivers_every_ten_minutes_and_one_checksum_in_six_is_wrong() -> None:
+def test_demo_partner_delivers_every_ten_minutes_with_some_wrong_checksums() -> None:
     found = list(deliveries_between(NOW, NOW + timedelta(hours=2), 0))
     assert len(found) == 12
     wrong = 0

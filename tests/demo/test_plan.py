@@ -49,7 +49,7 @@ def row_keys(file: FileToWrite) -> list[tuple[int, int]]:
     return [(int(str(row["order_id"])), int(str(row["line_number"]))) for row in rows_of(file)]
 
 
-def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
+def test_same_demo_seed_gives_the_same_bytes_in_another_process() -> None:
     program = (
         "import hashlib; from datetime import UTC, datetime; from pipelines.demo.plan import plan_hours\n"
         "for file in plan_hours(datetime(2026, 11, 18, tzinfo=UTC), 8, 7):\n"
@@ -68,18 +68,18 @@ def test_the_same_seed_gives_the_same_bytes_in_another_process() -> None:
     assert len(outputs.pop().split()) >= 8 * 3
 
 
-def test_an_hour_does_not_depend_on_what_else_is_planned(three_days: list[FileToWrite]) -> None:
+def test_planned_demo_hour_does_not_depend_on_other_hours(three_days: list[FileToWrite]) -> None:
     alone = order_files(plan_hours(START + timedelta(hours=30, minutes=59), 1, seed=7))
     within = {file.key: file.content() for file in order_files(three_days)}
     assert [(file.key, file.content()) for file in alone] == [(file.key, within[file.key]) for file in alone]
 
 
-def test_another_seed_is_another_world() -> None:
+def test_another_demo_seed_gives_other_files() -> None:
     one, other = ([file.content() for file in plan_hours(START, 1, seed)] for seed in (7, 8))
     assert one != other
 
 
-def test_every_key_lies_in_the_layout_and_every_window_has_its_files(three_days: list[FileToWrite]) -> None:
+def test_planned_demo_files_match_the_layout_and_cover_every_window(three_days: list[FileToWrite]) -> None:
     hours = Counter(ORDERS.partition_of(file.key) for file in order_files(three_days))
     assert len(hours) == 72
     assert set(hours.values()) == {3, 4}  # the fourth is a correction
@@ -89,7 +89,7 @@ def test_every_key_lies_in_the_layout_and_every_window_has_its_files(three_days:
     assert len({file.key for file in three_days}) == len(three_days)
 
 
-def test_every_format_and_every_kind_of_name_occurs(three_days: list[FileToWrite]) -> None:
+def test_planned_demo_files_include_every_format_and_name_style(three_days: list[FileToWrite]) -> None:
     names = [file.key.rsplit("/", 1)[1] for file in order_files(three_days)]
     assert {name.partition(".")[2] for name in names} == {"csv", "csv.gz", "jsonl", "parquet"}
     assert any(" " in name for name in names)
@@ -99,7 +99,7 @@ def test_every_format_and_every_kind_of_name_occurs(three_days: list[FileToWrite
     assert len(headers) > 5
 
 
-def test_parquet_types_vary(three_days: list[FileToWrite]) -> None:
+def test_demo_parquet_files_have_varying_types(three_days: list[FileToWrite]) -> None:
     schemas = [
         pq.read_schema(io.BytesIO(file.content())) for file in order_files(three_days) if file.key.endswith(".parquet")
     ]
@@ -110,7 +110,7 @@ def test_parquet_types_vary(three_days: list[FileToWrite]) -> None:
     assert precisions == {"ms", "us", "ns"}
 
 
-def test_orders_lie_in_their_files_hour_and_row_keys_are_unique_but_for_corrections(
+def test_demo_orders_belong_to_their_hour_with_unique_row_keys(
     three_days: list[FileToWrite],
 ) -> None:
     ordinary = [file for file in order_files(three_days) if not file.is_correction]
@@ -134,14 +134,14 @@ def test_orders_lie_in_their_files_hour_and_row_keys_are_unique_but_for_correcti
             assert begin <= at < end
 
 
-def test_the_prices_of_a_day_hold_every_product_sold(three_days: list[FileToWrite]) -> None:
+def test_demo_prices_of_a_day_include_every_product_sold(three_days: list[FileToWrite]) -> None:
     prices = next(file for file in three_days if file.key.startswith(PRICES.prefix))
     priced = {row["product_id"] for row in csv.DictReader(io.StringIO(prices.content().decode()))}
     sold = {str(row["product_id"]) for file in order_files(three_days)[:72] for row in rows_of(file)}
     assert sold <= priced
 
 
-def test_customers_grow_and_change_a_little_per_day_and_some_buyers_are_unknown(three_days: list[FileToWrite]) -> None:
+def test_demo_customers_change_daily_and_some_buyers_are_unknown(three_days: list[FileToWrite]) -> None:
     today, tomorrow = (
         {
             row["customer_id"]: row["segment"]
@@ -158,14 +158,14 @@ def test_customers_grow_and_change_a_little_per_day_and_some_buyers_are_unknown(
     assert buyers & today.keys() and buyers - tomorrow.keys()
 
 
-def test_the_evening_is_busier_than_the_night(three_days: list[FileToWrite]) -> None:
+def test_demo_evening_has_more_orders_than_the_night(three_days: list[FileToWrite]) -> None:
     def lines(hour: int) -> int:
         return sum(len(rows_of(file)) for file in order_files(three_days) if f"/hour={hour:02d}/" in file.key)
 
     assert lines(18) > 3 * lines(3)
 
 
-def test_files_become_due_once_each_as_time_passes() -> None:
+def test_demo_files_are_due_once_each() -> None:
     end = START + timedelta(hours=26)
     of_the_hours = order_files(plan_hours(START, 26, seed=7)) + mishaps(START, 26, seed=7)
     planned = {(file.key, file.due) for file in of_the_hours}
@@ -181,14 +181,14 @@ def test_files_become_due_once_each_as_time_passes() -> None:
     assert len(became_due) == len(set(became_due))
 
 
-def test_a_new_day_brings_its_prices_and_customers() -> None:
+def test_new_demo_day_includes_its_prices_and_customers() -> None:
     midnight = START + timedelta(days=1)
     keys = [file.key for file in plan_between(midnight - timedelta(seconds=5), midnight + timedelta(seconds=5), seed=7)]
     assert "prices/dt=2026-11-19/prices.csv" in keys
     assert keys.count(CUSTOMERS.prefix) == 1
 
 
-def test_live_files_go_into_the_current_hour_with_orders_that_were_just_placed() -> None:
+def test_live_demo_files_belong_to_the_current_hour() -> None:
     now = START + timedelta(hours=9, seconds=30)
     file = live_file(now, seed=7)
     assert ORDERS.partition_of(file.key) == "2026-11-18-09:00"
@@ -198,7 +198,7 @@ def test_live_files_go_into_the_current_hour_with_orders_that_were_just_placed()
 
 
 @pytest.mark.parametrize("seed", sample(range(5), 0, 1))
-def test_in_any_three_days_one_file_cannot_be_taken_and_one_has_three_bad_rows(seed: int) -> None:
+def test_demo_plan_has_one_bad_file_and_three_bad_rows_in_three_days(seed: int) -> None:
     for hour in range(0, 72, 5):
         whole, rows = mishaps(START + timedelta(hours=hour), 72, seed)
         assert ORDERS.partition_of(whole.key) == ORDERS.partition_of(rows.key)
@@ -208,7 +208,7 @@ def test_in_any_three_days_one_file_cannot_be_taken_and_one_has_three_bad_rows(s
         assert len(rows_of(rows)) > 3
 
 
-def test_a_mishap_takes_no_row_from_other_files_and_is_the_same_for_the_same_seed(
+def test_bad_demo_files_are_reproducible_and_affect_no_other_rows(
     three_days: list[FileToWrite], tmp_path: Path
 ) -> None:
     again, files = mishaps(START, 72, seed=7), mishaps(START, 72, seed=7)

@@ -26,9 +26,7 @@ def order_file(day: date, hour: int, *, order_id: int) -> str:
     return head + "".join(f"{order_id},{n},1,{product},1,{q},{usd},{off},{at}\n" for n, product, q, usd, off in lines)
 
 
-def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
-    loaded: Loaded, judge: Judge, note: Callable[[str], None]
-) -> None:
+def test_uploaded_file_is_loaded_into_core_and_marts(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
     platform, day = loaded.platform, loaded.days[2]
     before = {name: platform.table(name).num_rows for name in ("core.orders", "core.customers", "core.prices")}
     key = f"orders/dt={day}/hour=10/by hand+1.csv"
@@ -51,7 +49,7 @@ def test_a_file_put_with_a_plain_client_reaches_core_and_marts(
         pytest.param("dt={}/hour=05/too deep/", id="in an hour without files", marks=pytest.mark.proof),
     ],
 )
-def test_a_file_outside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
+def test_misplaced_file_is_in_the_quarantine_until_it_is_deleted(
     loaded: Loaded, judge: Judge, note: Callable[[str], None], place: str
 ) -> None:
     platform = loaded.platform
@@ -74,7 +72,7 @@ def test_a_file_outside_the_layout_is_named_in_the_quarantine_until_it_is_gone(
 
 
 @pytest.mark.proof  # a minute and a half; how far a change ripples is tested in the simulator too
-def test_new_customers_reach_the_last_seven_days_and_not_the_days_before(
+def test_new_customers_file_rebuilds_only_the_last_seven_days(
     loaded: Loaded, judge: Judge, note: Callable[[str], None]
 ) -> None:
     platform = loaded.platform

@@ -35,7 +35,7 @@ def page(browser: Browser, loaded: Loaded) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("group", sample(["raw", "core", "marts"], "core"))
-def test_the_graph_shows_every_asset(page: Page, tmp_path: Path, group: str) -> None:
+def test_asset_graph_page_shows_every_asset(page: Page, tmp_path: Path, group: str) -> None:
     # A group at a time: of a graph larger than the window only what is in sight is drawn.
     page.goto(f'/asset-groups?asset-selection=group:"{group}"&expanded=global@global:{group}')
     for asset in ASSETS:
@@ -45,7 +45,7 @@ def test_the_graph_shows_every_asset(page: Page, tmp_path: Path, group: str) -> 
     page.screenshot(path=tmp_path / "graph.png")
 
 
-def test_an_assets_page_shows_its_data(page: Page, loaded: Loaded, tmp_path: Path) -> None:
+def test_asset_page_shows_metadata_and_columns(page: Page, loaded: Loaded, tmp_path: Path) -> None:
     page.goto(f"/assets/marts/sales_daily?view=partitions&partition={loaded.days[0]}")
     for text in ("dagster/partition_row_count", "snapshot id", "tidemark/content"):
         expect(page.get_by_text(text, exact=True).first).to_be_visible()

@@ -6,12 +6,12 @@ from tests.live.conftest import TABLES, Judge, Loaded
 from tests.live.platform import statuses
 
 
-def test_every_table_is_as_the_oracle_says(loaded: Loaded, judge: Judge) -> None:
+def test_every_table_equals_the_oracle_after_the_first_load(loaded: Loaded, judge: Judge) -> None:
     assert len(set(loaded.platform.table("marts.sales_hourly")["hour"].to_pylist())) == 72
     judge(*TABLES, seconds=0)
 
 
-def test_a_first_load_takes_at_most_three_runs_a_table(loaded: Loaded, note: Callable[[str], None]) -> None:
+def test_first_load_takes_at_most_three_runs_per_table(loaded: Loaded, note: Callable[[str], None]) -> None:
     runs = loaded.runs
     assert statuses(runs) == {"SUCCESS"}
     for table in TABLES:
@@ -22,7 +22,7 @@ def test_a_first_load_takes_at_most_three_runs_a_table(loaded: Loaded, note: Cal
     note(f"first load: {last - runs[0].created:.0f} s from the first run to the end of the last")
 
 
-def test_the_log_of_a_tick_has_a_line_for_each_run_it_asked_for(loaded: Loaded) -> None:
+def test_tick_log_has_one_line_per_requested_run(loaded: Loaded) -> None:
     ticks = loaded.platform.ui.tick_logs("tidemark", "catch_up")
     told = [(len(runs), [line for line in lines if "first data of" in line]) for runs, lines in ticks]
     assert any(runs for runs, _ in told)

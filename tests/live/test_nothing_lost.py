@@ -198,5 +198,5 @@ def _looks(instance: dg.DagsterInstance) -> None:
 
 
 @pytest.mark.parametrize("name", [play.__name__ for play in STORIES])
-def test_story(played: dict[str, Future[None]], name: str) -> None:
+def test_live_story_loses_no_landed_data(played: dict[str, Future[None]], name: str) -> None:
     played[name].result()

@@ -33,7 +33,7 @@ def backfills(loaded: Loaded) -> dict[str, str]:
     }
 
 
-def test_an_unpartitioned_table(loaded: Loaded, judge: Judge) -> None:
+def test_unpartitioned_table_is_materialized_on_demand(loaded: Loaded, judge: Judge) -> None:
     ui = loaded.platform.ui
     run = ui.succeeded(ui.materialize("core/customers"))
     assert ui.materializations("core/customers")[0]["runId"] == run.id
@@ -41,7 +41,7 @@ def test_an_unpartitioned_table(loaded: Loaded, judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("source", sample(["raw/orders", "raw/prices", "raw/customers"], "raw/orders"))
-def test_observing_a_source_finds_what_the_sensor_saw(loaded: Loaded, source: str) -> None:
+def test_observing_a_source_reports_the_version_the_sensor_reported(loaded: Loaded, source: str) -> None:
     ui = loaded.platform.ui
     before = versions(ui.observations(source))
     assert before
@@ -52,18 +52,18 @@ def test_observing_a_source_finds_what_the_sensor_saw(loaded: Loaded, source: st
     assert [event["partition"] for event in after if event["runId"] == run.id] in ([], [None])
 
 
-def test_a_range_is_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
+def test_backfill_of_a_range_is_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
     assert len(built_by_one_run(loaded, backfills["range"], "marts/order_stats")) == 3
     judge("marts.order_stats")
 
 
-def test_all_partitions_are_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
+def test_backfill_of_all_partitions_is_one_run(loaded: Loaded, judge: Judge, backfills: dict[str, str]) -> None:
     built = built_by_one_run(loaded, backfills["all"], "marts/sales_daily")
     assert sorted(built) == loaded.platform.ui.partition_keys("marts/sales_daily")
     judge("marts.sales_daily")
 
 
-def test_a_week_of_hours_is_one_run_and_one_commit(
+def test_backfill_of_a_week_of_hours_is_one_run_and_commit(
     loaded: Loaded, judge: Judge, backfills: dict[str, str], note: Callable[[str], None]
 ) -> None:
     built = built_by_one_run(loaded, backfills["week"], "marts/sales_hourly", note)
@@ -73,7 +73,7 @@ def test_a_week_of_hours_is_one_run_and_one_commit(
     judge("marts.sales_hourly")
 
 
-def test_assets_of_several_grains_follow_each_other(
+def test_backfill_builds_assets_of_several_time_grains(
     loaded: Loaded, judge: Judge, backfills: dict[str, str], tmp_path: Path
 ) -> None:
     ui, day = loaded.platform.ui, str(loaded.days[0])
@@ -90,7 +90,7 @@ def test_assets_of_several_grains_follow_each_other(
 
 
 @pytest.mark.proof  # two minutes
-def test_what_failed_of_a_backfill_is_tried_again(loaded: Loaded, judge: Judge) -> None:
+def test_failed_backfill_partitions_are_retried(loaded: Loaded, judge: Judge) -> None:
     ui, days = loaded.platform.ui, [str(day) for day in loaded.days]
     backfill = ui.backfill("marts/sales_daily", partitions=days)
 
@@ -108,7 +108,7 @@ def test_what_failed_of_a_backfill_is_tried_again(loaded: Loaded, judge: Judge) 
     judge("marts.sales_daily")
 
 
-def test_one_partition_with_the_same_content_sets_nothing_else_going(
+def test_materializing_unchanged_content_causes_no_further_runs(
     loaded: Loaded, judge: Judge, note: Callable[[str], None]
 ) -> None:
     platform, hour = loaded.platform, loaded.hours[30]

@@ -3,7 +3,7 @@
 from tests.live.conftest import Loaded
 
 
-def test_the_code_that_is_deployed_leaves_nothing_to_do(loaded: Loaded) -> None:
+def test_plan_of_the_deployed_code_lists_nothing_to_do(loaded: Loaded) -> None:
     platform = loaded.platform
     platform.quiet()
     shell = {name: value for name, value in platform.asked.items() if name != "TIDEMARK_CONTRACT_SCALE"}

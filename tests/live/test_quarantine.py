@@ -13,9 +13,7 @@ from tests.live.waiting import eventually
 
 
 @pytest.mark.proof  # two minutes; each command alone: lakehouse/test_handling.py
-def test_what_was_turned_away_is_read_again_and_patched_by_commands(
-    loaded: Loaded, judge: Judge, tmp_path: Path
-) -> None:
+def test_quarantined_file_is_retried_and_patched_by_commands(loaded: Loaded, judge: Judge, tmp_path: Path) -> None:
     platform, day = loaded.platform, loaded.days[1]
     key, good = f"orders/dt={day}/hour=11/till 7.csv", order_file(day, 11, order_id=990_000_007)
     of_file = ("--asset", "core/orders", "--file", key)
@@ -54,7 +52,7 @@ def test_what_was_turned_away_is_read_again_and_patched_by_commands(
 
 
 @pytest.mark.proof  # two minutes
-def test_what_goes_wrong_in_the_sample_is_seen_and_breaks_no_contract(loaded: Loaded, judge: Judge) -> None:
+def test_bad_sample_files_are_reported_and_breach_no_contract(loaded: Loaded, judge: Judge) -> None:
     platform = loaded.platform
     bad = mishaps(datetime.combine(loaded.days[0], time(), UTC), 72, seed=0)
     whole, in_part = (file.key for file in bad)

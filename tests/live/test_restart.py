@@ -26,7 +26,7 @@ def happened(platform: Platform) -> dict[str, Any]:
     }
 
 
-def test_a_second_start_on_the_same_state_does_nothing(
+def test_second_start_on_the_same_state_runs_and_writes_nothing(
     loaded: Loaded, judge: Judge, note: Callable[[str], None]
 ) -> None:
     platform = loaded.platform
@@ -49,7 +49,7 @@ def test_a_second_start_on_the_same_state_does_nothing(
     judge(seconds=0)
 
 
-def test_pipelines_env_connects_a_shell(loaded: Loaded) -> None:
+def test_env_command_connects_a_shell_to_the_platform(loaded: Loaded) -> None:
     pipelines = shlex.quote(str(sys.executable).rpartition("/")[0] + "/tidemark")
     script = f'eval "$({pipelines} env)"; {shlex.quote(sys.executable)} -c {shlex.quote(LISTED)}'
     done = subprocess.run(

@@ -15,7 +15,7 @@ from tests.live.platform import Platform
 from tests.live.waiting import eventually
 
 
-def test_every_service_is_shown_with_what_it_holds(platform: Platform) -> None:
+def test_status_shows_every_service_with_port_process_and_memory(platform: Platform) -> None:
     shown = json.loads(platform.pipelines("status", "--services", "--json").stdout)
 
     by_name = {service["service"]: service for service in shown}
@@ -44,7 +44,7 @@ def dagster_state(platform: Platform) -> str:
     return str({service["service"]: service for service in shown}["dagster"]["state"])
 
 
-def test_a_code_server_that_is_killed_is_named_and_replaced(platform: Platform, note: Callable[[str], None]) -> None:
+def test_killed_code_server_is_reported_and_replaced(platform: Platform, note: Callable[[str], None]) -> None:
     (killed,) = code_servers(platform)
     os.kill(killed.pid, signal.SIGKILL)
     at = time.time()

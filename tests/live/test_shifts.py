@@ -77,7 +77,9 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-def test_a_killed_shift_and_one_that_hangs_are_replaced(platform: Platform, note: Callable[[str], None]) -> None:
+def test_killed_and_hanging_shifts_are_replaced_without_losing_messages(
+    platform: Platform, note: Callable[[str], None]
+) -> None:
     first, pid = shift(platform)
     send(platform, "before")
     kept(platform, "before")

@@ -14,7 +14,9 @@ from tests.live.waiting import eventually
 
 
 @pytest.mark.proof
-def test_killed_while_nobody_uses_it(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
+def test_idle_spark_server_that_is_killed_is_restarted(
+    loaded: Loaded, judge: Judge, note: Callable[[str], None]
+) -> None:
     platform, hour = loaded.platform, loaded.hours[-1]
     platform.quiet()
     dead = kill_spark(platform)
@@ -29,7 +31,9 @@ def test_killed_while_nobody_uses_it(loaded: Loaded, judge: Judge, note: Callabl
 
 
 @pytest.mark.proof  # two minutes; the server comes back cold
-def test_killed_under_a_run(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
+def test_run_fails_and_is_retried_when_its_spark_server_is_killed(
+    loaded: Loaded, judge: Judge, note: Callable[[str], None]
+) -> None:
     platform, day = loaded.platform, loaded.days[1]
     platform.quiet()
     before = {run.id for run in platform.ui.runs()}

@@ -8,7 +8,7 @@ from tests.live.test_arrivals import order_file
 from tests.live.waiting import eventually
 
 
-def test_sigterm_in_the_middle_of_a_run_leaves_no_process(loaded: Loaded, note: Callable[[str], None]) -> None:
+def test_sigterm_during_a_run_leaves_no_process(loaded: Loaded, note: Callable[[str], None]) -> None:
     platform, day = loaded.platform, loaded.days[0]
     platform.put(f"orders/dt={day}/hour=09/last.csv", order_file(day, 9, order_id=990_000_201))
 

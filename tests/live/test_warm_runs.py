@@ -143,7 +143,7 @@ def open_door(host: Host) -> Iterator[None]:
     host.open()
 
 
-def test_a_run_is_a_fork_of_the_server_and_runs_the_code_of_today(host: Host) -> None:
+def test_warm_run_is_forked_from_the_server_and_runs_current_code(host: Host) -> None:
     assert host.server is not None
     host.ui.succeeded(host.ui.materialize("waiter"))
     assert host.made() == ["first", str(host.server.pid)]
@@ -155,7 +155,7 @@ def test_a_run_is_a_fork_of_the_server_and_runs_the_code_of_today(host: Host) ->
     assert host.made() == ["second", str(host.server.pid)]
 
 
-def test_a_run_is_terminated_from_the_ui(host: Host) -> None:
+def test_warm_run_is_terminated_from_the_ui(host: Host) -> None:
     run_id, process = host.begun()
 
     host.ui.terminate(run_id)
@@ -164,7 +164,7 @@ def test_a_run_is_terminated_from_the_ui(host: Host) -> None:
     process.wait(10)
 
 
-def test_a_run_whose_process_is_killed_fails_and_says_so(host: Host) -> None:
+def test_warm_run_with_a_killed_process_fails_and_logs_its_pid(host: Host) -> None:
     run_id, process = host.begun()
     killed = time.monotonic()
     process.kill()
@@ -176,7 +176,7 @@ def test_a_run_whose_process_is_killed_fails_and_says_so(host: Host) -> None:
     assert time.monotonic() - killed < 30
 
 
-def test_a_run_lives_on_while_everything_of_dagster_is_killed(host: Host) -> None:
+def test_warm_run_succeeds_while_all_dagster_processes_are_killed(host: Host) -> None:
     run_id, process = host.begun()
     host.kill_dagster()
     host.start_dagster()
@@ -189,7 +189,7 @@ def test_a_run_lives_on_while_everything_of_dagster_is_killed(host: Host) -> Non
         assert instance.get_runs()[0].tags[PROCESS].startswith(f"{process.pid}@")
 
 
-def test_a_run_of_a_killed_server_lives_on_and_the_next_starts_cold(host: Host) -> None:
+def test_run_of_a_killed_server_succeeds_and_the_next_starts_cold(host: Host) -> None:
     assert host.server is not None
     run_id, process = host.begun()
     host.kill_server()

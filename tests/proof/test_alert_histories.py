@@ -74,7 +74,7 @@ DEFECTS = [
 ]
 
 
-def test_ten_thousand_histories_of_readings(report: Report) -> None:
+def test_alerts_match_the_episodes_in_ten_thousand_histories(report: Report) -> None:
     told: Counter[str] = Counter()
     began = time.monotonic()
     try:
@@ -87,7 +87,7 @@ def test_ten_thousand_histories_of_readings(report: Report) -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.where}-{defect.good[:24]}")
-def test_a_seeded_defect_turns_a_history_red(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeded_defect_fails_a_history(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     seed(defect, monkeypatch)
     with pytest.raises((AssertionError, KeyError, IndexError)):
         for number in range(_AT_MOST):

@@ -12,7 +12,7 @@ DAYS = int(os.environ.get("BULK_DAYS", "1000"))
 WHAT = "random graphs with 4 to 12 bulk tables (six hours, runs up to two minutes), and 2 to 4 slots"
 
 
-def test_no_contract_is_late_where_bulk_work_leaves_it_a_slot(report: Report, tmp_path: Path) -> None:
+def test_no_contract_is_breached_by_bulk_work_with_a_free_slot(report: Report, tmp_path: Path) -> None:
     days = judged_days(tmp_path / "days.jsonl", range(FIRST, FIRST + DAYS), world_of_bulk)
     said = summary(WHAT, days)
     report("bulk-days", said)

@@ -15,7 +15,7 @@ from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 
 
-def test_a_day_of_small_files_is_fetched_once(spark: SparkSession, cloud: Settings, report: Report) -> None:
+def test_a_day_of_small_files_is_fetched_about_once(spark: SparkSession, cloud: Settings, report: Report) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)
     orders = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
     hours = [f"2026-10-01-{h:02}:00" for h in range(24)]

@@ -24,7 +24,7 @@ class _Judged:
     faults: list[str]
 
 
-def test_what_is_listed_is_what_runs_in_a_thousand_deploys(report: Report) -> None:
+def test_plan_lists_exactly_what_runs_in_a_thousand_deploys(report: Report) -> None:
     # Not concurrent.futures: its workers that are to be replaced after so many tasks can hang (CPython gh-115634).
     with get_context("spawn").Pool(_PROCESSES, maxtasksperchild=50) as pool:
         judged = list(pool.imap_unordered(_judged, range(FIRST, FIRST + DEPLOYS)))

@@ -98,7 +98,7 @@ def deploys() -> list[Deploy]:
     return found
 
 
-def test_what_is_listed_is_what_runs(tmp_path: Path, report: Report) -> None:
+def test_plan_lists_exactly_what_runs_on_a_real_daemon(tmp_path: Path, report: Report) -> None:
     told: dict[str, dict[str, Any]] = {}
     with toy_platform(tmp_path, None, {"plan": "plan_location/definitions"}) as toy:
         _write(toy, FIRST, ())
@@ -114,7 +114,7 @@ def test_what_is_listed_is_what_runs(tmp_path: Path, report: Report) -> None:
     assert {what: said["faults"] for what, said in told.items() if said["faults"]} == {}
 
 
-def test_a_rebuild_is_completed_once_whatever_is_killed_in_the_middle(tmp_path: Path, report: Report) -> None:
+def test_rebuild_is_completed_once_after_a_kill_of_any_process(tmp_path: Path, report: Report) -> None:
     below: Built = days("core/a", "core/b") | {("marts/all", None)}
     told: dict[str, list[str]] = {}
     with toy_platform(tmp_path, None, {"plan": "plan_location/definitions"}) as toy:

@@ -15,7 +15,7 @@ SECONDS_OF_A_START = 15.0
 """A run process imports Dagster and the location before it can look for a reason to end: some seconds of two cores."""
 
 
-def test_a_code_server_with_shifts_ends_within_ten_seconds(tmp_path: Path, jars: Path, report: Report) -> None:
+def test_code_server_with_shifts_ends_within_the_time_limit(tmp_path: Path, jars: Path, report: Report) -> None:
     at_work, starting = [], []
     with bare_platform(tmp_path, jars) as platform:
         for _ in range(TIMES):

@@ -76,9 +76,7 @@ def edited(columns: Mapping[str, str], random: Random) -> dict[str, str]:
 
 
 @pytest.mark.timeout(3000)
-def test_what_is_accepted_is_read_as_declared_and_what_is_refused_changes_nothing(
-    report: Report, tmp_path: Path
-) -> None:
+def test_accepted_column_changes_are_readable_and_refused_ones_change_nothing(report: Report, tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()
     lake, random = open_lake(settings), Random(FIRST)

@@ -21,7 +21,7 @@ def day(seed: int, *, everything: bool) -> Judgement:
 
 @pytest.mark.parametrize("everything", [False, True], ids=["orders", "orders, prices and customers"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_data_every_five_minutes_for_a_day_is_incorporated_in_time(seed: int, everything: bool, report: Report) -> None:
+def test_data_every_five_minutes_for_a_day_is_built_in_time(seed: int, everything: bool, report: Report) -> None:
     judged = day(seed, everything=everything)
     _figures[f"{'all sources' if everything else 'orders'}, seed {seed}"] = judged.figures()
     report(

@@ -94,7 +94,7 @@ def ticker(instance: dg.DagsterInstance, bucket: FakeBucket, queue: SqsQueue) ->
     return tick
 
 
-def test_two_thousand_notifications_three_times_each_are_24_observations(
+def test_2000_notifications_sent_three_times_give_24_observations(
     queue: SqsQueue, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqs, "HOLD_SECONDS", HOLD_SECONDS)
@@ -118,7 +118,7 @@ def test_two_thousand_notifications_three_times_each_are_24_observations(
     )
 
 
-def test_what_is_not_ours_goes_to_the_dead_letters_while_its_neighbours_go_on(queue: SqsQueue, client: Any) -> None:
+def test_foreign_messages_become_dead_letters_and_others_are_processed(queue: SqsQueue, client: Any) -> None:
     bucket = FakeBucket()
     key = f"{ORDERS.prefix_of(HOURS[0])}a b+ü.csv"
     bucket.put(key, b"x")
@@ -138,7 +138,7 @@ def test_what_is_not_ours_goes_to_the_dead_letters_while_its_neighbours_go_on(qu
     assert {message.body for message in found} == {"junk", event("elsewhere/a.csv")}
 
 
-def test_what_a_killed_tick_had_received_comes_back_and_a_living_one_keeps_it(queue: SqsQueue) -> None:
+def test_messages_of_a_killed_tick_are_received_again_and_held_ones_hidden(queue: SqsQueue) -> None:
     send(queue, "a")
     assert [m.body for m in queue.receive(wait_seconds=2)] == ["a"]
     (again,) = queue.receive(wait_seconds=5)  # nobody extended it

@@ -10,7 +10,7 @@ from tests.proof.conftest import Report
 from tests.tidemark import extras
 
 
-def test_the_wheel_works_with_each_extra_alone(wheel: Path, tmp_path: Path, report: Report) -> None:
+def test_wheel_works_with_each_extra_alone(wheel: Path, tmp_path: Path, report: Report) -> None:
     found: dict[str, Any] = {}
     for extra in ("", *extras.PACKAGES):
         folder, begun = tmp_path / f"with-{extra or 'none'}", time.monotonic()

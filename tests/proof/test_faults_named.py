@@ -134,7 +134,7 @@ FAULTS = [
 ]
 
 
-def test_each_fault_is_named_and_rows_come_again(tmp_path: Path, jars: Path, report: Report) -> None:
+def test_status_reports_each_fault_and_rows_are_loaded_afterwards(tmp_path: Path, jars: Path, report: Report) -> None:
     chosen = {name.strip() for name in os.environ.get("FAULTS", "").split(",") if name.strip()}
     found: dict[str, dict[str, Any]] = {}
     what = "seconds until status named the cause, and until rows came again"

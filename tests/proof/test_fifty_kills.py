@@ -38,7 +38,7 @@ _KINDS = {
 }
 
 
-def test_fifty_kills(tmp_path: Path, jars: Path, report: Report) -> None:
+def test_fifty_random_process_kills_lose_no_data(tmp_path: Path, jars: Path, report: Report) -> None:
     seed = int(os.environ.get("SEED", "0"))
     kills = int(os.environ.get("KILLS", "50"))
     chance = random.Random(seed)

@@ -36,7 +36,9 @@ _ASKED_BY = ("dagster/sensor_name", "dagster/schedule_name")
 _OURS = {"core/trips", "marts/trip_counts", "raw/trips", "ops/landing_events"}
 
 
-def test_seven_days_of_conditions(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extended_location_requests_the_same_runs_for_seven_days(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TIDEMARK_START_DATE", "2026-11-02")
     asked = {with_ours: _asked(with_ours) for with_ours in (False, True)}
     figures = {"assets": foreign.ASSETS, "days": DAYS, "ticks": DAYS * 24, "requests": len(asked[False])}
@@ -124,7 +126,9 @@ def running(folder: Path, environment: Mapping[str, str]) -> Iterator[Daemon]:
             process_tree.end_group(process, seconds=20)
 
 
-def test_an_hour_of_two_daemons(tmp_path: Path, cloud: Settings, spark_server: Settings, report: Report) -> None:
+def test_extended_location_builds_the_same_beside_a_plain_daemon(
+    tmp_path: Path, cloud: Settings, spark_server: Settings, report: Report
+) -> None:
     extended = spark_server.exports() | {"FOREIGN_WITH": "tidemark", "TIDEMARK_START_DATE": "2026-11-02"}
     bucket = boto3.client("s3", **cloud.aws_options())
     begun, landed = time.monotonic(), 0

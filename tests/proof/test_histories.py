@@ -11,7 +11,7 @@ from tests.tidemark.automation.test_histories import HISTORIES, judge
 COUNT = 10_000
 
 
-def test_ten_thousand_histories_end_as_a_full_load_does(report: Report) -> None:
+def test_ten_thousand_landing_histories_equal_a_full_load(report: Report) -> None:
     told: Counter[str] = Counter()
 
     @settings(

@@ -196,7 +196,7 @@ def _as_text(value: Any) -> str:
 
 
 @pytest.mark.parametrize("small", [small_files.SMALL, 0], ids=["fetched", "scanned"])
-def test_hostile_files_end_as_the_specification_says(
+def test_hostile_files_load_as_specified(
     spark: SparkSession,
     landing: S3Bucket,
     report: Report,
@@ -213,7 +213,7 @@ def test_hostile_files_end_as_the_specification_says(
     _judge("files-" + ("fetched" if small else "scanned"), found, changed, report)
 
 
-def test_hostile_messages_are_read_as_the_specification_says(report: Report) -> None:
+def test_hostile_messages_are_read_as_specified(report: Report) -> None:
     zone = LandingZone("landing", feeds.FEEDS, START)
     found: dict[str, str] = {}
     for case in MESSAGES:

@@ -16,7 +16,7 @@ from tests.tidemark.incidents.test_sender import SENDS, WRITES, survives
 
 @pytest.mark.proof
 @pytest.mark.timeout(7200)
-def test_a_hundred_days_of_faults_give_the_incidents_of_the_list(report: Report) -> None:
+def test_a_hundred_days_of_faults_cause_the_expected_incidents(report: Report) -> None:
     begun, days, faults = time.monotonic(), int(os.environ.get("PROOF_DAYS", "100")), list[Fault]()
     for seed in range(days):
         faults += play(seed, hours=12)
@@ -32,7 +32,7 @@ def test_a_hundred_days_of_faults_give_the_incidents_of_the_list(report: Report)
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
-def test_two_hundred_senders_that_die_one_after_the_other_lose_nothing(report: Report) -> None:
+def test_repeatedly_killed_incident_senders_lose_nothing(report: Report) -> None:
     chance, begun, again = random.Random(0), time.monotonic(), 0
     with dg.DagsterInstance.ephemeral() as instance:
         for number in range(50):

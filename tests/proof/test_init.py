@@ -88,7 +88,7 @@ def platform(tmp_path: Path, jars: Path, project: Path, shell: Shell) -> Iterato
     made.end()
 
 
-def test_the_wheel_holds_the_library_with_its_templates_and_nothing_of_the_example(wheel: Path) -> None:
+def test_wheel_contains_the_library_and_templates_but_no_example(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"dagster_tidemark"}
     assert "dagster_tidemark/py.typed" in names
@@ -97,9 +97,7 @@ def test_the_wheel_holds_the_library_with_its_templates_and_nothing_of_the_examp
     assert templates and templates <= {*names}
 
 
-def test_a_new_project_runs_and_its_tests_are_green(
-    project: Path, platform: Platform, shell: Shell, report: Report
-) -> None:
+def test_new_project_runs_and_its_tests_pass(project: Path, platform: Platform, shell: Shell, report: Report) -> None:
     figures: dict[str, Any] = {"seconds": shell.seconds, "files": sum(path.is_file() for path in project.rglob("*"))}
     try:
         shell.seconds["first make dev, until ready"] = round(platform.start("sample", seconds=SECONDS_TO_INSTALL), 1)
@@ -130,7 +128,7 @@ def test_a_new_project_runs_and_its_tests_are_green(
 
 
 @pytest.mark.parametrize("project", [("--example", "grocer")], indirect=True)
-def test_the_example_runs_in_a_project_of_its_own(
+def test_example_project_runs_and_its_tests_pass(
     project: Path, platform: Platform, shell: Shell, report: Report
 ) -> None:
     figures: dict[str, Any] = {"seconds": shell.seconds, "files": sum(path.is_file() for path in project.rglob("*"))}

@@ -98,7 +98,7 @@ class _Writers:
         return [str(number) for number in range(first, self._count)]
 
 
-def test_every_reader_commits_each_record_once_whatever_happens(kafka: Broker, report: Report) -> None:
+def test_each_kafka_reader_commits_each_record_once(kafka: Broker, report: Report) -> None:
     figures: list[dict[str, Any]] = []
     for seed in range(_SEEDS):
         dice, topic = random.Random(seed), kafka.topic()
@@ -136,7 +136,7 @@ def test_every_reader_commits_each_record_once_whatever_happens(kafka: Broker, r
     assert all(all(each["as expected"]) and not each["lost"] for each in figures), figures
 
 
-def test_what_retention_itself_deletes_is_counted_to_the_offset(kafka: Broker) -> None:
+def test_kafka_records_deleted_by_retention_are_counted_exactly(kafka: Broker) -> None:
     topic = kafka.topic(retention_ms="2000", segment_ms="300")
     inlet, client = KafkaTopic(kafka.options, topic), KafkaClient(kafka.options, topic)
     kafka.send(topic, *map(str, range(10)))

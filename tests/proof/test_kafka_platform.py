@@ -18,7 +18,9 @@ from tests.live.waiting import eventually, holds_for
 from tests.proof.conftest import Report
 
 
-def test_the_platform_has_a_broker_that_comes_back(tmp_path: Path, jars: Path, report: Report) -> None:
+def test_killed_kafka_broker_of_the_platform_is_restarted_with_its_records(
+    tmp_path: Path, jars: Path, report: Report
+) -> None:
     platform = Platform(tmp_path / "state", jars, tmp_path / "up.log")
     platform.asked["KAFKA"] = "1"
 
@@ -67,9 +69,7 @@ def test_the_platform_has_a_broker_that_comes_back(tmp_path: Path, jars: Path, r
         platform.end()
 
 
-def test_an_idle_topic_of_transactions_costs_neither_a_run_nor_a_commit(
-    tmp_path: Path, jars: Path, report: Report
-) -> None:
+def test_idle_transactional_topic_causes_neither_runs_nor_commits(tmp_path: Path, jars: Path, report: Report) -> None:
     with running(tmp_path, jars, KAFKA="1") as platform:
         servers = platform.environment["TIDEMARK_KAFKA_BOOTSTRAP_SERVERS"]
         topic = platform.environment["TIDEMARK_READINGS_TOPIC"]

@@ -68,13 +68,13 @@ def played(cloud: Settings, spark_server: Settings, folder: Path, report: Report
     return _play
 
 
-def test_nothing_is_lost_and_nothing_doubled_wherever_it_dies(played: Played) -> None:
+def test_kill_at_any_boundary_loses_and_doubles_nothing(played: Played) -> None:
     outcomes = played("kill_matrix", CELLS)
     assert [f"{outcome.cell}: {outcome.faults}" for outcome in outcomes if outcome.faults] == []
     assert {(outcome.exit_signal, outcome.lost, outcome.doubled) for outcome in outcomes} == {(9, 0, 0)}
 
 
-def test_each_seeded_defect_turns_its_cell_red(played: Played) -> None:
+def test_seeded_defect_fails_its_cell_of_the_kill_matrix(played: Played) -> None:
     outcomes = played("kill_matrix_with_defects", WRONG)
     assert [outcome.cell for outcome in outcomes if outcome.lost + outcome.doubled == 0] == []
     assert {outcome.exit_signal for outcome in outcomes} == {9}, "red because nobody was killed is no proof"

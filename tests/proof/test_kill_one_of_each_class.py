@@ -21,7 +21,9 @@ def played(
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_killed(played: dict[Cell, "Future[Outcome]"], cell: Cell) -> None:
+def test_killed_process_of_each_class_loses_and_doubles_nothing(
+    played: dict[Cell, "Future[Outcome]"], cell: Cell
+) -> None:
     outcome = played[cell].result()
     assert outcome.faults == []
     assert (outcome.exit_signal, outcome.lost, outcome.doubled) == (9, 0, 0)

@@ -85,7 +85,7 @@ def _as_spark(value: object) -> object:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_rows_are_right_or_refused_by_name_at_each_size(
+def test_file_of_each_kind_gives_its_rows_or_is_refused_at_each_size(
     spark: SparkSession, landing: S3Bucket, report: Report, group: str
 ) -> None:
     name = re.sub("[^a-z]+", "-", group.lower())

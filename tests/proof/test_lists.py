@@ -37,7 +37,7 @@ def counted(cloud: Settings) -> Counted:
     return Counted(cloud)
 
 
-def test_a_load_with_nothing_to_do_lists_no_more_for_a_long_past(
+def test_load_without_changes_lists_no_more_with_a_long_history(
     counted: Counted, cloud: Settings, spark: SparkSession, report: Report
 ) -> None:
     load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, "1"))

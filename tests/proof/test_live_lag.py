@@ -126,7 +126,7 @@ def longest_lag(oracle: Oracle, targets: Iterable[Target], moments: list[float],
     return max((at - since for at, since in lacked if since is not None), default=0.0)
 
 
-def test_on_the_real_daemon_data_is_incorporated_in_time(platform: Platform, report: Report) -> None:
+def test_data_is_built_in_time_on_a_real_daemon(platform: Platform, report: Report) -> None:
     begun = time.time()
     arrivals = feed(platform)
     ended = time.time()

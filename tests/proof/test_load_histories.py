@@ -21,7 +21,7 @@ EXAMPLES = 300
 
 
 @pytest.mark.timeout(7200)
-def test_three_hundred_histories_end_as_a_fresh_load(
+def test_three_hundred_histories_equal_a_fresh_load(
     spark: SparkSession, spark_server: Settings, cloud: Settings, report: Report
 ) -> None:
     landing = S3Bucket(lambda: boto3.client("s3", **cloud.aws_options()), cloud.landing_bucket)

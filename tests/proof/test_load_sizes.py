@@ -95,7 +95,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     end_service(cloud)
 
 
-def test_seconds_by_the_size_of_a_file(place: Place, report: Report) -> None:
+def test_load_time_grows_smoothly_with_the_file_size(place: Place, report: Report) -> None:
     sizes = {"20 rows": 1_300, "1 MB": SMALL - 100, "1.1 MB": int(SMALL * 1.1), "10 MB": 10 << 20, "100 MB": 100 << 20}
     found: dict[str, dict[str, Any]] = {}
     for name, size in sizes.items():
@@ -112,7 +112,7 @@ def test_seconds_by_the_size_of_a_file(place: Place, report: Report) -> None:
     assert found["1.1 MB"]["median"] <= 1.5 * found["1 MB"]["median"]
 
 
-def test_ten_thousand_files_of_one_hour(place: Place, report: Report) -> None:
+def test_ten_thousand_files_of_one_hour_are_loaded(place: Place, report: Report) -> None:
     load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
     files = [(HEADER + _order_lines(FIRST, 1_300, number=n)).encode() for n in range(10_000)]
     seconds, mb, rows = _measured(place, load, {0: files})
@@ -120,7 +120,7 @@ def test_ten_thousand_files_of_one_hour(place: Place, report: Report) -> None:
     assert rows == sum(body.count(b"\n") - 1 for body in files)
 
 
-def test_five_hundred_partitions_in_one_run(place: Place, report: Report) -> None:
+def test_five_hundred_partitions_are_loaded_in_one_run(place: Place, report: Report) -> None:
     load = renamed(Load(feeds.ORDERS, schemas.ORDERS, order_lines, code_version="1"))
     hours = {h: [(HEADER + _order_lines(FIRST + timedelta(hours=h), 60_000)).encode()] for h in range(500)}
     seconds, mb, rows = _measured(place, load, hours)
@@ -128,7 +128,7 @@ def test_five_hundred_partitions_in_one_run(place: Place, report: Report) -> Non
     assert rows == sum(body.count(b"\n") - 1 for (body,) in hours.values())
 
 
-def test_one_huge_sparse_file(place: Place, report: Report) -> None:
+def test_one_huge_sparse_csv_file_is_loaded(place: Place, report: Report) -> None:
     columns = {f"c{n}": "int" for n in range(SPARSE)}
     load = renamed(
         Load(

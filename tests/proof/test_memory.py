@@ -30,7 +30,7 @@ _DIFFERENT = 1 << 24, 1 << 14
 
 
 @pytest.mark.timeout(1800)
-def test_a_run_over_thirty_small_files_of_many_rows_is_bounded(
+def test_load_of_thirty_row_heavy_small_files_has_bounded_memory(
     cloud: Settings, spark_server: Settings, report: Report
 ) -> None:
     load = _load(f"t{uuid.uuid4().hex[:8]}")

@@ -6,7 +6,7 @@ from tests.proof.conftest import Report
 from tests.tidemark.automation.mornings import mornings
 
 
-def test_thirty_mornings_are_done_by_nine_though_on_each_something_fails_first(report: Report) -> None:
+def test_thirty_daily_reports_are_built_by_nine_after_a_failure(report: Report) -> None:
     played = mornings(30)
     report(
         "nine-o-clock",

@@ -12,7 +12,7 @@ DAYS = int(os.environ.get("GATES_DAYS", "1000"))
 WHAT = "random graphs with blocking checks on most tables, which fail, raise, are skipped and time out"
 
 
-def test_no_run_reads_what_a_blocking_check_has_not_passed_on(report: Report, tmp_path: Path) -> None:
+def test_no_run_reads_data_that_failed_a_blocking_check(report: Report, tmp_path: Path) -> None:
     days = judged_days(tmp_path / "days.jsonl", range(FIRST, FIRST + DAYS), world_of_checks)
     said = summary(WHAT, days)
     report("open-gates", said)

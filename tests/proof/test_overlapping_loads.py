@@ -49,7 +49,7 @@ def play(spark: SparkSession, spark_server: Settings, cloud: Settings) -> Iterat
     other.stop()
 
 
-def test_nothing_is_lost_in_any_order_whoever_dies(play: Play, report: Report) -> None:
+def test_overlapping_loads_lose_nothing_in_any_order_of_deaths(play: Play, report: Report) -> None:
     begun, red = time.monotonic(), dict[str, str]()
     for cell in CELLS:
         try:
@@ -95,6 +95,6 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("defect", [_validated_from_the_commit_alone, _takes_out_what_it_did_not_see])
-def test_a_seeded_defect_turns_a_cell_red(play: Play, defect: Callable[[], Any]) -> None:
+def test_seeded_defect_fails_an_overlap_cell(play: Play, defect: Callable[[], Any]) -> None:
     with defect(), pytest.raises(AssertionError):
         play(("the second commits first", 0, "after_commit"))

@@ -27,7 +27,7 @@ def _settings(state: Path, port: int, password: str) -> Settings:
     return settings
 
 
-def test_a_catalog_behind_a_password_is_used_and_its_password_is_not_told(
+def test_postgres_catalog_is_used_without_exposing_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with postgres_server(PASSWORD) as login:

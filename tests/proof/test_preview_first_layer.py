@@ -45,7 +45,7 @@ def layer(
         yield made
 
 
-def test_three_days_with_files_in_between_and_a_kill_at_every_boundary(
+def test_changed_load_survives_new_files_and_kills_while_it_is_published(
     layer: Layer, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     old = layer.built()

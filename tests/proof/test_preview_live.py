@@ -34,7 +34,7 @@ CHANGED = """SELECT hour, product_id, revenue_usd, cost_usd, (revenue_usd - cost
     FROM before WHERE revenue_usd > 20"""
 
 
-def test_a_week_is_tried_and_published_under_its_readers(
+def test_one_week_is_previewed_and_published_while_others_read_it(
     platform: Platform, project: Path, tmp_path: Path, report: Report
 ) -> None:
     first = datetime.now(UTC).date() - timedelta(days=DAYS + 3)

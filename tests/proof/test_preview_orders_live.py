@@ -52,7 +52,7 @@ TURNED_AWAY = """SELECT source_file, count(*) AS rows FROM (
     WHERE good IS NOT TRUE GROUP BY 1"""
 
 
-def test_three_days_of_a_changed_core_table_are_tried_and_published(
+def test_changed_core_table_is_previewed_and_published_after_kills(
     platform: Platform, project: Path, tmp_path: Path, report: Report
 ) -> None:
     first = datetime.now(UTC).date() - timedelta(days=DAYS + 1)

@@ -15,7 +15,7 @@ WHAT = "graphs of 3-12 assets over all shapes, 6-36 h of arrivals, failures, dep
 _SHRUNK = 3
 
 
-def test_no_random_day_on_a_random_graph_is_late_endless_lost_or_dead(report: Report, tmp_path: Path) -> None:
+def test_no_random_graph_is_late_endless_lost_or_dead(report: Report, tmp_path: Path) -> None:
     days = judged_days(tmp_path / "days.jsonl", reversed(range(FIRST, FIRST + DAYS)))
     failed = [day for day in days if day.wrong]
     said = summary(WHAT, days) | {

@@ -6,7 +6,7 @@ from tests.tidemark.automation.test_rebuilds import ALLOWED, DEPTH, goes_through
 HOURS = 500
 
 
-def test_five_hundred_hours(report: Report) -> None:
+def test_rebuild_of_500_hours_takes_little_more_than_its_compute_time(report: Report) -> None:
     figures = goes_through(HOURS)
     report(
         "rebuild-of-500-hours",
@@ -15,5 +15,5 @@ def test_five_hundred_hours(report: Report) -> None:
     assert figures["wall / compute"] <= ALLOWED
 
 
-def test_what_arrives_meanwhile_is_there_within_the_hour() -> None:
+def test_data_arriving_during_a_rebuild_is_built_within_the_hour() -> None:
     whatever_arrives_is_there_in_time(HOURS)

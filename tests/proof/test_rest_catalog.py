@@ -70,7 +70,7 @@ def of(table: Appendable, id: str) -> TableCommit:
     return TableCommit(rows_of(table.schema, [{"id": id}]))
 
 
-def test_both_engines_work_on_a_catalog_over_rest(tmp_path: Path, report: Any) -> None:
+def test_spark_and_pyiceberg_share_a_rest_catalog(tmp_path: Path, report: Any) -> None:
     settings = settings_of(tmp_path)
     port = int(settings.catalog_uri.rpartition(":")[2])
     fetch_jars(settings)

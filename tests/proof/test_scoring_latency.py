@@ -104,7 +104,7 @@ def spread(taken: list[float]) -> dict[str, float]:
     return {"median, s": round(statistics.median(taken), 3), "longest, s": round(max(taken), 3), "n": len(taken)}
 
 
-def test_one_within_a_second_and_a_hundred_within_three(settings: Settings, tmp_path: Path, report: Report) -> None:
+def test_one_score_takes_a_second_and_a_hundred_take_three(settings: Settings, tmp_path: Path, report: Report) -> None:
     variables = {f"TIDEMARK_{name}_QUEUE": toy.new_name() for name in ("SCORING", "SCORES")}
     requests = toy.make_queue(settings, variables["TIDEMARK_SCORING_QUEUE"], receives=20)
     toy.make_queue(settings, variables["TIDEMARK_SCORES_QUEUE"], receives=1_000)
@@ -156,7 +156,7 @@ def test_one_within_a_second_and_a_hundred_within_three(settings: Settings, tmp_
     assert max(crowds) <= LIMIT_CROWD
 
 
-def test_a_look_at_a_thousand_files(settings: Settings, tmp_path: Path, report: Report) -> None:
+def test_answers_are_found_quickly_in_a_thousand_files(settings: Settings, tmp_path: Path, report: Report) -> None:
     lake = open_lake(settings)
     table, now = Appendable(lake, ml.SCORES), datetime.now(UTC)
     made, paths = list[dict[str, Any]](), list[str]()

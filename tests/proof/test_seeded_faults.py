@@ -27,14 +27,14 @@ DEFECTS = [
 NOT_GIVEN_AND_GONE = Defect("lakehouse.loading.load_state:LoadState.without", "fates[file.partition] = ", "_ = ", judge)
 
 
-def test_a_file_that_is_not_given_and_counts_as_gone_turns_its_history_red(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_file_counted_as_deleted_fails_its_history(monkeypatch: pytest.MonkeyPatch) -> None:
     seed(NOT_GIVEN_AND_GONE, monkeypatch)
     with pytest.raises(AssertionError):
         judge(ARCHIVED)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.where)
-def test_a_seeded_defect_turns_a_history_red(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeded_defect_fails_a_history(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     seed(defect, monkeypatch)
 
     @settings(

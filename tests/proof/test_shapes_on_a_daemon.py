@@ -66,7 +66,7 @@ def _ticks(toy: ToyPlatform) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("storage", ["sqlite", "postgres"])
-def test_every_shape_holds_on_a_real_daemon(storage: str, tmp_path: Path, report: Report) -> None:
+def test_every_graph_shape_works_on_a_real_daemon(storage: str, tmp_path: Path, report: Report) -> None:
     if storage == "postgres" and not has_postgres():
         pytest.skip("PostgreSQL is not installed")
     told: dict[str, dict[str, Any]] = {}

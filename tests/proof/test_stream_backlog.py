@@ -18,7 +18,9 @@ MESSAGES = 600_000
 GADGETS = 500
 
 
-def test_a_backlog(cloud: Settings, spark_server: Settings, kafka: Broker, report: Report) -> None:
+def test_topic_backlog_gives_the_same_alerts_by_spark_and_by_batches(
+    cloud: Settings, spark_server: Settings, kafka: Broker, report: Report
+) -> None:
     settings = spark_server.model_copy(update={"kafka_bootstrap_servers": kafka.servers})
     topic, producer = kafka.topic(partitions=3), kafka.producer(**{"linger.ms": 50})
     for n in range(MESSAGES):

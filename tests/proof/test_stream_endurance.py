@@ -119,7 +119,9 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_a_busy_topic_and_a_quiet_queue(cloud: Settings, kafka: Broker, tmp_path: Path, report: Report) -> None:
+def test_busy_topic_beside_a_quiet_queue_has_stable_lag_and_memory(
+    cloud: Settings, kafka: Broker, tmp_path: Path, report: Report
+) -> None:
     name = toy.new_name()
     kafka.create(f"topic-{name}", 3)
     load = Load(kafka, toy.make_queue(cloud, f"queue-{name}"), toy.make_queue(cloud, f"out-{name}"), name)

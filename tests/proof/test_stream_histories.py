@@ -13,11 +13,11 @@ __all__ = ["client", "post", "queue"]
 
 
 @pytest.mark.parametrize("seed", range(100, 150))
-def test_any_order_of_messages_and_shifts_ends_the_same(post: Post, seed: int) -> None:
+def test_any_order_of_messages_and_shifts_gives_the_same_alerts(post: Post, seed: int) -> None:
     any_order(post, seed)
 
 
-def test_a_shift_at_another_sqs(cloud: Settings, queue: SqsQueue) -> None:
+def test_shift_works_with_another_sqs_implementation(cloud: Settings, queue: SqsQueue) -> None:
     stream = toy.stream(toy.new_name())
     bodies = [toy.ping(f"g{n}", minute=n % 50) for n in range(200)]
     queue.send([*bodies[:100], "junk", *bodies[100:]])

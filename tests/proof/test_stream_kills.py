@@ -21,7 +21,7 @@ _CELLS = [
 
 @pytest.mark.parametrize("way", get_args(Way))
 @pytest.mark.parametrize(("transport", "boundary"), _CELLS)
-def test_nothing_is_lost_or_doubled(
+def test_stream_kill_at_any_boundary_loses_and_doubles_nothing(
     transport: str,
     boundary: StreamBoundary,
     way: Way,

@@ -102,7 +102,7 @@ def post(platform: Platform) -> Post:
     return Post(*(SqsQueue(platform.sqs, name) for name in ("cold-chain-readings", "alerts")))
 
 
-def test_fifty_readings_a_second(platform: Platform, post: Post, report: Report) -> None:
+def test_fifty_readings_a_second_are_alerted_within_the_limit(platform: Platform, post: Post, report: Report) -> None:
     with post.listening():
         post.send_for(SECONDS, "warm")
     platform.quiet(seconds=300)
@@ -123,7 +123,9 @@ def test_fifty_readings_a_second(platform: Platform, post: Post, report: Report)
     assert figures["median of the last third"] <= figures["median of the first third"] + 1.0
 
 
-def test_one_poison_message_of_a_hundred_delays_nobody(platform: Platform, post: Post, report: Report) -> None:
+def test_one_percent_of_poison_messages_does_not_delay_the_others(
+    platform: Platform, post: Post, report: Report
+) -> None:
     with post.listening():
         for turn in range(4):
             post.send_for(SECONDS // 10, f"good{turn}")

@@ -66,7 +66,7 @@ def lands(folder: ObjectFolder, file: FileToWrite) -> None:
     folder.write("landing", StoredObject(file.key, body, etag, file.due.replace(tzinfo=None).isoformat()))
 
 
-def test_three_days_of_files_are_caught_up(platform: Platform, tmp_path: Path, report: Report) -> None:
+def test_files_of_a_three_day_outage_are_caught_up(platform: Platform, tmp_path: Path, report: Report) -> None:
     first = (datetime.now(UTC) - timedelta(days=6)).replace(hour=0, minute=0, second=0, microsecond=0)
     platform.pipelines("feed", "--once", "--start", f"{first:%Y-%m-%dT%H}", "--hours", str(HOURS_BEFORE))
     becomes_right(platform, tmp_path / "before")

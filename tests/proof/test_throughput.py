@@ -76,7 +76,7 @@ def event(key: str) -> str:
     )
 
 
-def test_a_million_files_an_hour(filled: Settings, report: Report) -> None:
+def test_a_million_files_an_hour_are_observed(filled: Settings, report: Report) -> None:
     settings = filled
     s3 = boto3.client("s3", **settings.aws_options())
     queue = SqsQueue(boto3.client("sqs", **settings.aws_options()), settings.events_queue)

@@ -114,7 +114,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-def test_a_tick_is_short_whatever_the_history_and_a_cold_start_comes_in_slices(server: Server, report: Report) -> None:
+def test_tick_is_short_for_any_history_and_a_cold_start_is_sliced(server: Server, report: Report) -> None:
     cold = server.start()
     idle = [server.tick() for _ in range(TICKS)]
     changed = []
@@ -184,9 +184,7 @@ def resident() -> int:
     return int(line.split()[1]) // 1024
 
 
-def test_a_checkpoint_and_a_plan_over_millions_of_built_partitions_come_in_slices(
-    tmp_path: Path, report: Report
-) -> None:
+def test_checkpoint_and_plan_of_millions_of_partitions_are_sliced(tmp_path: Path, report: Report) -> None:
     families, partitions = 222, int(os.environ.get("BUILT_PARTITIONS", "500"))
     begun = resident()
     made = Planned(families, partitions, built=True)
@@ -247,7 +245,7 @@ def _sliced(steps: Iterator[None]) -> list[float]:
     return took
 
 
-def test_a_first_load_of_a_million_pending_partitions_is_planned_in_slices(report: Report) -> None:
+def test_first_load_of_a_million_partitions_is_planned_in_slices(report: Report) -> None:
     families, partitions = 222, int(os.environ.get("PENDING_PARTITIONS", "500"))
     made = Planned(families, partitions, built=False)
     plan, first = made.plan()

@@ -38,7 +38,7 @@ def project(folder: Path) -> Release:
     return Release(code, folder / "state", "dagster_tidemark")
 
 
-def test_the_platform_goes_on_with_the_state_of_the_previous_release(tmp_path: Path, report: Report) -> None:
+def test_upgraded_platform_builds_nothing_again_and_loads_new_files_once(tmp_path: Path, report: Report) -> None:
     release = project(tmp_path)
     recorded = json.loads((release.state / RECORDED).read_text())
     with dg.DagsterInstance.from_config(str(release.state / "dagster"), "none.yaml") as instance:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(7200)]
 __all__ = ["bare"]
 
 
-def test_the_machinery_is_whole_without_the_grocer(bare: Path, tmp_path: Path, report: Report) -> None:
+def test_library_test_suite_passes_without_the_grocer(bare: Path, tmp_path: Path, report: Report) -> None:
     output = tmp_path / "output.txt"  # to be looked at while it runs
     with output.open("wb") as told:
         done = subprocess.run(

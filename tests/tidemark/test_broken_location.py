@@ -135,7 +135,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("other", "named", "remedy"), WRONG, ids=[repr(other) for other, _, _ in WRONG])
-def test_a_wrong_declaration_is_refused_in_one_line_as_the_location_loads(
+def test_invalid_feed_declaration_is_refused_in_one_line_at_load(
     package: str, write: Write, other: dict[str, object], named: str, remedy: str
 ) -> None:
     write("feeds/returns.py", feed(package, "returns", **other))
@@ -149,7 +149,7 @@ def test_a_wrong_declaration_is_refused_in_one_line_as_the_location_loads(
 
 
 @pytest.mark.parametrize("line", ["LINEAGE", '"core.{name}"'])
-def test_a_table_without_lineage_or_row_key_is_refused(package: str, write: Write, line: str) -> None:
+def test_feed_table_without_lineage_or_row_key_is_refused(package: str, write: Write, line: str) -> None:
     text = feed(package, "returns")
     without = (
         text.replace(" | LINEAGE", "")
@@ -201,7 +201,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_module_is_named_and_the_others_are_there(
+def test_broken_module_is_reported_and_the_others_are_loaded(
     package: str, write: Write, tmp_path: Path, fault: str
 ) -> None:
     path, text, said = BROKEN[fault]
@@ -224,7 +224,7 @@ def test_a_broken_module_is_named_and_the_others_are_there(
         assert refused.output == f"tidemark: {line}\n"
 
 
-def test_a_new_feed_is_written_beside_a_broken_module_and_not_beside_one_of_its_name(
+def test_new_feed_is_scaffolded_beside_a_broken_module_unless_its_name_exists(
     package: str, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
@@ -238,7 +238,7 @@ def test_a_new_feed_is_written_beside_a_broken_module_and_not_beside_one_of_its_
         assert said.exit_code == 2 and why in said.output and not (tmp_path / package / "feeds/returns.py").exists()
 
 
-def test_reconcile_looks_at_the_other_feeds_and_exits_with_2(
+def test_reconcile_lists_other_feeds_beside_a_broken_module_and_exits_with_2(
     package: str, write: Write, cloud: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in cloud.exports().items():
@@ -251,7 +251,7 @@ def test_reconcile_looks_at_the_other_feeds_and_exits_with_2(
     assert "feeds/broken.py, line 1: RuntimeError: no" in looked.stderr
 
 
-def test_quarantine_shows_entries_beside_a_broken_module(
+def test_quarantine_command_lists_entries_beside_a_broken_module(
     package: str, write: Write, cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (cloud.exports() | spark_server.exports()).items():
@@ -264,7 +264,7 @@ def test_quarantine_shows_entries_beside_a_broken_module(
 
 
 @pytest.mark.parametrize("file", ["definitions.py", "partitions.py", "feeds/__init__.py", "__init__.py"])
-def test_a_location_of_which_nothing_can_be_loaded_ends_in_a_line(
+def test_code_location_that_cannot_load_fails_with_one_line(
     package: str, write: Write, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(file, "raise SystemExit('never')\n")
@@ -276,7 +276,7 @@ def test_a_location_of_which_nothing_can_be_loaded_ends_in_a_line(
     assert "SystemExit: never" in capsys.readouterr().err
 
 
-def test_status_saves_nothing_in_the_instance(package: str, write: Write) -> None:
+def test_status_command_saves_nothing_in_the_instance(package: str, write: Write) -> None:
     text = feed(package, "returns").replace(
         'tags={"tidemark/pace": "asap"}', 'freshness_policy=dg.FreshnessPolicy.cron("0 9 * * *", timedelta(hours=1))'
     )

@@ -37,7 +37,7 @@ def given(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
     return load_settings()
 
 
-def test_each_option_is_a_variable_by_icebergs_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_catalog_option_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = given(
         monkeypatch,
         CATALOG__TYPE="rest",
@@ -60,7 +60,7 @@ def test_each_option_is_a_variable_by_icebergs_name(monkeypatch: pytest.MonkeyPa
     assert settings.warehouse == "s3://acme/lake"
 
 
-def test_json_gives_the_same_and_is_read_back_from_the_exports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_catalog_options_are_read_and_exported_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     first = given(monkeypatch, CATALOG=json.dumps(REST), WAREHOUSE="s3://acme/lake")
     exports = first.exports()
     assert exports["PYICEBERG_CATALOG__LAKE__TYPE"] == "rest"
@@ -73,7 +73,7 @@ def test_json_gives_the_same_and_is_read_back_from_the_exports(monkeypatch: pyte
     assert hash(load_settings()) == hash(load_settings())
 
 
-def test_the_short_forms_are_the_same_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_catalog_settings_give_the_same_catalog_as_the_full_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     short = given(monkeypatch, CATALOG_URI="jdbc:sqlite:/a/c.db", WAREHOUSE="/a/house")
     for name in ("CATALOG_URI", "WAREHOUSE"):
         monkeypatch.delenv(f"TIDEMARK_{name}")
@@ -99,7 +99,7 @@ def test_the_short_forms_are_the_same_catalog(monkeypatch: pytest.MonkeyPatch) -
         ({"CATALOG": '{"token": ["hunter2"]}'}, "TIDEMARK_CATALOG: token: expected text, found list"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line_without_secrets(
+def test_invalid_catalog_options_are_refused_without_showing_secrets(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: str
 ) -> None:
     with pytest.raises(SettingsError) as refused:
@@ -108,26 +108,26 @@ def test_what_cannot_be_is_refused_in_one_line_without_secrets(
     assert "hunter2" not in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_secrets_are_in_no_text_of_the_settings_and_on_no_page() -> None:
+def test_catalog_secrets_are_in_no_settings_text_and_no_asset_page() -> None:
     settings = Settings(catalog=REST, warehouse="s3://acme/lake")
     table = Table("core.trips", {"id": "bigint"}, ("id",))
     assert "hunter2" not in f"{settings} {settings!r} {settings.catalog_shown} {_of_table(table, settings)}"
 
 
-def test_glue_is_refused_by_name_where_spark_has_no_jars_for_it(tmp_path: Path) -> None:
+def test_glue_catalog_is_refused_if_spark_lacks_its_jars(tmp_path: Path) -> None:
     settings = Settings(catalog={"type": "glue"}, warehouse="s3://acme/lake", state_dir=tmp_path)
     assert conf_of(settings)["type"] == "glue" and "uri" not in conf_of(settings)
     with pytest.raises(SettingsError, match="AWS SDK for Glue; set SPARK_REMOTE"):
         prepare(settings)
 
 
-def test_a_rest_catalog_that_does_not_answer_is_named(cloud: Settings) -> None:
+def test_rest_catalog_that_does_not_answer_is_reported(cloud: Settings) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
     settings = cloud.model_copy(update={"catalog": {"type": "rest"}, "catalog_uri": uri, "spark_remote": None})
     assert "unreachable: " in unreachable(settings)["catalog"]
 
 
-def test_glue_through_pyiceberg_at_the_local_cloud(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_catalog_is_used_by_pyiceberg_at_the_local_cloud(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     more: Any = {"glue.endpoint": cloud.aws_endpoint_url, "glue.region": "us-east-1"}
     keys = {"glue.access-key-id": "tidemark", "glue.secret-access-key": "tidemark"}
     settings = cloud.model_copy(update={"catalog": {"type": "glue"} | more | keys, "catalog_uri": ""})

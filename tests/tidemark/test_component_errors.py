@@ -140,7 +140,7 @@ ATTRIBUTES: list[tuple[str, str, str | None, int, str]] = [
 @pytest.mark.parametrize(
     ("path", "name", "value", "line", "said"), ATTRIBUTES, ids=[f"{p[:-10]}-{n}-{v}" for p, n, v, _, _ in ATTRIBUTES]
 )
-def test_a_wrong_attribute_is_named_with_file_line_and_remedy_and_costs_only_its_component(
+def test_invalid_component_attribute_is_reported_and_skips_only_its_component(
     project: AProject, path: str, name: str, value: str | None, line: int, said: str
 ) -> None:
     project.write(DEFS + path, put(F if path == FEED else T, name, value))
@@ -162,7 +162,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("path", "name", "value", "line", "said"), FITTING)
-def test_what_does_not_fit_together_is_named_with_file_line_and_remedy(
+def test_conflicting_attributes_are_reported_with_file_and_line(
     project: AProject, path: str, name: str, value: str, line: int, said: str
 ) -> None:
     text = put(F if path == FEED else T, name, value)
@@ -234,7 +234,7 @@ FILES: dict[str, tuple[Write, int, str]] = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_wrong_file_is_named_with_line_and_remedy_and_costs_only_itself(project: AProject, case: str) -> None:
+def test_invalid_component_file_is_reported_and_only_it_is_skipped(project: AProject, case: str) -> None:
     write, line, said = FILES[case]
     write(project)
     kept, [first, *others] = loaded()
@@ -265,13 +265,13 @@ RIGHT: dict[str, tuple[Write, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", RIGHT)
-def test_what_looks_odd_and_is_right_is_taken(project: AProject, case: str) -> None:
+def test_unusual_valid_component_files_are_accepted(project: AProject, case: str) -> None:
     write, more = RIGHT[case]
     write(project)
     assert loaded() == (sorted([*ALL, *more]), [])
 
 
-def test_a_component_in_a_folder_with_attributes_of_its_own_is_taken(project: AProject) -> None:
+def test_component_in_a_folder_with_post_processing_is_loaded(project: AProject) -> None:
     group = "type: dagster.DefsFolderComponent\npost_processing:\n  assets:\n    - attributes: {group_name: tolls}\n"
     project.write(DEFS + "group/defs.yaml", group)
     project.write(DEFS + "group/tolls/defs.yaml", TOLLS)
@@ -308,7 +308,7 @@ DOUBLE: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", DOUBLE)
-def test_what_is_declared_twice_is_named_with_both_places(project: AProject, case: str) -> None:
+def test_duplicate_declaration_is_reported_with_both_places(project: AProject, case: str) -> None:
     path, content, said = DOUBLE[case]
     project.write(DEFS + path, content)
     kept, lines = loaded()
@@ -316,14 +316,14 @@ def test_what_is_declared_twice_is_named_with_both_places(project: AProject, cas
     assert len(lines) == 1 and lines[0].startswith(said), lines
 
 
-def test_a_broken_module_in_the_folder_costs_only_itself(project: AProject) -> None:
+def test_broken_module_in_the_defs_folder_skips_only_itself(project: AProject) -> None:
     project.write(DEFS + "broken.py", "import nothing_of_that_name\n")
     kept, [line] = loaded()
     assert kept == ALL
     assert line == "acme/defs/broken.py, line 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"
 
 
-def test_commands_name_a_broken_component_and_go_on_or_end_with_its_line(
+def test_commands_report_a_broken_component_and_continue_or_fail(
     project: AProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "home").mkdir()

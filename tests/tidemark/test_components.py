@@ -164,7 +164,7 @@ def names(defs: dg.Definitions) -> dict[str, Any]:
     }
 
 
-def test_the_three_forms_give_the_same_location(project: AProject) -> None:
+def test_component_call_and_plain_dagster_give_the_same_code_location(project: AProject) -> None:
     assets, core, mart, feed = in_python()
     by_component = project.load()
     by_call = extend(dg.Definitions(), load_settings(), assets=assets, tables=[core, mart], feeds=[feed])
@@ -182,7 +182,7 @@ def test_the_three_forms_give_the_same_location(project: AProject) -> None:
     }
 
 
-def test_every_setting_of_feed_and_table_is_an_attribute() -> None:
+def test_every_feed_and_table_setting_is_a_component_attribute() -> None:
     renamed = {"stored_by", "required"}
     assert set(vars(in_python()[3])) - {"_layout"} <= FeedComponent.model_fields.keys()
     of_table = set(vars(in_python()[1])) - {"added", "branch"}
@@ -190,7 +190,7 @@ def test_every_setting_of_feed_and_table_is_an_attribute() -> None:
     assert of_table - {"row_key"} | renamed <= FeedComponent.model_fields.keys()
 
 
-def test_two_components_of_one_feed_or_table_are_refused_with_both_places(project: AProject) -> None:
+def test_two_components_of_one_feed_or_table_are_refused(project: AProject) -> None:
     text = (project.defs_folder / FEED).read_text()
     project.write("src/acme/defs/again/defs.yaml", text.replace("  grain", "  table: core.again\n  grain"))
     places = r"src/acme/defs/again/defs.yaml:1 and src/acme/defs/returns/defs.yaml:1"
@@ -216,7 +216,7 @@ def loaded_without_call(project: AProject) -> dg.Definitions:
     return project.load()
 
 
-def test_a_location_without_the_line_is_refused_by_name_and_so_is_a_merge_after_it(project: AProject) -> None:
+def test_component_location_without_the_extend_call_is_refused(project: AProject) -> None:
     bare = loaded_without_call(project)
     line = r"asset core/returns \(src/acme/defs/returns/defs.yaml:1\) has no automation: .* extend\(dg.load_from"
     with pytest.raises(DeclarationRefused, match=line):
@@ -226,14 +226,14 @@ def test_a_location_without_the_line_is_refused_by_name_and_so_is_a_merge_after_
     extend(bare, load_settings()).get_repository_def()
 
 
-def test_an_asset_that_post_processing_robs_of_its_component_is_refused(project: AProject) -> None:
+def test_post_processing_that_removes_the_component_metadata_is_refused(project: AProject) -> None:
     more = "\npost_processing:\n  assets:\n    - operation: replace\n      attributes:\n        metadata: {a: b}\n"
     project.change(TABLE, 'code_version: "1"\n', f'code_version: "1"\n{more}')
     with pytest.raises(DeclarationRefused, match=r"there is no table marts\.returns_per_day: pass the table to extend"):
         project.load()
 
 
-def test_post_processing_sets_what_is_no_attribute_and_a_check_in_python_runs_with_its_table(project: AProject) -> None:
+def test_post_processing_adds_settings_and_a_python_check_joins_its_table(project: AProject) -> None:
     more = (
         "\npost_processing:\n  assets:\n    - attributes:\n        tags: {team: sales}\n"
         '        automation_condition: "{{ dg.AutomationCondition.eager() }}"\n'
@@ -261,7 +261,7 @@ def test_post_processing_sets_what_is_no_attribute_and_a_check_in_python_runs_wi
     assert dg.AssetCheckKey(mart.key, "has_rows") in graph.asset_check_keys
 
 
-def test_an_asset_in_the_defs_folder_is_taken_by_its_table_and_refused_without(project: AProject) -> None:
+def test_python_asset_in_the_defs_folder_needs_its_table_declared(project: AProject) -> None:
     project.write(
         "src/acme/defs/sales.py",
         """
@@ -283,7 +283,7 @@ def test_an_asset_in_the_defs_folder_is_taken_by_its_table_and_refused_without(p
     assert graph.get(dg.AssetKey(["marts", "sales"])).automation_condition is not None
 
 
-def test_a_component_below_the_assets_of_a_location_of_ours_is_found(project: AProject) -> None:
+def test_component_is_found_below_the_assets_of_a_tidemark_location(project: AProject) -> None:
     project.load()
     settings = load_settings()
     found = build_definitions(settings, assets_in(import_module("acme.defs")), (), ())
@@ -292,7 +292,7 @@ def test_a_component_below_the_assets_of_a_location_of_ours_is_found(project: AP
     assert "landing" in {each.name for each in found.get_repository_def().sensor_defs}
 
 
-def test_commands_know_the_feeds_and_tables_and_leave_out_what_is_broken(project: AProject) -> None:
+def test_commands_list_component_feeds_and_tables_and_skip_broken_ones(project: AProject) -> None:
     settings = load_settings()
     project.load()
     assert [feed.name for feed in location.feeds(settings)] == ["returns"]
@@ -330,7 +330,7 @@ def lock_of(project: AProject) -> dict[str, Asset]:
         ),
     ],
 )
-def test_a_change_that_moves_rows_moves_the_fingerprint_of_its_asset_alone(
+def test_component_change_that_affects_rows_changes_only_its_own_fingerprint(
     project: AProject, path: str, before: str, after: str, asset: str, named: str
 ) -> None:
     lock = Lock(lock_of(project))
@@ -341,7 +341,7 @@ def test_a_change_that_moves_rows_moves_the_fingerprint_of_its_asset_alone(
     assert f'{named} changed and code_version is still "1"' in finding.message
 
 
-def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_does_a_moved_function(
+def test_display_and_schedule_changes_of_a_component_keep_its_fingerprint(
     project: AProject,
 ) -> None:
     lock = Lock(lock_of(project))
@@ -355,7 +355,7 @@ def test_a_change_of_what_is_shown_or_when_it_runs_moves_nothing_and_neither_doe
     assert differences(lock, lock_of(project)) == []
 
 
-def test_a_value_from_the_environment_counts_by_its_template(
+def test_environment_value_enters_the_fingerprint_by_its_template(
     project: AProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.change(FEED, "  grain", '  prefix: "{{ env.FOLDER }}/"\n  grain')
@@ -372,7 +372,9 @@ def test_a_value_from_the_environment_counts_by_its_template(
 # Templates
 
 
-def test_a_template_stands_for_a_value_of_any_type(project: AProject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template_in_a_component_may_give_a_value_of_any_type(
+    project: AProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VERSION", "1.10")
     monkeypatch.setenv("SHARE", "0.5")
     monkeypatch.setenv("GRAIN", "day")
@@ -391,7 +393,7 @@ def test_a_template_stands_for_a_value_of_any_type(project: AProject, monkeypatc
     assert {"1.10"} <= {version for each in versions for version in each.values()}
 
 
-def test_the_schema_takes_templates_and_says_what_else_is_expected() -> None:
+def test_component_schema_accepts_templates_and_reports_wrong_types() -> None:
     for component in (FeedComponent, TableComponent):
         schema = component.get_model_cls().model_json_schema()  # type: ignore[union-attr]
         check = Draft202012Validator(schema)
@@ -411,7 +413,7 @@ def with_examples(project: AProject) -> dg.Definitions:
     return project.load()
 
 
-def test_the_examples_of_the_page_load(project: AProject) -> None:
+def test_components_page_examples_load(project: AProject) -> None:
     graph = with_examples(project).resolve_asset_graph()
     keys = {key.to_user_string() for key in graph.materializable_asset_keys}
     assert keys == {
@@ -448,9 +450,7 @@ def changed(lines: list[str]) -> list[str]:
     return [line for line in lines[2:] if line[0] in "+-"]
 
 
-def test_plan_shows_the_changed_lines_of_a_component_its_query_and_its_function(
-    project: AProject, tmp_path: Path
-) -> None:
+def test_plan_shows_changed_lines_of_a_component_query_and_function(project: AProject, tmp_path: Path) -> None:
     with_examples(project)
     src, value = project.root / "src", project.defs_folder / "returns_value"
     before = code_texts(src, "acme")
@@ -472,7 +472,7 @@ def test_plan_shows_the_changed_lines_of_a_component_its_query_and_its_function(
     assert planned(project, of_modules, tmp_path).keys() == {function}, "a former release kept no other files"
 
 
-def test_plan_shows_a_new_component_as_a_whole(project: AProject, tmp_path: Path) -> None:
+def test_plan_shows_a_new_component_completely(project: AProject, tmp_path: Path) -> None:
     project.load()
     before = code_texts(project.root / "src", "acme")
     with_examples(project)
@@ -484,7 +484,7 @@ def test_plan_shows_a_new_component_as_a_whole(project: AProject, tmp_path: Path
 # With Spark
 
 
-def test_the_query_of_the_page_computes_its_table(project: AProject, spark: SparkSession) -> None:
+def test_components_page_query_computes_its_table(project: AProject, spark: SparkSession) -> None:
     with_examples(project)
     day = date(2026, 10, 1)
     returns = spark.createDataFrame([(day, 1), (day, 2), (day, 3)], "day date, order_id bigint")
@@ -494,7 +494,7 @@ def test_the_query_of_the_page_computes_its_table(project: AProject, spark: Spar
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
-def test_files_become_rows_of_both_tables(
+def test_component_feed_and_table_are_built_from_landed_files(
     project: AProject, cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"r{uuid.uuid4().hex[:8]}"  # the catalog is that of all tests
@@ -548,7 +548,7 @@ def dg_command(project: AProject, *arguments: str, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stdout + done.stderr
 
 
-def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
+def test_dg_lists_scaffolds_and_checks_tidemark_components(project: AProject) -> None:
     listed = dg_command(project, "list", "components", "--json")
     assert "dagster_tidemark.FeedComponent" in listed and "dagster_tidemark.TableComponent" in listed
     dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "trips")
@@ -565,7 +565,7 @@ def test_dg_lists_scaffolds_and_checks_components(project: AProject) -> None:
     assert "trips/defs.yaml:5 - dagster_tidemark.FeedComponent attributes.grain 'daay' is not one of" in refused
 
 
-def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None:
+def test_asset_metadata_contains_its_component(project: AProject) -> None:
     [found] = [
         component
         for asset in loaded_without_call(project).assets or ()
@@ -577,7 +577,7 @@ def test_the_component_of_an_asset_is_in_its_metadata(project: AProject) -> None
     assert isinstance(found, FeedComponent)
 
 
-def test_the_entry_point_imports_neither_pyspark_nor_boto3() -> None:
+def test_package_import_loads_neither_pyspark_nor_boto3() -> None:
     code = (
         "import sys, dagster_tidemark as t; [getattr(t, name) for name in dir(t)]; "
         "print({'pyspark', 'boto3'} & {*sys.modules})"

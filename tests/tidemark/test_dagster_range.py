@@ -36,18 +36,18 @@ FOUND = list(private_imports())
 IMPORTS = sorted({(module, name) for _, module, name in FOUND})
 
 
-def test_the_list_of_private_names_is_complete() -> None:
+def test_list_of_private_dagster_names_is_complete() -> None:
     assert ("dagster._core.storage.event_log", "SqlEventLogStorage") in IMPORTS
     assert len(IMPORTS) > 50, "the finder finds no imports any more"
 
 
-def test_private_names_are_imported_in_one_package_and_in_the_simulator() -> None:
+def test_private_dagster_names_are_imported_only_by_internals_and_simulator() -> None:
     """Type-only imports count too, which import-linter leaves out."""
     elsewhere = {path.parent.name for path, _, _ in FOUND} - {"dagster_internals", "simulation"}
     assert not elsewhere
 
 
-def test_each_public_name_of_the_room_has_a_contract_test() -> None:
+def test_each_public_name_of_dagster_internals_has_a_contract_test() -> None:
     tests = Path(__file__).parent / "dagster_internals"
     untested = []
     for path in sorted((PACKAGE / "dagster_internals").glob("[!_]*.py")):
@@ -70,7 +70,7 @@ def public_names(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("module", "name"), IMPORTS, ids=".".join)
-def test_a_private_name_exists(module: str, name: str) -> None:
+def test_private_dagster_name_exists(module: str, name: str) -> None:
     found = import_module(module)
     assert not name or hasattr(found, name), f"dagster {dagster.__version__} has no {module}.{name}"
 
@@ -96,22 +96,22 @@ EXPECTED = (
 )
 
 
-def test_a_command_names_a_missing_name_in_one_line() -> None:
+def test_command_reports_a_missing_dagster_name_in_one_line() -> None:
     said = ended("sys.argv[1:] = ['status']; from dagster_tidemark.cli.app import main; main()")
     assert said == f"tidemark: {EXPECTED}\n"
 
 
-def test_a_code_location_names_a_missing_name_in_one_line() -> None:
+def test_code_location_reports_a_missing_dagster_name_in_one_line() -> None:
     said = ended("from dagster_tidemark import build_definitions")
     assert said.splitlines()[-1].endswith(EXPECTED)
     assert said.count("Traceback") == 1, "the import's own traceback says nothing more"
 
 
-def test_a_missing_module_is_named_too() -> None:
+def test_missing_private_dagster_module_is_explained() -> None:
     error = ModuleNotFoundError("No module named 'dagster._core.nowhere'", name="dagster._core.nowhere")
     assert "has no dagster._core.nowhere, which" in (dagster_range.explained(error) or "")
 
 
-def test_other_import_errors_are_left_alone() -> None:
+def test_unrelated_import_errors_are_not_explained() -> None:
     assert dagster_range.explained(ModuleNotFoundError("No module named 'shop'", name="shop")) is None
     assert dagster_range.explained(ImportError("cannot import name 'x' from 'dagster'", name="dagster")) is None

@@ -70,7 +70,7 @@ def _graph(found: list[object]) -> BaseAssetGraph[Any]:
     return build_definitions(load_settings(), found, (), ()).resolve_asset_graph()
 
 
-def test_assets_checks_specs_and_lists_are_found_in_rooms_of_any_depth(package: Package) -> None:
+def test_assets_and_checks_are_found_in_packages_of_any_depth(package: Package) -> None:
     found = assets_in(package({"marts/__init__.py": "", "marts/deep/__init__.py": "", "marts/deep/some.py": ASSETS}))
     graph = _graph(found)
     keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
@@ -79,7 +79,7 @@ def test_assets_checks_specs_and_lists_are_found_in_rooms_of_any_depth(package: 
     assert graph.get(dg.AssetKey("table")).automation_condition is not None, "as every other"
 
 
-def test_a_component_gives_assets_that_are_looked_after_like_others(package: Package) -> None:
+def test_component_asset_gets_an_automation_condition(package: Package) -> None:
     made = package({"some.py": ASSETS, "kind.py": COMPONENT.format(more=""), "of_it/defs.yaml": ""})
     (Path(made.__path__[0]) / "of_it" / "defs.yaml").write_text(f"type: {made.__name__}.kind.OneTable\n")
     graph = _graph(assets_in(made))
@@ -89,7 +89,7 @@ def test_a_component_gives_assets_that_are_looked_after_like_others(package: Pac
     assert graph.get(dg.AssetKey("from_a_component")).automation_condition is not None
 
 
-def test_what_nobody_would_take_from_a_component_is_refused_by_name(package: Package) -> None:
+def test_component_that_provides_resources_is_refused(package: Package) -> None:
     text = COMPONENT.format(more=', resources={"store": dg.ResourceDefinition.none_resource()}')
     made = package({"kind.py": text, "of_it/defs.yaml": ""})
     (Path(made.__path__[0]) / "of_it" / "defs.yaml").write_text(f"type: {made.__name__}.kind.OneTable\n")

@@ -26,7 +26,7 @@ def spec_of(*assets: Any) -> dg.AssetSpec:
     return spec
 
 
-def test_it_gives_the_asset_that_dg_asset_gives_with_everything_written_out() -> None:
+def test_table_asset_equals_the_full_dagster_asset() -> None:
     @dg.asset(
         key=["marts", "sales"],
         ins={"orders": dg.AssetIn(key=["core", "orders"], partition_mapping=WITHIN)},
@@ -56,7 +56,7 @@ def test_it_gives_the_asset_that_dg_asset_gives_with_everything_written_out() ->
     assert short.backfill_policy == written_out.backfill_policy
 
 
-def test_each_derived_option_can_be_replaced() -> None:
+def test_each_derived_table_asset_option_can_be_overridden() -> None:
     @table_asset(
         SALES,
         ins={"orders": dg.AssetIn(key="orders_of_others")},
@@ -76,7 +76,7 @@ def test_each_derived_option_can_be_replaced() -> None:
     assert sales.backfill_policy == dg.BackfillPolicy.multi_run(3)
 
 
-def test_without_partitions_it_has_neither_a_backfill_policy_nor_a_mapping() -> None:
+def test_unpartitioned_table_asset_has_no_backfill_policy_and_no_mapping() -> None:
     @table_asset(SALES, ins={"orders": "core/orders"})
     def sales(orders: Any) -> Any: ...
 
@@ -86,14 +86,14 @@ def test_without_partitions_it_has_neither_a_backfill_policy_nor_a_mapping() -> 
 
 
 @pytest.mark.parametrize("read", [DAYS, COUNTRIES, None])
-def test_an_input_that_is_not_by_another_time_is_mapped_as_dagster_does(read: dg.PartitionsDefinition | None) -> None:
+def test_input_without_other_time_partitions_keeps_the_default_mapping(read: dg.PartitionsDefinition | None) -> None:
     @table_asset(SALES, ins={"orders": "core/orders"}, partitions=DAYS)
     def sales(orders: Any) -> Any: ...
 
     assert spec_of(source(read), sales).deps[0].partition_mapping is None
 
 
-def test_a_mapping_of_the_asset_stays() -> None:
+def test_declared_partition_mapping_of_an_input_is_kept() -> None:
     before = dg.TimeWindowPartitionMapping(start_offset=-1, allow_nonexistent_upstream_partitions=True)
 
     @table_asset(SALES, ins={"orders": dg.AssetIn(["core", "orders"], partition_mapping=before)}, partitions=DAYS)

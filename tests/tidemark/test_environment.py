@@ -19,7 +19,7 @@ def nothing_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_read", {})
 
 
-def test_a_declaration_gets_the_value_or_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declared_variable_has_its_value_or_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACME_PINGS_QUEUE", "acme-pings")
     assert from_env("ACME_PINGS_QUEUE", default="pings") == "acme-pings"
     monkeypatch.setenv("ACME_PINGS_QUEUE", "")
@@ -29,14 +29,14 @@ def test_a_declaration_gets_the_value_or_its_default(monkeypatch: pytest.MonkeyP
     assert declared_variables() == {"ACME_PINGS_QUEUE": "pings"}
 
 
-def test_a_reserved_name_is_refused_at_the_declaration() -> None:
+def test_variable_with_a_reserved_name_is_refused() -> None:
     assert from_env("TIDEMARK_PINGS_QUEUE", default="pings") == from_env("TIDEMARK_PINGS_TOPIC", "pings") == "pings"
     for name in ("TIDEMARK_PINGS", "TIDEMARK_QUEUE"):
         with pytest.raises(VariableRefused, match=f"{name}.*give the variable another prefix"):
             from_env(name, default="pings")
 
 
-def test_a_variable_that_looks_like_ours_has_to_be_declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_undeclared_tidemark_variable_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
     monkeypatch.setenv("TIDEMARK_PINGS_QUEUE", "pings")
     load_settings()  # a module that is not imported yet may declare it
@@ -61,7 +61,7 @@ print(json.dumps([queues_of(STREAMS), defs.get_repository_def().get_job("shift_r
 """
 
 
-def test_the_grocers_variables_name_its_queues_and_no_fingerprint() -> None:
+def test_grocer_variables_rename_queues_without_changing_fingerprints() -> None:
     own = {"TIDEMARK_READINGS_QUEUE": "acme-readings", "TIDEMARK_SCORES_QUEUE": "acme-scores"}
     own["TIDEMARK_CODE_LOCATION"] = "pipelines"
 

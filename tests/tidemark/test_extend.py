@@ -104,7 +104,7 @@ def extended(theirs: dg.Definitions) -> dg.Definitions:
     return extend(theirs, load_settings(), assets=assets, tables=[SALES, TRIPS], feeds=[feed])
 
 
-def test_what_is_there_stays_and_what_is_added_has_our_prefix() -> None:
+def test_extended_location_keeps_its_definitions_and_prefixes_added_ones() -> None:
     theirs, both = their_location(), extended(their_location())
     assert both.executor is theirs.executor
     before, after = theirs.get_repository_def(), both.get_repository_def()
@@ -197,7 +197,7 @@ def selected(defs: dg.Definitions) -> dict[str, Any]:
         "user code",
     ],
 )
-def test_selections_of_all_assets_leave_ours_out(kind: str) -> None:
+def test_selections_of_all_assets_exclude_added_assets(kind: str) -> None:
     hourly = Table("marts.hourly", {"hour": "timestamp"}, partitioned_by="hour", row_key=("hour",))
 
     @table_asset(hourly, ins={"rows": "theirs_1"}, partitions=HOURS, code_version="1")
@@ -210,7 +210,7 @@ def test_selections_of_all_assets_leave_ours_out(kind: str) -> None:
     assert before == {name: found for name, found in after.items() if name in before} and before
 
 
-def test_a_copied_automation_sensor_asks_for_none_of_ours(instance: dg.DagsterInstance) -> None:
+def test_copied_automation_sensor_requests_no_added_assets(instance: dg.DagsterInstance) -> None:
     repository = extended_by(of_all("user code")).get_repository_def()
     sensor = repository.get_sensor_def("theirs")
     sensor.evaluate_tick(context := dg.build_sensor_context(instance, repository_def=repository))
@@ -219,14 +219,14 @@ def test_a_copied_automation_sensor_asks_for_none_of_ours(instance: dg.DagsterIn
     assert asked <= {"theirs_1", "theirs_2"}
 
 
-def test_a_selection_by_key_keeps_ours() -> None:
+def test_selection_by_key_includes_added_assets() -> None:
     theirs = dg.Definitions.merge(
         of_all("jobs"), dg.Definitions(jobs=[dg.define_asset_job("by_key", [sales.key, dg.AssetKey("theirs_1")])])
     )
     assert selected(extended_by(theirs))["by_key"][0] == {sales.key, dg.AssetKey("theirs_1")}
 
 
-def test_an_automation_sensor_of_a_class_of_its_own_is_refused_with_the_remedy() -> None:
+def test_custom_automation_sensor_class_is_refused_with_a_remedy() -> None:
     class Slower(dg.AutomationConditionSensorDefinition):
         pass
 
@@ -241,7 +241,7 @@ def extended_by(theirs: dg.Definitions) -> dg.Definitions:
     return extend(theirs, load_settings(), assets=[sales], tables=[SALES])
 
 
-def test_without_feeds_there_is_no_landing_sensor() -> None:
+def test_extended_location_without_feeds_has_no_landing_sensor() -> None:
     both = extend(their_location(), load_settings(), assets=[sales], tables=[SALES]).get_repository_def()
     ours = {each.name for each in both.sensor_defs if each.name.startswith("tidemark_")}
     assert ours == {f"tidemark_{name}" for name in ("automation", "catch_up", "contracts", "dead_runs")}
@@ -249,7 +249,7 @@ def test_without_feeds_there_is_no_landing_sensor() -> None:
 
 
 @pytest.mark.parametrize("seed", sample(range(3), 1))
-def test_their_conditions_ask_for_the_same_with_and_without_us(seed: int) -> None:
+def test_existing_conditions_request_the_same_runs_after_extension(seed: int) -> None:
     count, begin = 40, datetime.fromisoformat("2026-10-07T05:50+00:00")
     names, times = (
         [f"theirs_{number}" for number in range(count)],
@@ -274,7 +274,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield made
 
 
-def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(instance: dg.DagsterInstance) -> None:
+def test_planner_requests_added_assets_once_their_existing_inputs_have_data(instance: dg.DagsterInstance) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TIDEMARK_CONTRACT_SCALE", "0.0001")
         repository = extended(their_location()).get_repository_def()
@@ -297,7 +297,7 @@ def test_the_planner_asks_for_ours_once_theirs_has_data_and_for_none_of_theirs(i
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
-def test_ours_reads_theirs_by_their_io_manager_and_theirs_reads_ours_by_our_own(
+def test_existing_and_added_assets_read_each_other_by_their_io_managers(
     spark_server: Settings, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
 ) -> None:
     for name, value in spark_server.exports().items():
@@ -324,7 +324,7 @@ def test_ours_reads_theirs_by_their_io_manager_and_theirs_reads_ours_by_our_own(
     assert ran.success and sorted(seen) == [1, 2]
 
 
-def test_an_asset_of_both_is_refused_by_name() -> None:
+def test_asset_that_exists_in_the_extended_location_is_refused() -> None:
     @dg.asset(key=["theirs_1"])
     def again() -> None: ...
 
@@ -332,7 +332,7 @@ def test_an_asset_of_both_is_refused_by_name() -> None:
         extend(their_location(), load_settings(), assets=[again])
 
 
-def test_a_table_of_ours_that_their_io_manager_would_store_is_refused_with_the_remedy() -> None:
+def test_added_table_stored_by_another_io_manager_is_refused() -> None:
     @dg.asset(key=["marts", "sales"], partitions_def=DAYS)
     def written_out() -> None: ...
 
@@ -340,7 +340,7 @@ def test_a_table_of_ours_that_their_io_manager_would_store_is_refused_with_the_r
         extend(their_location(), load_settings(), assets=[written_out], tables=[SALES])
 
 
-def test_the_ten_lines_of_the_page_add_a_table_that_is_looked_after() -> None:
+def test_existing_location_page_adds_a_table_in_ten_lines() -> None:
     page = (CHECKOUT / "docs" / "existing-location.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
 

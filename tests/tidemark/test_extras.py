@@ -15,14 +15,14 @@ from dagster_tidemark.settings import load_settings
 from tests.tidemark import extras
 
 
-def test_modules_and_a_code_location_work_without_any_extra() -> None:
+def test_modules_and_a_code_location_load_without_extras() -> None:
     program = [sys.executable, "-W", "ignore", extras.__file__, "--blocked"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("extras: none; 0 failed\n")
 
 
-def test_up_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_command_reports_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "supervisor.xmlrpc", None)
     for name in [name for name in sys.modules if name.startswith("dagster_tidemark.local.platform.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -31,7 +31,7 @@ def test_up_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> No
     assert done.stderr.endswith("pip install 'dagster-tidemark[local]'\n")
 
 
-def test_an_asset_whose_code_has_no_file_has_a_page_without_a_link(tmp_path: Path) -> None:
+def test_asset_without_a_source_file_has_a_page_without_a_link(tmp_path: Path) -> None:
     module: dict[str, dg.AssetsDefinition] = {}
     exec("import dagster as dg\n@dg.asset\ndef numbers(): ...", module)
     [page] = with_pages([module["numbers"]], {}, load_settings(), [])

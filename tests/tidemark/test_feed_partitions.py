@@ -73,7 +73,9 @@ def loaded(definition: Any, grain: Grain, more: dict[str, Any], by: Partitioning
         (None, (Grain.NONE, {}, None)),
     ],
 )
-def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Partitioning | None]) -> None:
+def test_matching_partitions_are_accepted_at_load(
+    definition: Any, cut: tuple[Grain, dict[str, Any], Partitioning | None]
+) -> None:
     assert loaded(definition, *cut).resolve_asset_graph()
 
 
@@ -124,7 +126,7 @@ def test_what_fits_loads(definition: Any, cut: tuple[Grain, dict[str, Any], Part
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_for_both_assets_with_a_remedy(
+def test_feed_partitions_that_differ_are_refused_for_both_assets(
     definition: Any, cut: tuple[Grain, dict[str, Any], Partitioning | None], said: str
 ) -> None:
     grain, more, _ = cut
@@ -136,7 +138,7 @@ def test_what_does_not_fit_is_refused_for_both_assets_with_a_remedy(
         assert re.search(said, line), line
 
 
-def test_the_snippet_of_the_page_loads_by_day_and_region() -> None:
+def test_feeds_page_snippet_loads_by_day_and_region() -> None:
     page = (CHECKOUT / "docs" / "feeds.md").read_text()
     code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if code.startswith("REGIONS = "))
     found: dict[str, Any] = {name: getattr(dagster_tidemark, name) for name in USED}
@@ -154,7 +156,7 @@ def _table_of(definition: Any) -> Partitioning:
     return ByKey("region")
 
 
-def test_a_rule_with_an_unknown_column_is_refused_as_the_location_loads() -> None:
+def test_rule_with_an_unknown_column_is_refused_at_load() -> None:
     said = "asset core/things: feed things: rule 'dear' reads 'fare', which is not declared; read one of the columns id"
     with pytest.raises(DeclarationRefused, match=said):
         loaded(

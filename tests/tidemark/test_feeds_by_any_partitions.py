@@ -209,7 +209,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
 @pytest.mark.parametrize("name", sample(CUTS, "day and region"))
-def test_files_become_rows_of_their_partitions_and_stay_in_step(
+def test_feeds_with_each_partitioning_load_files_and_reconcile(
     name: str,
     spark: SparkSession,
     cloud: Settings,

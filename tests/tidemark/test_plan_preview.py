@@ -83,7 +83,7 @@ PLAN = CodePlan(
 )
 
 
-def test_by_default_all_that_is_planned_is_built_in_the_order_of_the_graph() -> None:
+def test_default_preview_builds_all_planned_partitions_in_graph_order() -> None:
     found = choose(PLAN, GRAPH, None, {})
     both = tuple(KEYS[:2])
     assert found.groups == [
@@ -96,13 +96,13 @@ def test_by_default_all_that_is_planned_is_built_in_the_order_of_the_graph() -> 
 
 
 @pytest.mark.parametrize(("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])])
-def test_partitions_are_those_of_changed_assets_and_what_reads_them_follows(partitions: str, chosen: list[str]) -> None:
+def test_preview_of_selected_partitions_includes_their_readers(partitions: str, chosen: list[str]) -> None:
     found = choose(PLAN, GRAPH, partitions, {})
     groups = {group.assets[0]: list(group.partitions) for group in found.groups}
     assert groups == {"a": chosen, "b": chosen, "c": [None]}
 
 
-def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
+def test_assets_that_cannot_be_previewed_are_left_out_with_their_readers() -> None:
     found = choose(PLAN, GRAPH, None, {"a": FROM_MESSAGES})
     assert [group.assets[0] for group in found.groups] == ["d", "e"]
     assert found.left_out == {
@@ -118,7 +118,7 @@ def test_what_cannot_be_previewed_is_left_out_with_what_is_made_of_it() -> None:
     )
 
 
-def test_each_reason_for_leaving_out_a_planned_partition_is_named() -> None:
+def test_preview_reports_the_reason_for_each_left_out_partition() -> None:
     some = CodePlan(
         [AssetPlan("a", "", [*planned("a", *KEYS[:4]).rebuilds, *planned("a", *KEYS[4:], held="paused").rebuilds])]
     )
@@ -143,7 +143,7 @@ def test_each_reason_for_leaving_out_a_planned_partition_is_named() -> None:
     ("left_out", "differs", "code"),
     [({}, False, 0), ({}, True, 2), ({"core/x": FROM_MESSAGES}, False, 7), ({"core/x": FROM_MESSAGES}, True, 7)],
 )
-def test_what_was_not_previewed_has_an_exit_code_and_a_sentence_of_its_own(
+def test_incomplete_preview_has_its_own_exit_code_and_message(
     left_out: dict[str, str], differs: bool, code: int
 ) -> None:
     manifest, diffs, _ = a_preview()
@@ -158,7 +158,7 @@ def test_what_was_not_previewed_has_an_exit_code_and_a_sentence_of_its_own(
     assert "nothing to preview" not in text
 
 
-def test_a_preview_of_nothing_says_whether_anything_was_left_out() -> None:
+def test_empty_preview_reports_whether_assets_were_left_out() -> None:
     for left_out, code, said in (
         ({}, 0, "nothing to preview: no partition would run"),
         ({"core/x": FROM_MESSAGES}, 7, "none of this change was previewed"),
@@ -178,7 +178,7 @@ class _NoTables:
     catalog = SimpleNamespace(tableExists=lambda _: False)
 
 
-def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_not() -> None:
+def test_preview_refuses_assets_fed_by_messages_but_not_by_files() -> None:
     def asset(key: str, reads: str) -> dg.AssetsDefinition:
         @dg.asset(key=key.split("/"), deps=[reads.split("/")], required_resource_keys={"lakehouse"})
         def _body() -> None:
@@ -198,7 +198,7 @@ def test_what_sends_alerts_is_refused_with_the_reason_and_what_loads_files_is_no
     assert refusals(found, graph, lake, ["core/orders", "alerts/strong"]) == {"alerts/strong": FROM_MESSAGES}
 
 
-def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -> None:
+def test_preview_of_unplanned_partitions_is_refused_with_the_planned_ones() -> None:
     with pytest.raises(NoSuchPartitions, match=r"planned partitions: a k0\.\.\.k5, d k0\.\.\.k1"):
         choose(PLAN, GRAPH, "2026-10-01", {})
 
@@ -218,7 +218,7 @@ def test_partitions_that_nobody_would_build_are_refused_with_those_there_are() -
         ("--partitions", "a...b", "--json"),
     ],
 )
-def test_options_that_make_no_sense_together_are_refused(options: tuple[str, ...]) -> None:
+def test_contradictory_plan_options_are_refused(options: tuple[str, ...]) -> None:
     found = CliRunner().invoke(app, ["plan", *options])
     assert found.exit_code == 1 and found.stderr.startswith("tidemark: --"), found.output
 
@@ -252,7 +252,7 @@ def a_preview() -> tuple[PreviewManifest, dict[str, RowDiff], list[Any]]:
     return manifest, {"marts/margin_hourly": diff}, [check]
 
 
-def test_a_preview_is_readable_at_80_columns() -> None:
+def test_preview_output_fits_into_80_columns() -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(preview_view.shown(*a_preview()))
     text = console.export_text()
@@ -265,7 +265,7 @@ def test_a_preview_is_readable_at_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_same_as_json() -> None:
+def test_preview_is_written_as_json() -> None:
     found = json.loads(json.dumps(preview_view.as_dict(*a_preview())))
     (asset,) = found["assets"]
     assert (asset["key"], asset["added"], asset["columns"]["margin_usd"]["rows"]) == ("marts/margin_hourly", 2, 30)
@@ -287,7 +287,7 @@ class _Webserver:
         self.on = True
 
 
-def test_rebuilds_are_off_meanwhile_and_on_again_whatever_happens(tmp_path: Path) -> None:
+def test_preview_stops_the_catch_up_sensor_and_starts_it_again(tmp_path: Path) -> None:
     web, store, manifest = _Webserver(), Store(tmp_path), a_preview()[0]
     defs: Any = SimpleNamespace(resolve_asset_graph=lambda: SimpleNamespace(materializable_asset_keys=()))
     with (
@@ -310,7 +310,7 @@ def test_rebuilds_are_off_meanwhile_and_on_again_whatever_happens(tmp_path: Path
     assert not web.on
 
 
-def test_what_is_recorded_is_read_as_it_was_and_what_is_no_record_is_named(tmp_path: Path) -> None:
+def test_preview_record_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -> None:
     store, manifest = Store(tmp_path / "new"), a_preview()[0]
     assert store.read() is None
     store.write(manifest)
@@ -322,7 +322,7 @@ def test_what_is_recorded_is_read_as_it_was_and_what_is_no_record_is_named(tmp_p
     store.delete()
 
 
-def test_apply_loads_the_code_also_where_nothing_is_to_be_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_apply_loads_the_code_without_any_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     """An asset that is new has no data yet: before the code is loaded nobody listens for any."""
     applied: list[CodePlan] = []
     nothing = SimpleNamespace(has_work=False)
@@ -335,9 +335,7 @@ def test_apply_loads_the_code_also_where_nothing_is_to_be_rebuilt(monkeypatch: p
     assert len(applied) == 1
 
 
-def test_a_preview_has_a_name_and_an_option_without_one_means_the_only_preview(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unnamed_preview_option_selects_the_only_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(plan_preview, "preview", lambda _, name, *__, **___: asked.append(("preview", name)))
     monkeypatch.setattr(plan_preview, "publish", lambda _, name: asked.append(("publish", name)))
@@ -364,7 +362,7 @@ def test_a_preview_has_a_name_and_an_option_without_one_means_the_only_preview(
             Store(tmp_path, name)
 
 
-def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
+def test_previews_are_listed_with_age_and_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: Any = SimpleNamespace(state_dir=tmp_path)
@@ -397,7 +395,7 @@ def test_previews_are_listed_with_their_age_and_what_can_be_done_with_each(
     assert "old: 3 d old; marts/margin_hourly (2); expired" in capsys.readouterr().out
 
 
-def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: Path) -> None:
+def test_second_concurrent_publish_is_refused(tmp_path: Path) -> None:
     in_use = pytest.raises(PreviewInUse, match="preview one is being published by process")
     with publishing(tmp_path, "one"), in_use, publishing(tmp_path, "two"):
         raise AssertionError
@@ -425,11 +423,11 @@ def test_one_publish_at_a_time_and_the_second_says_which_is_under_way(tmp_path: 
         ("Failure", "", "Failure"),
     ],
 )
-def test_a_failure_is_told_by_its_first_line(name: str, message: str, said: str) -> None:
+def test_preview_failure_is_reported_by_its_first_line(name: str, message: str, said: str) -> None:
     assert first_line(message, name) == said
 
 
-def test_status_and_plan_name_a_half_published_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_and_plan_report_a_half_published_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
     manifest = a_preview()[0]
     manifest.tables[0].decided = ["2026-10-01-00:00"]

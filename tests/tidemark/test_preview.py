@@ -253,7 +253,7 @@ def toy(spark: SparkSession, spark_server: Settings, tmp_path: Path) -> Iterator
         yield Toy(spark, spark_server, instance, tmp_path)
 
 
-def test_a_preview_shows_the_difference_and_publishing_makes_it_the_table_without_computing_it_again(toy: Toy) -> None:
+def test_preview_shows_the_row_diff_and_publishing_it_computes_nothing(toy: Toy) -> None:
     toy.built()
     before, code = toy.all_rows(), toy.code(7, "2")
     assert {a.key.partition("/")[2]: len(a.rebuilds) for a in toy.plan(code).assets} == {
@@ -292,7 +292,7 @@ def test_a_preview_shows_the_difference_and_publishing_makes_it_the_table_withou
         assert all(rows in (before[asset], after[asset]) for rows in states), f"{asset}: readers saw a mixture"
 
 
-def test_what_others_have_committed_meanwhile_stays_and_only_that_is_left(toy: Toy) -> None:
+def test_partitions_committed_after_a_preview_are_kept_and_left_to_rebuild(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     toy.preview(code)
     toy.base = 100
@@ -319,7 +319,7 @@ def test_what_others_have_committed_meanwhile_stays_and_only_that_is_left(toy: T
     assert toy.left(code) == {} and toy.branches() == set()
 
 
-def test_data_that_came_to_what_was_read_leaves_just_its_readers(toy: Toy) -> None:
+def test_input_data_after_a_preview_leaves_only_its_readers_to_rebuild(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     toy.preview(code, f"{HOUR_KEYS[0]}...{HOUR_KEYS[23]}")
     toy.base = 100
@@ -333,7 +333,7 @@ def test_data_that_came_to_what_was_read_leaves_just_its_readers(toy: Toy) -> No
     assert toy.left(code)["hourly"] == [HOUR_KEYS[3], *HOUR_KEYS[24:]]
 
 
-def test_a_commit_to_another_partition_keeps_nothing_from_being_published(toy: Toy) -> None:
+def test_commit_to_another_partition_does_not_prevent_publishing(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     manifest = toy.preview(code, ",".join(HOUR_KEYS[:2]))
     assert manifest.of(f"{toy.tag}/hourly").partitions == HOUR_KEYS[:2]
@@ -348,9 +348,7 @@ def test_a_commit_to_another_partition_keeps_nothing_from_being_published(toy: T
     assert toy.left(code)["hourly"] == [*HOUR_KEYS[2:], *later]
 
 
-def test_publishing_that_is_killed_anywhere_ends_right_when_it_is_repeated(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_publish_is_completed_when_repeated(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     toy.built()
     code = toy.code(7, "2")
     toy.preview(code)
@@ -374,7 +372,7 @@ def test_publishing_that_is_killed_anywhere_ends_right_when_it_is_repeated(
     assert toy.left(code) == {} and toy.branches() == set() and toy.store.read() is None
 
 
-def test_a_preview_whose_check_fails_is_not_published_and_what_is_dropped_is_gone(
+def test_preview_with_a_failed_check_is_not_published_and_can_be_discarded(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy.built()

@@ -39,7 +39,7 @@ def layer(spark: SparkSession, cloud: Settings, spark_server: Settings, tmp_path
             preview_runs.discard(spark, made.tables(), made.store, left)
 
 
-def test_a_changed_load_is_previewed_with_its_quarantine_and_published_without_reading_a_file(layer: Layer) -> None:
+def test_changed_load_is_previewed_with_quarantine_and_published_without_reading_files(layer: Layer) -> None:
     layer.built()
     assert layer.found() == layer.expected(OLD)
     before, code = layer.found(), layer.code(NEW)
@@ -66,7 +66,7 @@ def test_a_changed_load_is_previewed_with_its_quarantine_and_published_without_r
     assert layer.found() == (core, daily, quarantine)
 
 
-def test_a_partition_that_got_a_file_meanwhile_is_loaded_again_and_no_other(layer: Layer) -> None:
+def test_only_partitions_with_new_files_are_reloaded_after_publishing(layer: Layer) -> None:
     old = layer.built()
     code = layer.code(NEW)
     layer.preview(code, NEW)
@@ -89,7 +89,7 @@ def test_a_partition_that_got_a_file_meanwhile_is_loaded_again_and_no_other(laye
 
 
 @pytest.mark.proof  # tests.proof.test_preview_first_layer does it with three days; test_preview.py has a kill anywhere
-def test_publishing_a_load_that_is_killed_at_every_boundary_ends_right(
+def test_publish_of_a_load_killed_at_every_boundary_is_completed_when_repeated(
     layer: Layer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer.built()
@@ -119,9 +119,7 @@ def test_publishing_a_load_that_is_killed_at_every_boundary_ends_right(
     assert layer.left(code) == {} and layer.branches() == set() and layer.store.read() is None
 
 
-def test_a_preview_of_a_load_that_dies_or_is_dropped_leaves_nothing(
-    layer: Layer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_or_discarded_preview_of_a_load_leaves_nothing(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     layer.built()
     before, code = layer.found(), layer.code(NEW)
     manifest = layer.preview(code, NEW, layer.partitions()[0])

@@ -25,7 +25,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_nearest_folder_with_the_table_is_the_project(project: Path) -> None:
+def test_nearest_folder_with_a_tidemark_table_is_the_project(project: Path) -> None:
     assert project_root() == project
     settings = load_settings()
     assert (settings.project, settings.code_location) == (project, "acme.lake")
@@ -33,7 +33,7 @@ def test_the_nearest_folder_with_the_table_is_the_project(project: Path) -> None
     assert settings.exports()["TIDEMARK_PROJECT"] == str(project)
 
 
-def test_variables_win_over_the_folder_and_its_table(
+def test_environment_variables_override_the_project_folder_and_its_table(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
@@ -50,16 +50,14 @@ def test_variables_win_over_the_folder_and_its_table(
         ("[tool.tidemark]\npackage = 3\n", "package = 3; expected a package name"),
     ],
 )
-def test_a_project_that_cannot_be_read_is_refused_by_name(project: Path, text: str, said: str) -> None:
+def test_invalid_project_file_is_refused(project: Path, text: str, said: str) -> None:
     (project / "pyproject.toml").write_text(text)
     with pytest.raises(NoProject, match=said):
         load_settings()
 
 
 @pytest.mark.parametrize("text", [None, "[tool.other]\n"])
-def test_outside_of_a_project_a_code_server_works_and_a_command_names_folder_and_remedy(
-    project: Path, text: str | None
-) -> None:
+def test_command_outside_a_project_is_refused_but_settings_load(project: Path, text: str | None) -> None:
     (project / "pyproject.toml").unlink()
     if text is not None:
         (project / "pyproject.toml").write_text(text)
@@ -79,7 +77,7 @@ def test_outside_of_a_project_a_code_server_works_and_a_command_names_folder_and
     assert CliRunner().invoke(app, ["status", "--help"]).exit_code == 0
 
 
-def test_the_project_of_the_virtual_environment_is_found_from_any_folder(
+def test_project_of_the_virtual_environment_is_found_from_any_folder(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,18 +85,18 @@ def test_the_project_of_the_virtual_environment_is_found_from_any_folder(
     assert project_root() == project
 
 
-def test_a_folder_that_is_not_there_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_project_folder_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_PROJECT", str(project / "gone"))
     with pytest.raises(NoProject, match="gone: there is no such folder"):
         project_root()
 
 
-def test_a_project_may_name_no_package(project: Path) -> None:
+def test_project_without_a_package_has_no_code_location(project: Path) -> None:
     (project / "pyproject.toml").write_text("[tool.tidemark]\n")
     assert code_location(project) is None
 
 
-def test_the_former_name_of_the_command_works_and_says_so_once(
+def test_former_command_name_works_and_logs_the_renaming_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["pipelines", "--help"])

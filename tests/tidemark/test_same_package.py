@@ -46,7 +46,7 @@ def assets_of(folder: Path, *installed: Path) -> set[str]:
     return {found["asset"] for found in json.loads(done.stdout)}
 
 
-def test_two_projects_with_the_same_package_work_beside_each_other(tmp_path: Path) -> None:
+def test_two_projects_with_the_same_package_name_do_not_clash(tmp_path: Path) -> None:
     one, two = project(tmp_path / "one", "apples"), project(tmp_path / "two", "pears")
     for folder, asset in ((one, "apples"), (two, "pears")):
         other = two if folder is one else one
@@ -56,7 +56,7 @@ def test_two_projects_with_the_same_package_work_beside_each_other(tmp_path: Pat
         )
 
 
-def test_the_wheel_holds_one_package() -> None:
+def test_wheel_contains_only_the_tidemark_package() -> None:
     build = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert build["packages"] == ["dagster_tidemark"]
     assert all(target.startswith("dagster_tidemark/") for target in build["force-include"].values())

@@ -24,7 +24,7 @@ LIBRARY = CHECKOUT / "dagster_tidemark"
 MAY_READ = ("cli/", "local/", "settings.py", "__init__.py", "failpoints.py", "components/attributes.py")
 
 
-def test_settings_are_read_by_processes_alone() -> None:
+def test_settings_are_loaded_only_by_process_entry_points() -> None:
     readers = [
         str(path.relative_to(LIBRARY))
         for path in sorted(LIBRARY.rglob("*.py"))
@@ -47,7 +47,7 @@ def location(name: str, **own: Any) -> tuple[Settings, dg.Definitions]:
     return settings, build_definitions(settings, [*assets, stands_for], [feed], [table, pings.table], [pings])
 
 
-def test_two_locations_in_one_process_have_their_own_settings(tmp_path: Path) -> None:
+def test_two_code_locations_in_one_process_have_their_own_settings(tmp_path: Path) -> None:
     made = {
         "one": location("one", contract_scale=0.1, spark_remote="sc://one:15002", state_dir=tmp_path / "1"),
         "two": location("two", spark_remote="sc://two:15002", state_dir=tmp_path / "2", start_date=date(2026, 10, 5)),

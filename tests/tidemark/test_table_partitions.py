@@ -43,7 +43,7 @@ def loaded(definition: Definition, by: By, key: str = "sales") -> dg.Definitions
         (BOTH, ByDimensions({"day": DAY, "region": REGION})),
     ],
 )
-def test_what_fits_loads(definition: Definition, by: By) -> None:
+def test_matching_partitions_are_accepted_at_load(definition: Definition, by: By) -> None:
     assert loaded(definition, by).resolve_asset_graph()
 
 
@@ -65,6 +65,6 @@ def test_what_fits_loads(definition: Definition, by: By) -> None:
         (BOTH, ByDimensions({"day": ByTime("at"), "region": REGION}), "dimension day: .*format='%Y-%m-%d'"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_remedy(definition: Definition, by: By, remedy: str) -> None:
+def test_table_partitions_that_differ_are_refused_with_a_remedy(definition: Definition, by: By, remedy: str) -> None:
     with pytest.raises(PartitionsDiffer, match=rf"asset marts/sales, table marts\.sales: .*{remedy}"):
         loaded(definition, by)

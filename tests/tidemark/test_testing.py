@@ -24,7 +24,7 @@ def made(table: Table, *rows: dict[str, object]) -> pa.Table:
     return frame
 
 
-def test_a_column_that_a_row_does_not_name_is_null() -> None:
+def test_column_missing_in_a_test_row_is_null() -> None:
     rows = made(TABLE, {"item_id": 1, "name": "bell"}, {"name": None})
     assert rows.schema == pa.schema({"item_id": pa.int64(), "price_usd": pa.decimal128(18, 4), "name": pa.string()})
     assert rows.to_pylist() == [
@@ -33,16 +33,16 @@ def test_a_column_that_a_row_does_not_name_is_null() -> None:
     ]
 
 
-def test_without_rows_the_columns_are_there() -> None:
+def test_test_frame_without_rows_has_the_columns() -> None:
     assert made(TABLE).num_rows == 0 and made(TABLE).column_names == [*TABLE.columns]
 
 
-def test_a_column_that_the_table_lacks_is_refused() -> None:
+def test_test_frame_with_an_unknown_column_is_refused() -> None:
     with pytest.raises(ValueError, match=r"core\.items has no column prize; it has item_id, price_usd, name"):
         made(TABLE, {"item_id": 1, "prize": 2})
 
 
-def test_a_nested_column_is_refused() -> None:
+def test_test_frame_with_a_nested_column_is_refused() -> None:
     nested = Table("core.items", {"item_id": "bigint", "tags": "array<string>"}, row_key=("item_id",))
     with pytest.raises(ValueError, match="tags is a array<string>: create this frame"):
         made(nested, {"item_id": 1})

@@ -24,18 +24,18 @@ def due(name: str, latest: float = 1000.0, seconds: float = 60.0, **inputs: obje
     return Upcoming(table(name), latest, seconds, **inputs)  # type: ignore[arg-type]
 
 
-def test_what_fits_is_not_asked_for_earlier() -> None:
+def test_runs_that_fit_the_run_limit_are_not_started_early() -> None:
     assert earlier_starts([due("a"), due("b")], 2, MARGIN) == {}
     apart = [due("a", 1000), due("b", 1060), due("c", 1120)]
     assert earlier_starts(apart, 1, MARGIN) == {}, "each ends before the next one has to start"
 
 
-def test_of_six_in_two_lanes_each_starts_as_late_as_its_lane_allows() -> None:
+def test_six_runs_in_two_slots_start_as_late_as_possible() -> None:
     found = earlier_starts([due(name) for name in "abcdef"], 2, MARGIN)
     assert sorted(found.values()) == [880, 880, 940, 940], "and two at their own time"
 
 
-def test_what_is_built_together_is_one_run() -> None:
+def test_assets_built_together_take_one_run_slot() -> None:
     together = [due("a"), *(due(name, joins=table("a")) for name in "bcd")]
     assert earlier_starts(together, 1, MARGIN) == {}
     found = earlier_starts([*together, due("x")], 1, MARGIN)
@@ -43,7 +43,7 @@ def test_what_is_built_together_is_one_run() -> None:
     assert len(found) in (1, 4), "either x, or all that are built together"
 
 
-def test_an_input_stays_before_its_reader() -> None:
+def test_input_run_is_scheduled_before_its_reader() -> None:
     inputs = [due(f"in {n}", 1000 - 60 - MARGIN) for n in range(4)]
     readers = [due(f"out {n}", after=[table(f"in {n}")]) for n in range(4)]
     found = earlier_starts([*inputs, *readers], 2, MARGIN)
@@ -52,14 +52,14 @@ def test_an_input_stays_before_its_reader() -> None:
         assert start[table(f"in {n}")] + 60 + MARGIN <= start[table(f"out {n}")]
 
 
-def test_the_many_partitions_of_an_asset_are_one_range() -> None:
+def test_many_partitions_of_an_asset_are_scheduled_as_one_range() -> None:
     hours = [Upcoming(table("a", f"2026-10-05-{h:02}:00"), 1000, 60) for h in range(SINGLES + 1)]
     assert earlier_starts(hours, 1, MARGIN) == {}
     assert min(earlier_starts(hours[:-1], 1, MARGIN).values()) == 1000 - 60 * (SINGLES - 1)
 
 
 @pytest.mark.parametrize(("most", "runs"), [(1, 24), (5, 5), (None, 1)])
-def test_a_range_is_no_longer_than_the_backfill_policy_lets_a_run_be(most: int | None, runs: int) -> None:
+def test_scheduled_range_is_no_longer_than_the_backfill_policy_allows(most: int | None, runs: int) -> None:
     hours = [Upcoming(table("a", f"2026-10-05-{h:02}:00"), 1000, 60, most=most) for h in range(24)]
     found = earlier_starts(hours, 1, MARGIN)
     assert sorted(set(found.values())) == [1000 - 60 * n for n in range(runs - 1, 0, -1)]
@@ -83,7 +83,7 @@ def crowd() -> list[dg.AssetsDefinition | dg.AssetSpec]:
 
 
 @pytest.mark.parametrize("limit_is_known", [True, False])
-def test_thirty_tables_due_at_once_are_all_in_time_in_three_lanes(limit_is_known: bool) -> None:
+def test_30_tables_due_together_are_in_time_if_run_limit_is_known(limit_is_known: bool) -> None:
     pace = RunPace(step=50.0, at_once=3)
     instance = None if limit_is_known else simulated_instance()
     simulation = Simulation(crowd(), start=datetime(2026, 10, 5, tzinfo=UTC), pace=pace, instance=instance)

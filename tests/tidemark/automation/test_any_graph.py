@@ -56,7 +56,7 @@ def raises(_: str | None) -> list[str | None]:
 # One bad thing harms only itself
 
 
-def test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else() -> None:
+def test_mapping_that_raises_sets_aside_only_its_own_asset() -> None:
     bad = daily("bad", Input("raw", raises, same), asap=True)
     worse = daily("worse", Input("raw", same, raises), asap=True)
     w = world(RAW, bad, worse, daily("good", Input("raw", same, same), asap=True))
@@ -67,7 +67,7 @@ def test_a_mapping_that_raises_sets_its_asset_aside_and_nobody_else() -> None:
     assert "no such region" in plan.set_aside[("worse", None)]
 
 
-def test_what_raises_for_one_partition_leaves_the_others_of_its_asset() -> None:
+def test_mapping_that_raises_for_one_partition_leaves_the_others_requested() -> None:
     def some(partition: str | None) -> list[str | None]:
         return raises(partition) if partition == day(2) else [partition]
 
@@ -78,7 +78,7 @@ def test_what_raises_for_one_partition_leaves_the_others_of_its_asset() -> None:
     assert set(w.plan().set_aside) == {("table", day(2))}
 
 
-def test_a_mapping_that_raised_for_a_while_is_asked_again_without_any_event() -> None:
+def test_mapping_that_raised_temporarily_is_retried_without_an_event() -> None:
     broken = [True]
 
     def passing(partition: str | None) -> list[str | None]:
@@ -92,7 +92,7 @@ def test_a_mapping_that_raised_for_a_while_is_asked_again_without_any_event() ->
     assert w.due() == {("table", day(1))} and not w.plan().set_aside
 
 
-def test_a_look_that_is_cut_off_forgets_nothing() -> None:
+def test_interrupted_planning_pass_loses_no_decisions() -> None:
     w = world(RAW, daily("table", Input("raw", same, same), asap=True))
     for n in range(1500):
         w.arrive(day(n), "v1", key="raw")
@@ -105,7 +105,7 @@ def test_a_look_that_is_cut_off_forgets_nothing() -> None:
 # Partitions that no event names
 
 
-def test_days_that_read_only_a_table_without_partitions_are_built_when_it_is_there() -> None:
+def test_planner_requests_days_of_an_unpartitioned_input_once_it_has_data() -> None:
     keys = [day(n) for n in (1, 2, 3)]
     table = Input("raw_table", lambda _: [None], None, broad=True)
     w = world(RAW_TABLE, daily("days", table, keys=lambda: tuple(keys), contract=HOUR))
@@ -118,7 +118,7 @@ def test_days_that_read_only_a_table_without_partitions_are_built_when_it_is_the
     assert w.due() == {("days", day(4))}
 
 
-def test_partitions_of_an_asset_without_inputs_are_built_once_their_window_is_over() -> None:
+def test_partitions_without_inputs_are_built_after_their_window_ends() -> None:
     over, open_ = day(1999), day(2000)
     w = world(daily("made", keys=lambda: [over, open_], asap=True))
     assert w.due() == {("made", over)}
@@ -129,13 +129,13 @@ def test_partitions_of_an_asset_without_inputs_are_built_once_their_window_is_ov
     assert w.plan().decisions == {}
 
 
-def test_an_asset_without_inputs_and_partitions_is_built_once_for_who_needs_it() -> None:
+def test_unpartitioned_asset_without_inputs_is_built_for_its_reader() -> None:
     w = world(Node("config"), Node("table", [Input("config", lambda _: [None], lambda _: [None])], asap=True))
     w.run_all()
     assert set(w.history.built) == {("config", None), ("table", None)}
 
 
-def test_dynamic_keys_are_built_when_they_are_added_and_no_more_once_they_are_removed() -> None:
+def test_dynamic_partitions_are_requested_when_added_and_dropped_when_removed() -> None:
     moment = Moment()
 
     def there(partition: str | None) -> bool:
@@ -165,7 +165,7 @@ def cumulative(**more: Any) -> World:
     return world(RAW, daily("total", Input("raw", same, same), ITSELF, **more))
 
 
-def test_a_cumulative_table_begins_with_the_first_day_that_has_data_and_goes_on_in_order() -> None:
+def test_cumulative_table_is_built_in_order_from_the_first_day_with_data() -> None:
     w = cumulative(asap=True)
     for n in (7, 5, 6):
         w.arrive(day(n), "v1", key="raw")
@@ -177,7 +177,7 @@ def test_a_cumulative_table_begins_with_the_first_day_that_has_data_and_goes_on_
     assert order == [day(5), day(6), day(7)] and w.plan().decisions == {}
 
 
-def test_a_day_without_data_is_gone_through_and_a_late_file_before_the_first_rebuilds_what_follows() -> None:
+def test_cumulative_table_includes_days_without_data_and_is_rebuilt_after_late_files() -> None:
     w = cumulative(asap=True)
     for n in (5, 8):
         w.arrive(day(n), "v1", key="raw")
@@ -190,7 +190,7 @@ def test_a_day_without_data_is_gone_through_and_a_late_file_before_the_first_reb
     assert built[("total", day(8))].as_of > built[("total", day(3))].id
 
 
-def test_a_year_and_a_half_of_days_each_made_from_the_one_before_is_planned_without_recursion() -> None:
+def test_600_days_of_a_cumulative_table_are_planned_without_recursion() -> None:
     for contract in (HOUR, CronContract("0 9 * * *", 1800)):
         w = cumulative(contract=contract)
         for n in range(600):
@@ -203,7 +203,7 @@ def test_a_year_and_a_half_of_days_each_made_from_the_one_before_is_planned_with
 # Cost
 
 
-def test_days_read_by_one_table_that_days_read_cost_in_proportion_to_their_number() -> None:
+def test_planning_time_grows_linearly_with_the_number_of_daily_partitions() -> None:
     def seconds(days: int) -> float:
         every = Input("features", None, lambda _: [None])
         whole = Input("model", lambda _: [None], None, broad=True)
@@ -224,7 +224,7 @@ def test_days_read_by_one_table_that_days_read_cost_in_proportion_to_their_numbe
 # Fairness
 
 
-def test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_as_possible() -> None:
+def test_continuous_stream_does_not_starve_a_reader_with_pace_asap() -> None:
     mart = daily("mart", Input("core", same, same), asap=True)
     w = world(RAW, daily("core", Input("raw", same, same), asap=True), mart)
     w.arrive(day(1), "v1", key="raw")
@@ -238,7 +238,7 @@ def test_a_stream_that_never_pauses_does_not_starve_a_reader_that_runs_as_soon_a
     assert ("mart", day(1)) in w.due()
 
 
-def test_an_input_that_fails_under_a_stream_keeps_a_rate() -> None:
+def test_planner_limits_the_retry_rate_of_a_failing_table_under_a_stream() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     tries = 0
     for second in range(0, 3600, 10):
@@ -250,7 +250,7 @@ def test_an_input_that_fails_under_a_stream_keeps_a_rate() -> None:
     assert 20 <= tries <= 60
 
 
-def test_the_count_of_attempts_starts_over_with_new_data() -> None:
+def test_attempt_count_is_reset_by_new_data() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     w.arrive(day(1), "v1", key="raw")
     for _ in range(5):
@@ -260,7 +260,7 @@ def test_the_count_of_attempts_starts_over_with_new_data() -> None:
     assert w.of("core", day(1)).attempts == 1
 
 
-def test_an_attempt_lost_with_the_platform_is_none_of_the_partition() -> None:
+def test_lost_run_does_not_count_as_an_attempt_of_the_partition() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     w.arrive(day(1), "v1", key="raw")
     w.start("lost", ("core", day(1)))
@@ -268,7 +268,7 @@ def test_an_attempt_lost_with_the_platform_is_none_of_the_partition() -> None:
     assert w.due() == {("core", day(1))} and w.of("core", day(1)).attempts == 0
 
 
-def test_an_up_to_date_partition_whose_run_was_lost_is_asked_for_again() -> None:
+def test_up_to_date_partition_of_a_lost_run_is_requested_again() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     w.arrive(day(1), "v1", key="raw")
     w.made("core", day(1))
@@ -280,7 +280,7 @@ def test_an_up_to_date_partition_whose_run_was_lost_is_asked_for_again() -> None
     assert w.plan().decisions == {}
 
 
-def test_a_run_that_succeeds_without_writing_contains_what_it_saw() -> None:
+def test_successful_run_without_output_contains_the_data_it_read() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     w.arrive(day(1), "v1", key="raw")
     w.start("nothing", ("core", day(1)))
@@ -293,7 +293,7 @@ def test_a_run_that_succeeds_without_writing_contains_what_it_saw() -> None:
 # Blocking checks
 
 
-def test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_rebuilt() -> None:
+def test_failed_blocking_check_blocks_readers_until_it_passes_or_a_rebuild_passes() -> None:
     core = daily("core", Input("raw", same, same), asap=True, blocking=frozenset({"sane"}))
     w = world(RAW, core, daily("mart", Input("core", same, same), asap=True))
 
@@ -320,7 +320,7 @@ def test_nobody_is_built_on_what_a_blocking_check_failed_until_it_passes_or_is_r
 # Runs
 
 
-def test_an_asset_that_takes_one_partition_a_run_is_never_asked_for_as_a_range_nor_floods_the_queue() -> None:
+def test_single_partition_runs_are_not_ranges_and_do_not_flood_the_queue() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True, most=1))
     for n in range(40):
         w.arrive(day(n), "v1", key="raw")
@@ -330,14 +330,14 @@ def test_an_asset_that_takes_one_partition_a_run_is_never_asked_for_as_a_range_n
     assert w.plan().requests == []
 
 
-def test_a_range_is_cut_as_the_backfill_policy_says() -> None:
+def test_partition_range_is_split_by_the_backfill_policy() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True, most=5))
     for n in range(12):
         w.arrive(day(n), "v1", key="raw")
     assert sorted(len(r.partitions) for r in w.plan().requests) == [2, 5, 5]
 
 
-def test_what_one_operation_builds_is_built_in_one_run_and_held_together() -> None:
+def test_multi_asset_outputs_share_one_run_and_are_held_until_it_ends() -> None:
     both = frozenset({"left", "right"})
     left = daily("left", Input("raw", same, same), asap=True, together=both)
     right = daily("right", Input("raw", same, same), together=both)
@@ -349,7 +349,7 @@ def test_what_one_operation_builds_is_built_in_one_run_and_held_together() -> No
     assert w.plan().requests == []
 
 
-def test_an_assets_own_condition_has_the_last_word_over_rebuilds_too() -> None:
+def test_custom_automation_condition_also_applies_to_rebuilds() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True, conditional=True, code_version="1"))
     for n in range(3):
         w.arrive(day(n), "v1", key="raw")
@@ -359,14 +359,14 @@ def test_an_assets_own_condition_has_the_last_word_over_rebuilds_too() -> None:
     assert len(requests) == 3 and all(r.conditional and not r.as_range for r in requests)
 
 
-def test_what_was_asked_for_in_vain_pauses_and_says_so() -> None:
+def test_unanswered_run_request_is_paused_and_reported() -> None:
     w = world(RAW, daily("core", Input("raw", same, same), asap=True))
     w.arrive(day(1), "v1", key="raw")
     plan = w.planner.plan(w.now, Asked(unanswered={("core", day(1)): (3, w.now + 120)}))
     assert plan.requests == [] and plan.decisions[("core", day(1))].state is State.UNANSWERED
 
 
-def test_what_a_reader_had_not_read_before_a_wipe_is_news_to_it_though_the_same_comes_back() -> None:
+def test_reader_is_rebuilt_for_a_change_it_missed_before_a_wipe() -> None:
     w = world(
         RAW, daily("core", Input("raw", same, same), asap=True), daily("mart", Input("core", same, same), contract=HOUR)
     )

@@ -36,7 +36,7 @@ def run_range(instance: dg.DagsterInstance) -> str:
     return dg.materialize([table], instance=instance, tags=tags).run_id
 
 
-def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
+def test_asset_graph_has_inputs_mappings_and_joinable_reads() -> None:
     graph = graph_of(defs.resolve_asset_graph())
     margin = graph.nodes["marts/margin_hourly"]
     orders, prices = margin.inputs
@@ -50,7 +50,7 @@ def test_the_graph_has_inputs_mappings_and_who_can_share_a_run() -> None:
     assert graph.nodes["core/orders"].automated
 
 
-def test_mappings_are_complete_for_windows_that_do_not_exist_yet() -> None:
+def test_mappings_are_complete_for_time_partitions_that_do_not_exist_yet() -> None:
     graph = graph_of(defs.resolve_asset_graph())
     (orders,) = graph.nodes["marts/sales_daily"].inputs
     assert orders.upstream and orders.downstream
@@ -58,13 +58,13 @@ def test_mappings_are_complete_for_windows_that_do_not_exist_yet() -> None:
     assert orders.downstream("2036-10-01-07:00") == ["2036-10-01"]
 
 
-def test_ripple_days_come_from_the_inputs_metadata() -> None:
+def test_ripple_days_are_read_from_the_input_metadata() -> None:
     graph = graph_of(defs.resolve_asset_graph())
     days = {read.key: read.ripple_days for read in graph.nodes["marts/order_stats"].inputs}
     assert days == {"core/customers": 7, "core/orders": None}
 
 
-def test_a_partition_exists_once_its_window_has_begun() -> None:
+def test_partition_exists_once_its_time_window_begins() -> None:
     node = graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
     begins = datetime(2026, 10, 1, 7, tzinfo=UTC).timestamp()
     assert node.exists_from("2026-10-01-07:00") == begins
@@ -74,13 +74,13 @@ def test_a_partition_exists_once_its_window_has_begun() -> None:
 @pytest.mark.parametrize(
     "strange", ["2026-09-01-07:00", "2026-10-01-07:30", "2026-10-01", "2026-13-01-07:00", "junk", None]
 )
-def test_a_key_that_is_no_window_of_the_asset_is_told_from_a_good_one(strange: str | None) -> None:
+def test_invalid_time_partition_key_of_an_asset_is_detected(strange: str | None) -> None:
     node = graph_of(defs.resolve_asset_graph()).nodes["core/orders"]
     assert node.problem(strange)
     assert node.problem("2026-10-01-07:00") is None
 
 
-def test_days_of_a_zone_with_daylight_saving_have_their_windows_and_follow_each_other() -> None:
+def test_days_with_daylight_saving_have_correct_windows_and_order() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-20", timezone="Europe/Berlin", end_offset=1)
     hours = dg.HourlyPartitionsDefinition("2026-10-20-00:00", timezone="Europe/Berlin", end_offset=1)
     within = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
@@ -102,7 +102,7 @@ def test_days_of_a_zone_with_daylight_saving_have_their_windows_and_follow_each_
     assert all(in_a_row) and len(in_a_row) == 24, "both hours from two to three have their place"
 
 
-def test_static_partitions_have_places_and_no_windows() -> None:
+def test_static_partitions_have_an_order_and_no_time_window() -> None:
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["north", "south"]))
     def regions() -> None: ...
 
@@ -111,7 +111,7 @@ def test_static_partitions_have_places_and_no_windows() -> None:
     assert node.problem("north") is None and node.problem("west")
 
 
-def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInstance) -> None:
+def test_ended_and_deleted_runs_are_distinguished_from_open_runs(instance: dg.DagsterInstance) -> None:
     done = run_range(instance)
     open_run = instance.create_run_for_job(
         dg.define_asset_job("j", [table]).resolve(asset_graph=dg.Definitions([table]).resolve_asset_graph())
@@ -121,7 +121,7 @@ def test_ended_and_deleted_runs_are_told_from_open_ones(instance: dg.DagsterInst
     assert facts[done].seconds and not facts["deleted"].seconds
 
 
-def test_an_evaluation_says_that_its_check_is_blocking(instance: dg.DagsterInstance) -> None:
+def test_check_evaluation_event_contains_whether_its_check_is_blocking(instance: dg.DagsterInstance) -> None:
     @dg.asset_check(asset=table, blocking=True)
     def strict() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=True)

@@ -34,7 +34,7 @@ def world(policy: dg.BackfillPolicy | None = None, **table: Any) -> World:
     return found
 
 
-def test_newest_partitions_are_decided_on_and_all_others_are_counted() -> None:
+def test_planner_decides_the_newest_partitions_and_counts_the_deferred_ones() -> None:
     plan = world().plan()
     assert len(plan.decisions) + sum(plan.deferred.values()) == 2 * len(KEYS)
     assert len(plan.decisions) < len(KEYS) and plan.deferred["core"] > 50
@@ -43,7 +43,7 @@ def test_newest_partitions_are_decided_on_and_all_others_are_counted() -> None:
     assert request.partitions == tuple(KEYS[-len(request.partitions) :]) and len(request.partitions) > SMALL.most
 
 
-def test_everything_is_built_in_the_end_and_a_run_a_partition_too() -> None:
+def test_all_deferred_partitions_are_built_eventually_also_one_per_run() -> None:
     for policy in (None, dg.BackfillPolicy.multi_run(1)):
         found = world(policy)
         found.run_all(limit=60)
@@ -51,7 +51,7 @@ def test_everything_is_built_in_the_end_and_a_run_a_partition_too() -> None:
         assert not found.plan().decisions and not found.plan().deferred
 
 
-def test_the_oldest_promise_is_judged_though_it_waits_behind_newer_partitions() -> None:
+def test_oldest_partition_is_breached_though_newer_partitions_are_requested_first() -> None:
     found = world()
     found.now += 3 * 3600
     found.graph.moment.moves_to(found.now)
@@ -62,7 +62,7 @@ def test_the_oldest_promise_is_judged_though_it_waits_behind_newer_partitions() 
     assert throttled.state is State.THROTTLED and "older ones are pending" in throttled.reason
 
 
-def test_newer_partitions_that_fail_hold_no_older_one_up() -> None:
+def test_failing_newer_partitions_do_not_block_older_partitions() -> None:
     found = world(dg.BackfillPolicy.multi_run(1))
     for key in KEYS[-30:]:
         found.fail("core", key)
@@ -71,7 +71,7 @@ def test_newer_partitions_that_fail_hold_no_older_one_up() -> None:
     assert requested and requested.isdisjoint(KEYS[-30:])
 
 
-def test_a_reader_waits_for_an_input_that_is_not_decided_on() -> None:
+def test_reader_waits_for_an_input_partition_without_a_decision() -> None:
     found = world()
     for key in KEYS[:-60]:
         found.made("core", key)
@@ -82,7 +82,7 @@ def test_a_reader_waits_for_an_input_that_is_not_decided_on() -> None:
     assert ("mart", old) not in {target for request in plan.requests for target in request.targets}
 
 
-def test_a_rebuild_is_found_behind_partitions_that_nobody_needs() -> None:
+def test_rebuild_is_requested_behind_many_partitions_without_a_contract() -> None:
     def nodes(code: str) -> Graph:
         tables = [source("x", HOURS), asset("core", "raw/x", by=HOURS, code_version=code)]
         graph = graph_of(dg.Definitions(tables).resolve_asset_graph())

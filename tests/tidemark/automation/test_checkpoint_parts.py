@@ -87,7 +87,7 @@ def cold(simulation: Simulation) -> LogConsumer:
     return LogConsumer(History(graph), checkpoint.key_of(graph), keeps=False)
 
 
-def test_rows_that_are_newer_than_the_head_do_no_harm(simulation: Simulation) -> None:
+def test_checkpoint_with_rows_newer_than_its_head_agrees_with_the_event_log(simulation: Simulation) -> None:
     assert saved_in_slices(simulation) >= 3
     simulation.run(hours=3)
     restarted = warm(simulation)
@@ -95,7 +95,7 @@ def test_rows_that_are_newer_than_the_head_do_no_harm(simulation: Simulation) ->
     assert_knows_all(simulation, restarted)
 
 
-def test_a_save_that_is_interrupted_leaves_the_one_before_it_whole(simulation: Simulation) -> None:
+def test_interrupted_checkpoint_save_keeps_the_previous_checkpoint(simulation: Simulation) -> None:
     follower_of(simulation).save(simulation.instance)
     at = follower_of(simulation).cursor
     simulation.run(hours=6)
@@ -106,7 +106,7 @@ def test_a_save_that_is_interrupted_leaves_the_one_before_it_whole(simulation: S
     assert_knows_all(simulation, restarted)
 
 
-def test_only_changed_assets_are_written_again(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_save_writes_only_changed_assets(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = follower_of(simulation)
     follower.save(simulation.instance)
     written: list[str] = []
@@ -120,7 +120,7 @@ def test_only_changed_assets_are_written_again(simulation: Simulation, monkeypat
     assert_knows_all(simulation, warm(simulation))
 
 
-def test_a_checkpoint_of_the_earlier_form_is_loaded(simulation: Simulation) -> None:
+def test_checkpoint_of_the_former_format_is_loaded(simulation: Simulation) -> None:
     follower = follower_of(simulation)
     rest = {"catalog": follower.catalog, "unread": [], "touched": []}
     text = checkpoint.dump(follower.history, follower.reader.state(), rest)
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_the_earlier_form_is_loaded(simulation: Simulation) -> N
     assert_knows_all(simulation, restarted)
 
 
-def test_loading_goes_on_in_the_next_tick(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_loading_continues_in_the_next_tick(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     follower_of(simulation).save(simulation.instance)
     monkeypatch.setattr("dagster_tidemark.event_log.consumer._after", lambda _: always)
     restarted, said = warm(simulation), []
@@ -141,7 +141,7 @@ def test_loading_goes_on_in_the_next_tick(simulation: Simulation, monkeypatch: p
     assert_knows_all(simulation, restarted)
 
 
-def test_a_lost_part_makes_the_log_be_read_from_its_beginning(
+def test_lost_checkpoint_part_causes_a_full_read_of_the_event_log(
     simulation: Simulation, caplog: pytest.LogCaptureFixture
 ) -> None:
     follower_of(simulation).save(simulation.instance)

@@ -14,7 +14,7 @@ from tests.tidemark.automation.test_intake import H7, H8, RAW, follower, instanc
 __all__ = ["follower", "instance"]
 
 
-def test_a_finished_look_is_freed_without_the_collector() -> None:
+def test_finished_planning_pass_is_freed_without_the_garbage_collector() -> None:
     made = world()
     gc.collect()
     with collector.paused():
@@ -24,7 +24,7 @@ def test_a_finished_look_is_freed_without_the_collector() -> None:
     assert gc.isenabled()
 
 
-def test_the_collector_works_again_after_a_look_that_fails() -> None:
+def test_garbage_collector_is_enabled_again_after_a_failed_planning_pass() -> None:
     with pytest.raises(ValueError, match="a mapping"), collector.paused():
         raise ValueError("a mapping")
     assert gc.isenabled()
@@ -33,7 +33,7 @@ def test_the_collector_works_again_after_a_look_that_fails() -> None:
 @pytest.mark.parametrize(
     ("partitions", "before", "now"), [(49_999, 0, 0), (50_000, 0, 50_000), (160_000, 120_000, 120_000)]
 )
-def test_a_history_that_has_grown_much_is_frozen(
+def test_history_that_has_grown_is_frozen_for_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch, partitions: int, before: int, now: int
 ) -> None:
     frozen: list[bool] = []
@@ -42,13 +42,13 @@ def test_a_history_that_has_grown_much_is_frozen(
     assert bool(frozen) == (now != before)
 
 
-def test_objects_are_walked_again_after_an_engine_was_dropped() -> None:
+def test_garbage_collector_is_unfrozen_after_an_engine_is_dropped() -> None:
     gc.freeze()
     collector.thaw()
     assert gc.get_freeze_count() == 0
 
 
-def test_all_events_of_an_asset_share_one_text(instance: dg.DagsterInstance, follower: LogConsumer) -> None:
+def test_all_events_of_an_asset_share_one_key_string(instance: dg.DagsterInstance, follower: LogConsumer) -> None:
     for partition in (H7, H8):
         observe(instance, partition, version="1")
     look(follower, instance)

@@ -33,7 +33,7 @@ def two_sources(condition: Any, **more: Any) -> Simulation:
     )
 
 
-def test_updated_with_or_runs_after_each_input_and_with_and_after_both() -> None:
+def test_combined_updated_conditions_run_after_any_or_all_inputs() -> None:
     for condition, wanted in [
         (updated("core/a") | updated("core/b"), [1, 3, 5]),
         (updated("core/a") & updated("core/b"), [3]),
@@ -45,7 +45,7 @@ def test_updated_with_or_runs_after_each_input_and_with_and_after_both() -> None
         assert hours_of(simulation, "core/x") == wanted, wanted
 
 
-def test_changed_data_waits_for_the_time_of_day() -> None:
+def test_between_condition_delays_changed_data_until_its_time_of_day() -> None:
     condition = derived() & between("06:00", "22:00", timezone="Europe/Berlin")  # 4:00 to 20:00 in UTC
     simulation = play(
         [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=condition, **ASAP)], own_every=300
@@ -56,7 +56,7 @@ def test_changed_data_waits_for_the_time_of_day() -> None:
     assert hours_of(simulation, "core/x") == [4, 10, 28]
 
 
-def test_changed_or_on_friday_at_the_latest() -> None:
+def test_updated_or_every_condition_runs_on_change_or_on_friday() -> None:
     condition = updated("core/a") | every("0 6 * * 5")
     x = asset("core/x", "core/a", automation_condition=condition)
     simulation = play([source("a"), asset("core/a", "raw/a", **ASAP), x], own_every=3_600)
@@ -65,7 +65,7 @@ def test_changed_or_on_friday_at_the_latest() -> None:
     assert hours_of(simulation, "core/x") == [71, 4 * 24 + 6]
 
 
-def test_input_and_time_are_both_waited_for() -> None:
+def test_updated_and_every_condition_waits_for_both_input_and_time() -> None:
     simulation = two_sources(updated("core/a") & every("0 6 * * *"))
     simulation.arrive("raw/a", at=simulation.time(hours=10))
     simulation.arrive("raw/b", at=simulation.time(hours=11))
@@ -74,7 +74,7 @@ def test_input_and_time_are_both_waited_for() -> None:
     assert hours_of(simulation, "core/x") == [10]
 
 
-def test_only_after_a_check_has_passed() -> None:
+def test_check_passed_condition_runs_the_reader_only_after_the_check_passes() -> None:
     @dg.asset_check(asset=dg.AssetKey(["core", "a"]), name="complete")
     def complete() -> dg.AssetCheckResult:
         raise NotImplementedError
@@ -95,7 +95,7 @@ def test_only_after_a_check_has_passed() -> None:
     assert hours_of(simulation, "core/x") == [1]
 
 
-def test_every_takes_the_latest_of_time_partitions() -> None:
+def test_every_condition_requests_the_latest_time_partition() -> None:
     simulation = play(
         [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=every("0 6 * * *"))], own_every=300
     )
@@ -117,7 +117,7 @@ def test_invalid_conditions_are_refused(declare: Any, why: str) -> None:
         declare()
 
 
-def test_a_span_over_midnight_is_open_at_night() -> None:
+def test_between_condition_over_midnight_is_open_at_night() -> None:
     condition = derived() & between("22:00", "02:00")
     simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=condition, **ASAP)], own_every=300)
     simulation.arrive("raw/a", at=simulation.time(hours=3), version="1")

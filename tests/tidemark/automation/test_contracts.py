@@ -40,18 +40,18 @@ def minutes(moment: float) -> float:
     return (moment - MIDNIGHT) / 60
 
 
-def test_the_margin_is_two_ticks_and_the_launch() -> None:
+def test_margin_is_two_ticks_plus_the_run_launch() -> None:
     assert margin_of(5) == 12
 
 
 # A contract on lag.
 
 
-def test_the_deadline_of_a_lag_contract_is_the_arrival_plus_the_window() -> None:
+def test_deadline_of_a_lag_contract_is_the_arrival_plus_the_window() -> None:
     assert minutes(deadline(LagContract(3600), at(430), HOUR_7)) == 490
 
 
-def test_a_warning_comes_where_the_contract_has_one() -> None:
+def test_warning_time_exists_only_if_the_contract_has_one() -> None:
     assert warn_at(LagContract(3600, warn=1800), at(430)) == at(460)
     assert warn_at(LagContract(3600), at(430)) is None
     assert warn_at(BY_NINE, at(430)) is None
@@ -67,13 +67,11 @@ def test_a_warning_comes_where_the_contract_has_one() -> None:
         (60, 5, 0),
     ],
 )
-def test_time_for_a_second_attempt_is_kept_where_a_quarter_of_the_window_affords_it(
-    window: float, lead: float, kept: float
-) -> None:
+def test_retry_time_is_reserved_if_a_quarter_of_the_window_allows_it(window: float, lead: float, kept: float) -> None:
     assert reserve(LagContract(window), Pace(lead, 20)) == kept
 
 
-def test_a_run_is_asked_for_lead_reserve_and_margin_before_the_deadline() -> None:
+def test_run_is_requested_lead_reserve_and_margin_before_the_deadline() -> None:
     asked = due(LagContract(3600), at(430), HOUR_7, QUICK)
     assert asked.deadline == at(490)
     assert asked.deadline - asked.at == 60 + 120 + 20
@@ -83,24 +81,24 @@ def test_a_run_is_asked_for_lead_reserve_and_margin_before_the_deadline() -> Non
 @pytest.mark.parametrize(
     ("scale", "fail", "warn"), [(1, 3600, 1800), (0.05, 180, 90), (0.001, 60, 60), (2, 7200, 3600)]
 )
-def test_the_scale_multiplies_lag_windows_and_never_below_a_minute(scale: float, fail: float, warn: float) -> None:
+def test_time_scale_multiplies_lag_windows_down_to_one_minute(scale: float, fail: float, warn: float) -> None:
     assert LagContract(3600, 1800).scaled(scale) == LagContract(fail, warn)
     assert LagContract(3600).scaled(scale).warn is None
 
 
-def test_the_scale_never_touches_a_time_of_day() -> None:
+def test_time_scale_does_not_change_a_time_of_day() -> None:
     assert BY_NINE.scaled(0.05) == BY_NINE
 
 
 # A partition that was never built.
 
 
-def test_while_its_window_is_open_a_new_partition_is_due_by_its_contract() -> None:
+def test_new_partition_in_an_open_window_is_due_by_its_contract() -> None:
     asked = due(LagContract(1800), at(425), HOUR_7, QUICK, built=False)
     assert minutes(asked.at) == 455 - 200 / 60
 
 
-def test_once_its_window_has_ended_a_new_partition_is_due_whatever_the_contract() -> None:
+def test_new_partition_is_due_at_once_when_its_window_has_ended() -> None:
     assert due(LagContract(86_400), at(425), HOUR_7, QUICK, built=False).at == HOUR_7.end
     assert due(LagContract(86_400), at(600), HOUR_7, QUICK, built=False).at == at(600)
     assert due(LagContract(86_400), at(425), HOUR_7, QUICK).at > HOUR_7.end, (
@@ -108,7 +106,7 @@ def test_once_its_window_has_ended_a_new_partition_is_due_whatever_the_contract(
     )
 
 
-def test_where_there_are_no_windows_a_first_build_waits_for_nothing() -> None:
+def test_first_build_without_time_windows_is_due_at_once() -> None:
     assert due(LagContract(86_400), at(425), None, QUICK, built=False).at == at(425)
     assert due(BY_NINE, at(425), None, QUICK, built=False).at == at(425)
 
@@ -116,7 +114,7 @@ def test_where_there_are_no_windows_a_first_build_waits_for_nothing() -> None:
 # A contract on a deadline.
 
 
-def test_a_windows_own_tick_is_the_first_at_or_after_its_end() -> None:
+def test_cron_tick_of_a_window_is_the_first_not_before_its_end() -> None:
     assert first_tick(BY_NINE, SUNDAY) == at(9 * 60)
     assert first_tick(CronContract("0 0 * * *", 600), SUNDAY) == at(0)
     assert first_tick(BY_NINE, HOUR_7) == at(9 * 60)
@@ -133,51 +131,49 @@ def test_a_windows_own_tick_is_the_first_at_or_after_its_end() -> None:
         (3 * 7 * DAY, 3 * 7 * DAY + 9 * 60),  # a late file weeks later: with the next tick, once
     ],
 )
-def test_what_arrived_up_to_the_bound_is_due_by_the_tick_and_anything_later_by_the_next(
-    arrival: float, tick: float
-) -> None:
+def test_data_after_the_lower_bound_is_due_by_the_next_cron_tick(arrival: float, tick: float) -> None:
     assert minutes(deadline(BY_NINE, at(arrival), SUNDAY)) == tick
 
 
-def test_no_tick_before_a_windows_own_counts() -> None:
+def test_cron_tick_before_the_end_of_the_window_does_not_count() -> None:
     assert minutes(deadline(BY_NINE, at(60), MONDAY)) == 9 * 60 + DAY
 
 
-def test_it_is_asked_for_from_the_bound_on_when_nothing_later_is_required() -> None:
+def test_cron_contract_requests_the_run_at_the_lower_bound() -> None:
     assert minutes(due(BY_NINE, at(60), SUNDAY, QUICK).at) == 8 * 60 + 30
 
 
-def test_it_is_asked_for_earlier_only_if_a_run_takes_longer_than_the_bound() -> None:
+def test_cron_contract_requests_a_slow_run_before_the_lower_bound() -> None:
     assert minutes(due(BY_NINE, at(60), SUNDAY, Pace(run_duration=40 * 60, margin=60)).at) == 9 * 60 - 41
 
 
-def test_what_arrives_between_the_early_start_and_the_bound_is_due_again_at_once() -> None:
+def test_data_between_early_start_and_lower_bound_is_due_again_at_once() -> None:
     slow = Pace(run_duration=40 * 60, margin=60)
     asked = due(BY_NINE, at(8 * 60 + 25), SUNDAY, slow)
     assert minutes(asked.deadline) == 9 * 60 and asked.at < at(8 * 60 + 25)
 
 
-def test_a_window_that_was_never_built_is_promised_for_its_own_tick_however_late_its_data() -> None:
+def test_unbuilt_partition_is_due_by_its_own_tick_despite_late_data() -> None:
     assert minutes(due(BY_NINE, at(8 * 60 + 45), SUNDAY, QUICK, built=False).deadline) == 9 * 60
     assert minutes(due(BY_NINE, at(8 * 60 + 45), SUNDAY, QUICK, built=False).at) == 8 * 60 + 45
 
 
-def test_a_window_that_was_never_built_waits_for_the_bound_of_its_own_tick() -> None:
+def test_unbuilt_partition_waits_for_the_lower_bound_of_its_own_tick() -> None:
     assert minutes(due(BY_NINE, at(-60), SUNDAY, QUICK, built=False).at) == 8 * 60 + 30
 
 
-def test_past_its_own_tick_a_window_that_was_never_built_is_due_at_once() -> None:
+def test_unbuilt_partition_is_due_at_once_after_its_own_tick() -> None:
     assert minutes(due(BY_NINE, at(3 * DAY), SUNDAY, QUICK, built=False).at) == 3 * DAY
 
 
-def test_a_table_without_windows_is_due_by_the_next_tick() -> None:
+def test_table_without_time_windows_is_due_by_the_next_cron_tick() -> None:
     by_monday_six = CronContract("0 6 * * 1", bound=3600)
     assert minutes(deadline(by_monday_six, at(4 * 60), None)) == 6 * 60
     assert minutes(deadline(by_monday_six, at(5 * 60 + 1), None)) == 7 * DAY + 6 * 60
 
 
 @pytest.mark.parametrize(("day", "utc"), [("2026-10-24", 7), ("2026-10-25", 8), ("2027-03-27", 8), ("2027-03-28", 7)])
-def test_nine_oclock_is_nine_oclock_on_both_sides_of_daylight_saving(day: str, utc: int) -> None:
+def test_cron_deadline_keeps_local_time_across_daylight_saving_changes(day: str, utc: int) -> None:
     local = CronContract("0 9 * * *", 1800, timezone="Europe/Berlin")
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
     tick = datetime.fromtimestamp(deadline(local, begin, None), ZoneInfo("UTC"))
@@ -197,16 +193,16 @@ def test_nine_oclock_is_nine_oclock_on_both_sides_of_daylight_saving(day: str, u
         (490.1, FreshnessStatus.BREACHED),
     ],
 )
-def test_a_promise_is_met_then_at_risk_then_breached(now: float, expected: FreshnessStatus) -> None:
+def test_contract_is_met_then_at_risk_then_breached(now: float, expected: FreshnessStatus) -> None:
     assert verdict(at(490), at(460), at(now)) is expected
 
 
-def test_without_a_moment_of_warning_a_promise_is_met_until_it_is_breached() -> None:
+def test_contract_without_a_warning_is_met_until_it_is_breached() -> None:
     assert verdict(at(490), None, at(490)) is FreshnessStatus.MET
     assert verdict(at(490), None, at(491)) is FreshnessStatus.BREACHED
 
 
-def test_a_contract_that_leaves_less_time_than_a_run_takes_is_told() -> None:
+def test_contract_shorter_than_a_run_is_reported_as_infeasible() -> None:
     assert feasible(LagContract(3600), QUICK)
     assert not feasible(LagContract(60), QUICK)
     assert not feasible(BY_NINE, Pace(run_duration=1800, margin=1))
@@ -219,7 +215,7 @@ CRONS = ["0 0 * * *", "0 * * * *", "*/15 * * * *", "30 2 * * *", "0 0 * * 0", "0
 
 @pytest.mark.parametrize("schedule", CRONS)
 @pytest.mark.parametrize("zone", ZONES)
-def test_when_the_clocks_change_no_tick_is_on_the_wrong_side(zone: str, schedule: str) -> None:
+def test_cron_ticks_are_ordered_correctly_around_every_clock_change(zone: str, schedule: str) -> None:
     contract, local = CronContract(schedule, 0.0, zone), ZoneInfo(zone)
     begin = datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")).timestamp()
     days = [begin + 86_400 * n for n in range(365)]

@@ -90,7 +90,7 @@ BAD = {
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
 @pytest.mark.parametrize("which", BAD)
-def test_a_bad_declaration_sets_its_asset_aside_with_the_reason_and_every_other_one_is_complete(
+def test_invalid_declaration_sets_only_its_own_asset_aside_with_the_reason(
     which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, reason = BAD[which]
@@ -106,7 +106,7 @@ def test_a_bad_declaration_sets_its_asset_aside_with_the_reason_and_every_other_
     assert {read.key for read in found["bad"].inputs} <= {"raw/orders", "raw/customers", "areas"}
 
 
-def test_all_that_is_wrong_with_an_asset_is_said_at_once() -> None:
+def test_all_errors_of_an_asset_declaration_are_reported_at_once() -> None:
     wrong = asset(
         "bad", reading(ripple_days="x"), by=DAYS, tags={"tidemark/pace": "fast"}, freshness_policy=lag(hours=1)
     )
@@ -116,7 +116,7 @@ def test_all_that_is_wrong_with_an_asset_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("days", [2, "2", " 2 ", dg.MetadataValue.int(2), dg.MetadataValue.text("2")])
-def test_ripple_days_are_a_number_also_as_text(days: Any) -> None:
+def test_ripple_days_accept_numbers_and_numeric_text(days: Any) -> None:
     (read,) = node(source("customers"), asset("table", reading(ripple_days=days), by=DAYS)).inputs
     assert read.ripple_days == 2
 
@@ -137,14 +137,14 @@ def test_ripple_days_are_a_number_also_as_text(days: Any) -> None:
         ("0 9 1 JAN,jul *", "0 9 1 JAN,JUL *"),
     ],
 )
-def test_a_cron_contract_may_be_written_as_dagster_reads_it(schedule: str, meant: str) -> None:
+def test_cron_contract_accepts_the_cron_syntax_of_dagster(schedule: str, meant: str) -> None:
     policy = dg.FreshnessPolicy.cron(schedule, timedelta(minutes=30), "Europe/Berlin")
     contract = node(asset("table", freshness_policy=policy)).contract
     assert contract == CronContract(meant, 1800.0, "Europe/Berlin")
     assert tick_at_or_after(contract, 1_790_000_000.0) >= 1_790_000_000.0
 
 
-def test_a_schedule_that_would_mean_something_else_to_the_planner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cron_schedule_with_another_meaning_for_the_planner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = dg.FreshnessPolicy.cron("@daily", timedelta(minutes=30))
     monkeypatch.setattr("dagster_tidemark.asset_graph.declarations._ALIASES", {"@daily": "0 1 * * *"})
     assert "write it in five fields" in node(asset("table", freshness_policy=policy)).refused
@@ -153,7 +153,7 @@ def test_a_schedule_that_would_mean_something_else_to_the_planner_is_refused(mon
 # What is built together, and by how many
 
 
-def test_an_operation_that_cannot_be_split_is_built_together_and_one_that_can_is_not() -> None:
+def test_only_a_multi_asset_that_cannot_be_subset_is_built_together() -> None:
     for can_subset in (False, True):
         specs = [dg.AssetSpec(name, automation_condition=derived()) for name in ("a", "b")]
 
@@ -163,7 +163,7 @@ def test_an_operation_that_cannot_be_split_is_built_together_and_one_that_can_is
         assert node(both).together == (frozenset() if can_subset else frozenset({"a", "b"}))
 
 
-def test_a_graph_asset_is_read_like_any_other() -> None:
+def test_graph_asset_and_graph_multi_asset_are_read_like_other_assets() -> None:
     @dg.op
     def fetched(customers: Any) -> int:
         return 1
@@ -194,14 +194,14 @@ def test_a_graph_asset_is_read_like_any_other() -> None:
         (dg.BackfillPolicy.multi_run(7), 7),
     ],
 )
-def test_a_run_holds_as_many_partitions_as_the_backfill_policy_says(policy: dg.BackfillPolicy, most: int) -> None:
+def test_number_of_partitions_per_run_is_read_from_the_backfill_policy(policy: dg.BackfillPolicy, most: int) -> None:
     assert node(asset("table", by=DAYS, backfill_policy=policy)).most == most
 
 
 # Sources, checks, what is loaded
 
 
-def test_what_is_not_built_here_is_a_source_and_what_it_is_made_from_is_not_waited_for() -> None:
+def test_external_asset_is_a_source_without_inputs_in_the_graph() -> None:
     outside = dg.AssetSpec("outside", deps=[dg.AssetKey(["raw", "orders"])], partitions_def=HOURS)
     found = graph(source("orders", HOURS), outside, asset("table", "outside", by=HOURS)).nodes
     assert (found["outside"].source, list(found["outside"].inputs), found["outside"].automated) == (True, [], False)
@@ -214,7 +214,7 @@ def test_a_virtual_asset_is_refused() -> None:
     assert "virtual assets are not supported" in node(asset("view", is_virtual=True)).refused
 
 
-def test_blocking_checks_are_known_by_name() -> None:
+def test_blocking_checks_of_an_asset_are_listed_by_name() -> None:
     table = asset("table")
 
     @dg.asset_check(asset=table, blocking=True)
@@ -229,7 +229,7 @@ def test_blocking_checks_are_known_by_name() -> None:
     assert graph_of(checked).nodes["table"].blocking == {"whole"}
 
 
-def test_only_what_is_loaded_makes_dagster_refuse_a_run_for_what_does_not_exist() -> None:
+def test_only_loaded_inputs_make_dagster_refuse_runs_for_missing_partitions() -> None:
     @dg.asset(partitions_def=DAYS, ins={"orders": dg.AssetIn(key=["raw", "orders"])}, automation_condition=derived())
     def loaded(orders: Any) -> None: ...
 
@@ -238,12 +238,12 @@ def test_only_what_is_loaded_makes_dagster_refuse_a_run_for_what_does_not_exist(
     assert read.missing_inputs("2999-01-01") and not named.missing_inputs("2999-01-01")
 
 
-def test_an_asset_that_reads_its_own_past_joins_no_run_of_its_own() -> None:
+def test_self_dependent_asset_joins_no_run_with_itself() -> None:
     found = node(asset("total", dep("total", dg.TimeWindowPartitionMapping(-1, -1)), by=DAYS))
     assert found.reads_itself and not found.refused and not found.inputs[0].joinable
 
 
-def test_dynamic_partitions_are_known_by_name_also_as_a_dimension_and_load() -> None:
+def test_dynamic_partitions_are_found_by_name_also_as_a_dimension() -> None:
     cities = dg.DynamicPartitionsDefinition(name="cities")
     by_day = dg.MultiPartitionsDefinition({"day": DAYS, "city": cities})
     assets = [asset("a", by=SHOPS), asset("b", "a", by=by_day), asset("c", "b", by=by_day)]
@@ -265,27 +265,27 @@ def sensors(*groups: int, most: int = 400) -> list[str]:
     return list(sensor_names(nodes, most).values())
 
 
-def test_one_sensor_looks_after_400_assets_and_what_joins_one_run_stays_in_one() -> None:
+def test_one_sensor_covers_400_assets_and_keeps_joined_assets_together() -> None:
     assert set(sensors(*[1] * 400)) == {"automation"}
     assert [sensors(*[1] * 1001).count(f"automation{n}") for n in ("", "_2", "_3")] == [400, 400, 201]
     assert sensors(3, 3, 3, most=5) == ["automation"] * 3 + ["automation_2"] * 3 + ["automation_3"] * 3
 
 
-def test_a_chain_too_long_for_a_sensor_is_divided() -> None:
+def test_asset_chain_too_long_for_one_sensor_is_split() -> None:
     assert sensors(1, 7, most=5) == ["automation"] + ["automation_2"] * 5 + ["automation_3"] * 2
 
 
-def test_an_asset_more_at_the_end_moves_no_other() -> None:
+def test_asset_added_at_the_end_keeps_the_sensors_of_the_others() -> None:
     before = sensors(*[2] * 300)
     assert sensors(*[2] * 300, 2)[: len(before)] == before
 
 
-def test_each_asset_knows_its_sensor() -> None:
+def test_each_asset_is_assigned_to_its_sensor() -> None:
     found = graph(*[asset(f"table_{n:03}") for n in range(401)])
     assert [found.nodes[f"table_{n:03}"].sensor for n in (0, 399, 400)] == ["automation", "automation", "automation_2"]
 
 
-def test_a_key_that_is_spelled_like_another_is_refused() -> None:
+def test_asset_key_with_a_slash_in_one_part_is_refused() -> None:
     found = graph(dg.AssetSpec(dg.AssetKey(["s3/orders"])), asset("core/x"))
     assert "a part of its key ['s3/orders'] contains a slash" in found.nodes["s3/orders"].refused
     assert found.nodes["core/x"].refused == ""

@@ -70,9 +70,7 @@ def restart_without_a_checkpoint(simulation: Simulation) -> None:
     sample([nothing, restart, restart_from_a_checkpoint, restart_without_a_checkpoint], restart_without_a_checkpoint),
     ids=lambda f: f.__name__,
 )
-def test_deleting_all_runs_makes_nothing_to_be_built_again(
-    instance: dg.DagsterInstance, then: Callable[[Simulation], None]
-) -> None:
+def test_deleting_all_runs_causes_no_rebuild(instance: dg.DagsterInstance, then: Callable[[Simulation], None]) -> None:
     simulation = built(instance)
     before, runs = dict(simulation._engine().follower.history.built), len(simulation.runs)
     delete_runs(simulation)
@@ -84,7 +82,7 @@ def test_deleting_all_runs_makes_nothing_to_be_built_again(
     assert not history.failures and not history.open_runs
 
 
-def test_what_arrives_after_all_runs_were_deleted_is_built(instance: dg.DagsterInstance) -> None:
+def test_data_that_arrives_after_all_runs_are_deleted_is_built(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     delete_runs(simulation)
     simulation.arrive(RAW, EVENING[0], at=simulation.clock.now + 60)
@@ -92,7 +90,7 @@ def test_what_arrives_after_all_runs_were_deleted_is_built(instance: dg.DagsterI
     assert len(simulation.runs_of(CORE, EVENING[0])) == 2
 
 
-def test_runs_deleted_before_anybody_looked_leave_ids_that_are_given_out_again(instance: dg.DagsterInstance) -> None:
+def test_events_that_reuse_ids_of_deleted_runs_are_read(instance: dg.DagsterInstance) -> None:
     simulation = Simulation(orders(), start=START, instance=instance)
     simulation.arrive(RAW, EVENING[0], at=simulation.time(minutes=1))
     simulation.run(minutes=3)
@@ -105,7 +103,7 @@ def test_runs_deleted_before_anybody_looked_leave_ids_that_are_given_out_again(i
     assert len(simulation.runs_of(CORE, EVENING[1])) == 1
 
 
-def test_a_wipe_after_the_runs_were_deleted_is_a_wipe(instance: dg.DagsterInstance) -> None:
+def test_asset_wiped_after_its_runs_were_deleted_is_built_again(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     delete_runs(simulation)
     simulation.wipe(HOURLY, at=simulation.clock.now + 60)
@@ -116,7 +114,7 @@ def test_a_wipe_after_the_runs_were_deleted_is_a_wipe(instance: dg.DagsterInstan
     assert [len(simulation.runs_of(CORE, hour)) for hour in EVENING] == [1, 1, 1]
 
 
-def test_an_older_run_deleted_does_not_make_its_unchanged_successor_news(instance: dg.DagsterInstance) -> None:
+def test_deleting_an_older_run_does_not_make_an_unchanged_rebuild_new_data(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     (first,) = simulation.runs_of(CORE, EVENING[0])
     simulation.request([CORE], [EVENING[0]], at=simulation.clock.now + 60)
@@ -128,7 +126,7 @@ def test_an_older_run_deleted_does_not_make_its_unchanged_successor_news(instanc
     assert len(simulation.runs) == runs
 
 
-def test_what_a_run_observed_outlives_it(instance: dg.DagsterInstance) -> None:
+def test_observation_of_a_run_is_kept_after_the_run_is_deleted(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     later = "2026-10-04-20:00"
 
@@ -154,7 +152,7 @@ def test_what_a_run_observed_outlives_it(instance: dg.DagsterInstance) -> None:
     assert len(simulation.runs_of(CORE, later)) == 1
 
 
-def test_a_new_asset_reads_its_own_part_of_the_log_and_the_others_keep_theirs(instance: dg.DagsterInstance) -> None:
+def test_new_asset_reads_its_own_events_and_other_assets_keep_theirs(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     deep = simulation._engine().follower
     deep.save(instance)
@@ -167,7 +165,7 @@ def test_a_new_asset_reads_its_own_part_of_the_log_and_the_others_keep_theirs(in
     assert EVENING[0] in history.known["a/first"]
 
 
-def test_a_removed_asset_does_not_cost_what_is_known_of_the_others(instance: dg.DagsterInstance) -> None:
+def test_removed_asset_does_not_discard_the_history_of_other_assets(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     simulation._engine().follower.save(instance)
     before = dict(simulation._engine().follower.history.built)
@@ -183,7 +181,7 @@ def test_a_removed_asset_does_not_cost_what_is_known_of_the_others(instance: dg.
     assert len(simulation.runs) == runs
 
 
-def test_two_locations_with_a_shared_source_keep_a_checkpoint_each(instance: dg.DagsterInstance) -> None:
+def test_code_locations_with_a_shared_source_keep_separate_checkpoints(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     simulation._engine().follower.save(instance)
     other = dg.Definitions([source("orders", HOURS), asset("z/other", RAW, by=HOURS)])

@@ -44,7 +44,7 @@ def observe(instance: dg.DagsterInstance, *hours: str, version: str = "1") -> No
         )
 
 
-def test_a_restart_goes_on_from_the_checkpoint_with_the_same_plan(instance: dg.DagsterInstance) -> None:
+def test_restart_continues_from_the_checkpoint_with_the_same_plan(instance: dg.DagsterInstance) -> None:
     observe(instance, H7, H8, "junk")
     instance.report_runless_asset_event(dg.AssetMaterialization(CORE, partition=H7))
     graph = graph_of(GRAPH)
@@ -60,11 +60,11 @@ def test_a_restart_goes_on_from_the_checkpoint_with_the_same_plan(instance: dg.D
 
 
 @pytest.mark.parametrize("text", ["", "junk", "eNo="])
-def test_what_is_no_checkpoint_of_this_graph_is_not_used(text: str) -> None:
+def test_invalid_checkpoint_text_is_not_used(text: str) -> None:
     assert checkpoint.load([text], graph_of(GRAPH)) is None
 
 
-def test_nothing_is_requested_until_the_log_has_been_read(
+def test_no_run_is_requested_until_the_event_log_has_been_read(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_BETWEEN_LOOKS_AT_THE_CLOCK", 1)
@@ -78,7 +78,7 @@ def test_nothing_is_requested_until_the_log_has_been_read(
     assert plan.catching_up == "" and plan.requests
 
 
-def test_a_wiped_asset_is_built_again(instance: dg.DagsterInstance) -> None:
+def test_wipe_of_an_asset_removes_its_partitions_from_the_history(instance: dg.DagsterInstance) -> None:
     observe(instance, H7)
     planner = engine.engine_for(instance, GRAPH)
     instance.report_runless_asset_event(dg.AssetMaterialization(CORE, partition=H7))
@@ -98,7 +98,7 @@ def asked(defs: dg.Definitions, instance: dg.DagsterInstance) -> int:
     return dg.evaluate_automation_conditions(defs=defs, instance=instance).total_requested
 
 
-def test_an_assets_own_condition_may_hold_back_what_is_due_until_it_allows_it(instance: dg.DagsterInstance) -> None:
+def test_custom_condition_can_hold_back_a_due_partition(instance: dg.DagsterInstance) -> None:
     closed = combined(derived() & dg.AutomationCondition.code_version_changed())
     observe(instance, H7)
     assert asked(closed, instance) == 0
@@ -107,14 +107,14 @@ def test_an_assets_own_condition_may_hold_back_what_is_due_until_it_allows_it(in
     assert asked(combined(derived()), instance) == 1, "and nothing was kept for what was held back"
 
 
-def test_an_assets_own_condition_may_run_it_for_another_reason_too(instance: dg.DagsterInstance) -> None:
+def test_custom_condition_can_request_a_partition_for_another_reason(instance: dg.DagsterInstance) -> None:
     eager = combined(derived() | dg.AutomationCondition.missing().newly_true())
     dg.evaluate_automation_conditions(defs=eager, instance=instance)
     observe(instance, H7)
     assert asked(eager, instance) >= 1
 
 
-def test_why_something_runs_or_does_not_is_in_the_evaluation_and_stays_as_it_is(instance: dg.DagsterInstance) -> None:
+def test_evaluation_label_states_why_a_partition_waits_and_stays_the_same(instance: dg.DagsterInstance) -> None:
     waiting = dg.Definitions(
         [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(hours=9))]
     )
@@ -135,7 +135,7 @@ def test_why_something_runs_or_does_not_is_in_the_evaluation_and_stays_as_it_is(
     assert re.fullmatch(form, str(labels[0][0]))
 
 
-def test_a_sensor_that_another_code_location_stopped_is_not_ours() -> None:
+def test_sensor_stopped_in_another_code_location_is_not_treated_as_stopped() -> None:
     with dg.instance_for_test() as instance:
         stopped(instance, "catch_up", "here")
         stopped(instance, "automation", "there")
@@ -165,7 +165,7 @@ def stopped(instance: dg.DagsterInstance, sensor: str, location: str) -> None:
     instance.add_instigator_state(state)
 
 
-def test_of_many_sensors_one_reads_the_log_and_none_waits_for_all_the_others(
+def test_concurrent_sensors_do_not_all_wait_for_the_event_log_read(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "SLICE_SECONDS", 0.2)
@@ -189,7 +189,7 @@ def test_of_many_sensors_one_reads_the_log_and_none_waits_for_all_the_others(
     assert {said for _, said in ticks} > {"another sensor is reading the event log"}
 
 
-def test_two_repositories_in_one_process_begin_once_each(
+def test_two_repositories_in_one_process_start_one_log_consumer_each(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []

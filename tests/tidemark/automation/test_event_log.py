@@ -27,7 +27,7 @@ def table(context: dg.AssetExecutionContext) -> None:
         context.add_asset_metadata({"rows": 3, CONTENT: f"content of {key}"}, partition_key=key)
 
 
-def test_a_run_is_read_as_dagster_tells_it(instance: dg.DagsterInstance) -> None:
+def test_run_events_are_read_with_the_fields_of_dagster(instance: dg.DagsterInstance) -> None:
     tags = {"dagster/asset_partition_range_start": FIRST, "dagster/asset_partition_range_end": SECOND}
     run_id = dg.materialize([table], instance=instance, tags=tags).run_id
     events = list(events_after(instance, 0))
@@ -64,7 +64,7 @@ def test_observations_and_reported_materializations_have_no_run(instance: dg.Dag
     assert (reported.run_id, reported.content, reported.partitions) == (None, None, (FIRST,))
 
 
-def test_events_are_read_in_pages_from_after_an_id_on(
+def test_events_are_read_in_pages_after_a_given_id(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_rows, "_PAGE", 2)
@@ -75,7 +75,7 @@ def test_events_are_read_in_pages_from_after_an_id_on(
     assert [e.id for e in events_after(instance, read[2].id)] == [read[3].id, read[4].id]
 
 
-def test_the_catalog_says_when_an_asset_was_wiped(instance: dg.DagsterInstance) -> None:
+def test_asset_catalog_contains_the_time_of_a_wipe(instance: dg.DagsterInstance) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"], partition=FIRST))
     assert event_storage.catalog(instance) == {"core/table": float("-inf")}
     instance.wipe_assets([table.key])
@@ -86,7 +86,7 @@ def evaluate(instance: dg.DagsterInstance, name: str, **told: object) -> None:
     instance.report_runless_asset_event(dg.AssetCheckEvaluation(table.key, name, metadata={}, **told))  # type: ignore
 
 
-def test_the_evaluations_of_blocking_checks_are_read_and_no_others(instance: dg.DagsterInstance) -> None:
+def test_only_evaluations_of_blocking_checks_are_read(instance: dg.DagsterInstance) -> None:
     evaluate(instance, "rows", passed=False)
     evaluate(instance, "contract", passed=False)
     evaluate(instance, "rows", passed=False, severity=dg.AssetCheckSeverity.WARN)
@@ -99,7 +99,7 @@ def test_the_evaluations_of_blocking_checks_are_read_and_no_others(instance: dg.
 
 
 @pytest.mark.parametrize("passed", [False, True])
-def test_a_failure_is_about_the_run_that_wrote_last_and_a_pass_by_itself_about_all(
+def test_failed_check_applies_to_the_last_run_but_passed_check_to_all(
     instance: dg.DagsterInstance, passed: bool
 ) -> None:
     @dg.asset_check(asset=table, blocking=True, name="rows")
@@ -115,7 +115,7 @@ def test_a_failure_is_about_the_run_that_wrote_last_and_a_pass_by_itself_about_a
     assert (found.run_id, found.passed) == (None if passed else built, passed) and again.run_id != built
 
 
-def test_the_last_id_and_a_saved_text_are_the_instances_own(instance: dg.DagsterInstance) -> None:
+def test_last_event_id_and_saved_text_are_read_from_the_instance(instance: dg.DagsterInstance) -> None:
     assert event_storage.last_event_id(instance) == 0
     instance.report_runless_asset_event(dg.AssetMaterialization("whole"))
     assert event_storage.last_event_id(instance) >= 1

@@ -25,17 +25,17 @@ def durations(**seconds: float) -> RunDurations:
     return found
 
 
-def test_a_contract_shorter_than_the_runs_from_the_source_is_named_with_numbers() -> None:
+def test_lag_contract_shorter_than_the_usual_runs_is_reported_with_durations() -> None:
     assert infeasible(graph(), durations(core_a=200, marts_a=90)) == {}
     assert infeasible(graph(), durations(core_a=200, marts_a=150)) == {
         "marts/a": "promised within 5 min, usual runs take 5 min 50 s: core/a 3 min 20 s, marts/a 2 min 30 s"
     }
 
 
-def test_tables_that_one_run_can_build_count_once() -> None:
+def test_joinable_tables_count_as_one_run_in_the_feasibility_check() -> None:
     assert infeasible(graph(joinable=True), durations(core_a=200, marts_a=200)) == {}
     assert set(infeasible(graph(joinable=True), durations(core_a=310, marts_a=310))) == {"core/a", "marts/a"}
 
 
-def test_unknown_durations_prove_nothing() -> None:
+def test_contract_with_unknown_run_durations_is_not_reported_as_infeasible() -> None:
     assert infeasible(graph(), RunDurations()) == {}

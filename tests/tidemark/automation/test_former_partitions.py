@@ -55,7 +55,7 @@ REDEFINED = {
 
 @pytest.mark.parametrize("by", REDEFINED)
 @pytest.mark.parametrize("in_flight", [False, True])
-def test_former_partitions_are_reported_once_for_each_asset_and_forgotten(
+def test_former_partitions_are_logged_once_per_asset_and_forgotten(
     by: str, in_flight: bool, lines: pytest.LogCaptureFixture
 ) -> None:
     before, after, keys, former = REDEFINED[by]
@@ -79,7 +79,7 @@ def test_former_partitions_are_reported_once_for_each_asset_and_forgotten(
     assert not simulation.plan().set_aside
 
 
-def test_a_key_that_never_was_a_partition_is_still_named_also_after_a_restart(lines: pytest.LogCaptureFixture) -> None:
+def test_key_that_was_never_a_partition_is_reported_also_after_restart(lines: pytest.LogCaptureFixture) -> None:
     simulation = loaded(daily("2026-10-01"), DAYS)
     simulation.deploy(location(daily("2026-10-03")), at=simulation.clock.now + 60)
     simulation.run(hours=1)
@@ -92,7 +92,7 @@ def test_a_key_that_never_was_a_partition_is_still_named_also_after_a_restart(li
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_partitions_that_come_back_are_known_again(restarted: bool) -> None:
+def test_partitions_that_are_declared_again_are_known_again(restarted: bool) -> None:
     simulation = loaded(daily("2026-10-01"), DAYS)
     simulation.deploy(location(daily("2026-10-03")), at=simulation.clock.now + 60)
     simulation.run(hours=1)

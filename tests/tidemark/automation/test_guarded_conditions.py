@@ -90,7 +90,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         (HasNoName(), "ValueError: no such column"),
     ],
 )
-def test_an_asset_whose_condition_fails_is_named_and_the_others_are_asked_for(
+def test_asset_with_a_failing_condition_is_reported_and_others_are_requested(
     instance: dg.DagsterInstance, condition: dg.AutomationCondition[Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     location = Location(
@@ -103,7 +103,7 @@ def test_an_asset_whose_condition_fails_is_named_and_the_others_are_asked_for(
     assert [r for r in caplog.messages if "marts/own" in r and said in r]
 
 
-def test_it_is_logged_once_and_stored_once_while_it_fails_the_same(
+def test_repeated_condition_failure_is_logged_and_stored_once(
     instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     location = Location(instance, [*pair(), asset("marts/own", "core/orders", by=HOURS, automation_condition=Raises())])
@@ -111,7 +111,7 @@ def test_it_is_logged_once_and_stored_once_while_it_fails_the_same(
     assert len([r for r in caplog.messages if "no such column" in r]) == 1
 
 
-def test_a_check_whose_condition_fails_harms_nobody(instance: dg.DagsterInstance) -> None:
+def test_check_with_a_failing_condition_does_not_affect_assets(instance: dg.DagsterInstance) -> None:
     @dg.asset_check(asset=dg.AssetKey(["core", "orders"]), automation_condition=Raises())
     def looks_right() -> dg.AssetCheckResult:
         raise NotImplementedError
@@ -121,7 +121,7 @@ def test_a_check_whose_condition_fails_harms_nobody(instance: dg.DagsterInstance
     assert location.tick().asked == {("core/orders", HOUR)}
 
 
-def test_the_guard_shows_and_counts_as_the_condition_it_holds() -> None:
+def test_guarded_condition_has_the_snapshot_and_id_of_the_original() -> None:
     own = (derived() & CRON).with_label("at nine")
     (guard,) = (spec.automation_condition for spec in with_automation([_with(own)])[0].specs)
     assert isinstance(guard, Guarded)
@@ -134,7 +134,7 @@ def test_the_guard_shows_and_counts_as_the_condition_it_holds() -> None:
     assert isinstance(unguarded, Derived)
 
 
-def test_what_since_remembers_outlives_a_tick_that_fails(instance: dg.DagsterInstance) -> None:
+def test_since_condition_keeps_its_state_after_a_failed_tick(instance: dg.DagsterInstance) -> None:
     trigger, reset, other = Always(), Always(), Raises()
     reset.is_true = other.fails = False
     # OR, so that the failing one is evaluated whatever the other says.
@@ -147,7 +147,7 @@ def test_what_since_remembers_outlives_a_tick_that_fails(instance: dg.DagsterIns
     assert ("marts/own", None) in location.tick().asked
 
 
-def test_a_first_evaluation_that_fails_leaves_the_first_one_to_come(instance: dg.DagsterInstance) -> None:
+def test_initial_evaluation_condition_is_still_true_after_a_failed_first_tick(instance: dg.DagsterInstance) -> None:
     other = Raises()
     for key, by in (("marts/own", None), ("marts/hours", HOURS)):
         other.fails = True

@@ -76,17 +76,17 @@ def judge(history: list[tuple[Any, ...]]) -> None:
 
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(HISTORIES)
-def test_the_table_is_that_of_a_full_load(history: list[tuple[Any, ...]]) -> None:
+def test_table_after_any_event_history_equals_a_full_load(history: list[tuple[Any, ...]]) -> None:
     judge(history)
 
 
-def test_the_rows_of_an_archived_file_stay() -> None:
+def test_rows_of_an_archived_file_stay_in_the_table() -> None:
     judge(ARCHIVED)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.just("put"), *AT, BODIES, st.just(1)), max_size=15), st.randoms(use_true_random=False))
-def test_three_copies_of_every_message_in_any_order_are_the_same_table(history: list[Any], order: Any) -> None:
+def test_duplicated_and_reordered_messages_result_in_the_same_table(history: list[Any], order: Any) -> None:
     once, thrice = World(), World()
     for world in (once, thrice):
         for _, *arguments in history:

@@ -58,7 +58,7 @@ def spoil(instance: dg.DagsterInstance, partition: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"dagster_event": null}', json.dumps({"timestamp": "yesterday"})])
-def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
+def test_malformed_event_is_set_aside_and_other_events_are_read(
     instance: dg.DagsterInstance, follower: LogConsumer, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     observe(instance, H7, version="1")
@@ -74,7 +74,7 @@ def test_an_event_that_is_no_json_of_dagsters_is_set_aside_and_the_others_go_on(
 
 @pytest.mark.parametrize("tag", ["arrived_at", "listed_at"])
 @pytest.mark.parametrize("value", ["", "soon", "nan", "-inf", "1e999"])
-def test_a_time_that_is_no_number_sets_its_event_aside(
+def test_event_with_an_invalid_time_is_set_aside(
     instance: dg.DagsterInstance, follower: LogConsumer, tag: str, value: str
 ) -> None:
     observe(instance, H7, version="1", **{tag: value})
@@ -84,7 +84,7 @@ def test_a_time_that_is_no_number_sets_its_event_aside(
     assert follower.history.known[RAW] == {H8}
 
 
-def test_what_is_set_aside_stays_so_over_a_restart_until_a_good_event_comes(
+def test_partition_stays_set_aside_after_a_restart_until_a_valid_event_arrives(
     instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     observe(instance, H7, version="1", arrived_at="soon")
@@ -103,7 +103,7 @@ def test_what_is_set_aside_stays_so_over_a_restart_until_a_good_event_comes(
 
 
 @pytest.mark.parametrize("arrived_at", ["1e18", "-1e18", "0", "99999999999"])
-def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
+def test_implausible_arrival_time_does_not_affect_later_observations(
     instance: dg.DagsterInstance, follower: LogConsumer, arrived_at: str
 ) -> None:
     observe(instance, H7, version="1", arrived_at=arrived_at, listed_at="99999999999")
@@ -115,7 +115,7 @@ def test_an_arrival_no_clock_can_have_meant_poisons_nothing(
     assert follower.history.versions[(RAW, H7)] == "2", "the listing of the far future is no later one"
 
 
-def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
+def test_observation_of_a_clock_one_day_ahead_does_not_hide_later_ones(
     instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = event_time.now()
@@ -128,7 +128,7 @@ def test_a_clock_that_was_a_day_ahead_does_not_hide_what_comes_after_it(
     assert follower.history.versions[(RAW, H7)] == "2"
 
 
-def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
+def test_observation_without_a_listing_time_counts_after_a_clock_step_back(
     instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     now = event_time.now()
@@ -138,7 +138,7 @@ def test_an_observation_without_a_listing_counts_after_the_clock_was_set_back(
     assert follower.history.versions[(RAW, H7)] == "2"
 
 
-def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
+def test_observation_without_a_version_counts_as_new_and_is_logged_once(
     instance: dg.DagsterInstance, follower: LogConsumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -153,7 +153,7 @@ def test_an_observation_without_a_version_counts_by_itself_and_is_told_of_once(
     assert follower.notes == {RAW: intake.NO_VERSION}
 
 
-def test_a_history_that_raises_sets_only_that_event_aside(
+def test_event_that_raises_in_the_history_is_the_only_one_set_aside(
     instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = History.materialized
@@ -171,13 +171,13 @@ def test_a_history_that_raises_sets_only_that_event_aside(
     assert follower.history.known[CORE] == {H8}
 
 
-def test_a_code_version_that_is_the_runs_id_is_none() -> None:
+def test_code_version_equal_to_the_run_id_is_ignored() -> None:
     tags = {"dagster/code_version": "the-run"}
     assert Event(1, EventKind.MATERIALIZED, CORE, (H7,), "the-run", 0.0, tags).code_version is None
     assert Event(1, EventKind.MATERIALIZED, CORE, (H7,), "another", 0.0, tags).code_version == "the-run"
 
 
-def test_an_asset_without_a_code_version_is_read_as_having_none(instance: dg.DagsterInstance) -> None:
+def test_asset_without_a_code_version_is_read_without_one(instance: dg.DagsterInstance) -> None:
     @dg.asset
     def plain() -> None: ...
 
@@ -187,7 +187,7 @@ def test_an_asset_without_a_code_version_is_read_as_having_none(instance: dg.Dag
     assert follower.history.built[("plain", None)].code_version is None
 
 
-def test_only_blocking_checks_of_the_asset_itself_are_told(
+def test_only_blocking_checks_of_the_evaluated_asset_are_applied(
     instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[object, ...]] = []
@@ -204,7 +204,7 @@ def test_only_blocking_checks_of_the_asset_itself_are_told(
     assert told == [((CORE, None), "rows", False, None)]
 
 
-def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg.DagsterInstance) -> None:
+def test_runs_of_another_code_location_are_read_and_block_nothing(instance: dg.DagsterInstance) -> None:
     theirs = dg.Definitions([asset("far/table"), asset("far/unknown")]).resolve_asset_graph()
     ours = graph_of(
         dg.Definitions([dg.AssetSpec(["far", "table"]), asset("our/mart", "far/table")]).resolve_asset_graph()
@@ -229,7 +229,7 @@ def test_runs_of_another_code_location_are_folded_and_block_nothing(instance: dg
     assert [change.run_id for change in history.changes[("far/table", None)]] == ["done"]
 
 
-def test_a_run_that_writes_what_it_did_not_plan_is_a_change_for_consumers_and_is_never_taken_for_running(
+def test_unplanned_materialization_is_a_change_for_readers_but_not_a_running_run(
     instance: dg.DagsterInstance, follower: LogConsumer
 ) -> None:
     @dg.op

@@ -70,7 +70,7 @@ SET_ASIDE = {"mapping": "odd/mapping", "tag": "odd/pace"}
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
 @pytest.mark.parametrize("broken", [[name] for name in BROKEN] + [list(BROKEN)], ids="+".join)
-def test_the_pair_keeps_its_contract_and_what_is_broken_is_named(
+def test_healthy_pair_meets_its_contract_and_each_broken_asset_is_reported(
     broken: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     healthy = [

@@ -82,7 +82,7 @@ def test_a_notification_becomes_one_observation_with_version_and_arrival(
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
-def test_ten_thousand_notifications_over_a_day_are_24_listings_and_24_observations(
+def test_10000_notifications_of_one_day_cause_24_listings_and_24_observations(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
@@ -95,7 +95,7 @@ def test_ten_thousand_notifications_over_a_day_are_24_listings_and_24_observatio
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
-def test_one_tick_looks_at_no_more_partitions_than_it_has_time_for(
+def test_one_tick_lists_only_as_many_partitions_as_time_allows(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
@@ -109,7 +109,7 @@ def test_one_tick_looks_at_no_more_partitions_than_it_has_time_for(
     assert (queue.waiting, queue.in_flight) == ([], {})
 
 
-def test_duplicates_are_unchanged(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+def test_duplicate_notifications_are_reported_as_unchanged(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")
     for _ in range(3):
@@ -121,7 +121,7 @@ def test_duplicates_are_unchanged(instance: dg.DagsterInstance, bucket: FakeBuck
 
 
 @pytest.mark.parametrize("age", [timedelta(days=-400), timedelta(days=400), timedelta(0), timedelta(milliseconds=-300)])
-def test_a_file_is_found_at_the_next_look_and_never_arrived_later_than_that_whatever_its_time_says(
+def test_changed_file_arrives_by_its_next_listing_whatever_its_modification_time(
     instance: dg.DagsterInstance, bucket: FakeBucket, age: timedelta
 ) -> None:
     ledger, beside = ObservationLedger(instance), f"{ORDERS.prefix_of(HOUR)}b.csv"
@@ -140,7 +140,7 @@ def test_a_file_is_found_at_the_next_look_and_never_arrived_later_than_that_what
     assert float(observations(instance)[-1].tags[ARRIVED_AT]) <= bucket.now.timestamp()
 
 
-def test_what_is_not_ours_stays_until_the_queue_gives_up_while_its_neighbours_go_on(
+def test_foreign_messages_stay_until_dead_lettered_and_others_are_processed(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
@@ -158,7 +158,7 @@ def test_what_is_not_ours_stays_until_the_queue_gives_up_while_its_neighbours_go
     assert [m.body for m in queue.dead] == foreign
 
 
-def test_what_lies_outside_the_layout_is_named_and_acknowledged(
+def test_key_outside_the_layout_is_reported_and_its_message_acknowledged(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
@@ -190,7 +190,7 @@ def with_one_misplaced(instance: dg.DagsterInstance, bucket: FakeBucket) -> Obse
     return ObservationLedger(instance)
 
 
-def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
+def test_misplaced_file_is_recorded_before_its_message_is_deleted(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue = FakeMessageSource()
@@ -211,9 +211,7 @@ def test_what_is_misplaced_is_durable_before_its_message_is_deleted(
     assert "orders/" not in misplaced(instance), "a removed-object event ends it"
 
 
-def test_a_reconcile_finds_what_is_misplaced_without_any_message(
-    instance: dg.DagsterInstance, bucket: FakeBucket
-) -> None:
+def test_reconcile_finds_misplaced_files_without_any_message(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     ledger = ObservationLedger(instance, date(2026, 9, 28))
     for key in (KEY, "orders/a.csv", "orders/dt=2026-10-01/b.csv", "orders/backup/c.csv", "customers/latest.csv.old"):
         bucket.put(key, b"1")
@@ -228,7 +226,7 @@ def test_a_reconcile_finds_what_is_misplaced_without_any_message(
     assert set(misplaced(instance)) == {"orders/", "orders/backup/"}, "a look at a day tells of that day"
 
 
-def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
+def test_sensor_and_reconcile_report_a_large_misplaced_folder_identically(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue, ledger = FakeMessageSource(), ObservationLedger(instance, date(2026, 9, 28))
@@ -242,7 +240,7 @@ def test_the_sensor_and_a_reconcile_say_the_same_of_a_large_folder(
     assert ledger.misplaced(ORDERS) == told
 
 
-def test_a_flood_of_misplaced_files_is_one_run(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+def test_flood_of_misplaced_files_causes_one_run(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     queue, ledger = FakeMessageSource(), ObservationLedger(instance)
     for hour in ("2026-10-01-07:00", "2026-10-03-05:00"):
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
@@ -282,7 +280,7 @@ def of_files(
     return load
 
 
-def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misplaced(
+def test_reader_with_other_partitions_is_not_requested_for_misplaced_files(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     hours, days = dg.HourlyPartitionsDefinition("2026-09-28-00:00"), dg.DailyPartitionsDefinition("2026-09-28")
@@ -302,7 +300,7 @@ def test_who_reads_a_feed_by_other_partitions_is_not_asked_to_enter_what_is_misp
 
 
 @pytest.mark.parametrize("other", ["external", "config", "half of an operation"])
-def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_asked_for(
+def test_feed_reader_that_cannot_run_alone_does_not_block_the_load(
     other: str, instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     hours = dg.HourlyPartitionsDefinition("2026-09-28-00:00")
@@ -338,9 +336,7 @@ def test_what_reads_a_feed_and_cannot_be_run_by_itself_keeps_no_load_from_being_
     assert result.success
 
 
-def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
-    instance: dg.DagsterInstance, bucket: FakeBucket
-) -> None:
+def test_due_load_is_not_requested_again_for_misplaced_files(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
     ledger = with_one_misplaced(instance, bucket)
 
     def also(asset: str) -> int:
@@ -352,7 +348,7 @@ def test_a_load_that_is_due_anyway_is_not_asked_for_a_second_time(
 
 
 @pytest.mark.parametrize("sent", [3, 12])
-def test_a_queue_that_fails_behind_the_first_batch_takes_no_receive_from_what_is_in_hand(
+def test_messages_received_before_a_queue_failure_are_processed(
     sent: int, instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     class Flapping(FakeMessageSource):
@@ -375,7 +371,7 @@ def test_a_queue_that_fails_behind_the_first_batch_takes_no_receive_from_what_is
         tick(instance, bucket, queue)
 
 
-def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(
+def test_file_renamed_to_another_suffix_counts_as_removed_for_the_guard(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     queue, ledger = FakeMessageSource(), ObservationLedger(instance)
@@ -394,7 +390,7 @@ def test_a_file_that_was_renamed_to_another_ending_is_gone_for_the_guard_too(
     assert all(holds_files(tags) for tags in ledger.latest(ORDERS).values())
 
 
-def test_partitions_that_only_ever_held_misplaced_files_lost_none(
+def test_partitions_with_only_misplaced_files_cause_no_removal_alarm(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     ledger = ObservationLedger(instance)
@@ -422,7 +418,7 @@ class Refusing(FakeBucket):
         return super().list(prefix)
 
 
-def test_a_partition_that_cannot_be_listed_keeps_its_messages_and_no_others(instance: dg.DagsterInstance) -> None:
+def test_partition_that_cannot_be_listed_keeps_only_its_own_messages(instance: dg.DagsterInstance) -> None:
     queue, bucket = FakeMessageSource(), Refusing(now=NOON)
     hours = [f"2026-10-01-{n:02}:00" for n in range(24)]
     for hour in hours:
@@ -467,7 +463,7 @@ def told_of(bucket: FakeBucket, count: int) -> FakeMessageSource:
     return queue
 
 
-def test_a_bucket_that_is_away_is_given_up_at_once(instance: dg.DagsterInstance) -> None:
+def test_unreachable_bucket_stops_the_listing_at_once(instance: dg.DagsterInstance) -> None:
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 24)
     bucket.refused, bucket.away = ("",), "connection refused"
@@ -478,7 +474,7 @@ def test_a_bucket_that_is_away_is_given_up_at_once(instance: dg.DagsterInstance)
     assert len(queue.in_flight) == 24
 
 
-def test_folders_that_cannot_be_listed_end_no_look_at_the_others(instance: dg.DagsterInstance) -> None:
+def test_folders_that_cannot_be_listed_do_not_stop_the_others(instance: dg.DagsterInstance) -> None:
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 24)
     bucket.refused = tuple(ORDERS.prefix_of(f"2026-10-01-{n:02}:00") for n in range(5))
@@ -486,7 +482,7 @@ def test_folders_that_cannot_be_listed_end_no_look_at_the_others(instance: dg.Da
     assert len(queue.in_flight) == 5
 
 
-def test_a_flood_of_misplaced_folders_is_looked_at_tick_by_tick(instance: dg.DagsterInstance) -> None:
+def test_flood_of_misplaced_folders_is_listed_over_several_ticks(instance: dg.DagsterInstance) -> None:
     bucket, queue = Asked(now=NOON), FakeMessageSource()
     days = [date(2020, 1, 1) + timedelta(days=n) for n in range(1000)]
     for day in days:
@@ -500,7 +496,7 @@ def test_a_flood_of_misplaced_folders_is_looked_at_tick_by_tick(instance: dg.Dag
     assert "could not be listed 1" in str(done)
 
 
-def test_so_many_folders_that_cannot_be_listed_are_the_bucket(instance: dg.DagsterInstance) -> None:
+def test_many_folders_that_cannot_be_listed_count_as_a_bucket_failure(instance: dg.DagsterInstance) -> None:
     bucket = Asked(now=NOON)
     queue = told_of(bucket, 100)
     bucket.refused = ("",)
@@ -508,7 +504,7 @@ def test_so_many_folders_that_cannot_be_listed_are_the_bucket(instance: dg.Dagst
     assert bucket.refusals == 50
 
 
-def test_folders_that_do_not_answer_take_no_more_than_a_part_of_a_tick(
+def test_folders_that_do_not_answer_take_only_part_of_a_tick(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Asked(now=NOON)
@@ -519,7 +515,7 @@ def test_folders_that_do_not_answer_take_no_more_than_a_part_of_a_tick(
     assert bucket.refusals == 3
 
 
-def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterInstance) -> None:
+def test_no_message_is_received_while_the_bucket_is_unavailable(instance: dg.DagsterInstance) -> None:
     class Away(FakeBucket):
         def probe(self) -> None:
             raise BucketUnavailable("bucket landing does not answer: connection refused")
@@ -534,7 +530,9 @@ def test_while_the_bucket_is_away_no_message_is_received(instance: dg.DagsterIns
     assert len(queue.waiting) == 1
 
 
-def test_dead_letters_that_nobody_may_count_end_no_tick(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+def test_denied_dead_letter_count_does_not_end_the_sensor_tick(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
     class Foreign(FakeMessageSource):
         def dead_letters(self) -> int | None:
             raise QueueUnavailable("AccessDenied")
@@ -562,7 +560,7 @@ class Opens:
 
 
 @pytest.mark.parametrize("behind", [timedelta(seconds=1), timedelta(hours=1)])
-def test_a_listing_by_a_server_whose_clock_is_behind_is_no_less_new(
+def test_listing_of_a_server_whose_clock_is_behind_counts_as_new(
     instance: dg.DagsterInstance, bucket: FakeBucket, behind: timedelta
 ) -> None:
     queue = FakeMessageSource()
@@ -579,7 +577,9 @@ def test_a_listing_by_a_server_whose_clock_is_behind_is_no_less_new(
     assert queue.in_flight == {}
 
 
-def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.DagsterInstance, bucket: FakeBucket) -> None:
+def test_message_is_deleted_only_after_its_observation_is_stored(
+    instance: dg.DagsterInstance, bucket: FakeBucket
+) -> None:
     queue = FakeMessageSource()
     bucket.put(KEY, b"1")
     queue.send(event(KEY))
@@ -595,7 +595,7 @@ def test_nothing_is_deleted_before_its_observation_is_durable(instance: dg.Dagst
     assert len(tick(instance, bucket, queue).found.changed) == 1
 
 
-def test_a_queue_that_keeps_what_it_should_delete_is_told_and_harmless(
+def test_refused_message_deletion_is_reported_and_causes_no_second_observation(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     class Keeping(FakeMessageSource):
@@ -644,7 +644,7 @@ def test_two_sensors_on_a_real_queue_observe_each_change_once(
     client.delete_queue(QueueUrl=url)
 
 
-def test_the_tick_of_a_killed_daemon_does_no_harm_to_that_of_the_next(
+def test_stale_observation_of_a_killed_daemon_is_corrected_by_the_next_tick(
     instance: dg.DagsterInstance, bucket: FakeBucket
 ) -> None:
     # Another process holds no lock of ours: it has looked, the new daemon looks later and is faster to say so.

@@ -65,7 +65,7 @@ def look(follower: LogConsumer, instance: dg.DagsterInstance) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 16.0, 120.0, 299.0])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
+def test_event_committed_minutes_after_its_id_was_taken_is_read(
     instance: dg.DagsterInstance, clock: Clock, seconds: float, restarted: bool
 ) -> None:
     late, early, later = next(PARTITIONS), next(PARTITIONS), next(PARTITIONS)
@@ -88,7 +88,9 @@ def test_an_event_committed_minutes_after_its_id_was_taken_is_seen(
 
 
 @pytest.mark.parametrize("off", [-60.0, 60.0, -86_400.0, 86_400.0])
-def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock: Clock, off: float) -> None:
+def test_wrong_clocks_of_writers_do_not_hide_late_commits(
+    instance: dg.DagsterInstance, clock: Clock, off: float
+) -> None:
     late, early = next(PARTITIONS), next(PARTITIONS)
     follower = LogConsumer.started(instance, graph_of(GRAPH))
     look(follower, instance)
@@ -106,7 +108,7 @@ def test_the_clocks_of_writers_do_not_matter(instance: dg.DagsterInstance, clock
     assert {late, early} <= follower.history.known[RAW]
 
 
-def test_a_late_event_is_no_newer_than_one_after_it(instance: dg.DagsterInstance, clock: Clock) -> None:
+def test_late_commit_does_not_override_a_newer_event(instance: dg.DagsterInstance, clock: Clock) -> None:
     partition = next(PARTITIONS)
     follower = LogConsumer.started(instance, graph_of(GRAPH))
     observe(instance, partition, "older")
@@ -120,7 +122,7 @@ def test_a_late_event_is_no_newer_than_one_after_it(instance: dg.DagsterInstance
     assert ids == sorted(ids) and ids[-1] > int(str(row["id"]))
 
 
-def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
+def test_events_are_applied_once_and_old_ids_are_dropped(
     instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower = LogConsumer.started(instance, graph_of(GRAPH))
@@ -140,7 +142,7 @@ def test_nothing_is_applied_twice_and_what_was_seen_long_ago_is_not_kept(
     assert follower.cursor > before and not follower.reader.seen
 
 
-def test_a_server_that_restarts_in_a_look_leaves_nothing_out_and_doubles_nothing(
+def test_database_restart_during_a_read_loses_and_repeats_no_event(
     instance: dg.DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower = LogConsumer.started(instance, graph_of(GRAPH))

@@ -34,7 +34,7 @@ def wide(count: int, **more: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("count", "sensors"), [(251, 1), pytest.param(1001, 3, marks=pytest.mark.proof)])
-def test_any_number_of_assets_with_contracts_is_asked_for(
+def test_assets_with_contracts_beyond_the_sensor_limit_are_all_requested(
     instance: dg.DagsterInstance, count: int, sensors: int
 ) -> None:
     location = Location(instance, wide(count))
@@ -52,7 +52,7 @@ def test_dagster_adds_no_sensor_of_its_own(instance: dg.DagsterInstance) -> None
     assert [sensor.name for sensor in location.repository.sensor_defs] == ["automation"]
 
 
-def test_checks_with_conditions_count_and_those_beyond_the_limit_have_sensors_of_their_own(
+def test_checks_with_conditions_beyond_the_limit_get_a_separate_sensor(
     instance: dg.DagsterInstance,
 ) -> None:
     definitions = wide(60)
@@ -84,7 +84,7 @@ def test_checks_without_a_condition_run_with_their_asset(instance: dg.DagsterIns
     assert [check.name for check in request.asset_check_keys or ()] == ["filled"]
 
 
-def test_all_members_of_an_operation_that_cannot_be_split_are_in_one_sensor() -> None:
+def test_all_outputs_of_an_unsplittable_multi_asset_are_in_one_sensor() -> None:
     @dg.multi_asset(specs=[dg.AssetSpec("left"), dg.AssetSpec("right")])
     def both() -> tuple[None, None]:
         raise NotImplementedError
@@ -98,7 +98,7 @@ def test_all_members_of_an_operation_that_cannot_be_split_are_in_one_sensor() ->
     assert CHECK == "contract"
 
 
-def test_putting_many_runs_together_can_be_left_for_the_next_tick() -> None:
+def test_planning_many_runs_can_continue_in_the_next_tick() -> None:
     """A plan proceeds in short steps: asset by asset, and within the assets that are connected with one."""
     hours = [f"2026-10-05-{hour:02}:00" for hour in range(12)]
     families = [

@@ -72,7 +72,7 @@ def bumped(given: World, key: str, version: str) -> Graph:
 # Arrival
 
 
-def test_the_same_data_version_is_no_arrival_and_another_is() -> None:
+def test_only_a_new_data_version_counts_as_an_arrival() -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v1")
     w.run_all()
@@ -82,7 +82,7 @@ def test_the_same_data_version_is_no_arrival_and_another_is() -> None:
     assert w.due() == {(CORE, H7)}
 
 
-def test_an_observation_of_an_older_listing_is_no_arrival() -> None:
+def test_observation_of_an_older_listing_is_not_an_arrival() -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v2", listed_at=w.now)
     w.run_all()
@@ -90,7 +90,7 @@ def test_an_observation_of_an_older_listing_is_no_arrival() -> None:
     assert w.plan().decisions == {}
 
 
-def test_lag_counts_from_the_arrival_of_the_oldest_that_is_not_contained() -> None:
+def test_lag_counts_from_the_oldest_arrival_that_is_not_contained() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE), contract=HOUR))
     w.arrive(H7, "v1")
     w.now += 600
@@ -104,7 +104,7 @@ def test_lag_counts_from_the_arrival_of_the_oldest_that_is_not_contained() -> No
 # Incorporated
 
 
-def test_what_was_visible_when_the_run_was_created_is_contained_and_what_came_later_is_not() -> None:
+def test_data_before_run_creation_is_contained_and_later_data_is_pending() -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v1")
     w.start("r", (CORE, H7))
@@ -115,7 +115,7 @@ def test_what_was_visible_when_the_run_was_created_is_contained_and_what_came_la
     assert w.of(CORE, H7).oldest_arrival == w.now
 
 
-def test_coverage_moves_back_when_an_older_run_ends_last_with_the_arrival_it_lost() -> None:
+def test_older_run_that_ends_last_makes_newer_arrivals_pending_again() -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v1")
     w.start("old", (CORE, H7))
@@ -132,7 +132,7 @@ def test_coverage_moves_back_when_an_older_run_ends_last_with_the_arrival_it_los
     assert w.of(CORE, H7).oldest_arrival == lost, "both newer changes are pending again"
 
 
-def test_what_a_run_made_itself_is_contained_in_what_it_made_after() -> None:
+def test_reader_contains_the_output_of_its_own_run() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE, joinable=True), contract=HOUR, asap=True))
     w.arrive(H7, "v1")
     assert [r.assets for r in w.plan().requests] == [(CORE, HOURLY)]
@@ -145,7 +145,7 @@ def test_what_a_run_made_itself_is_contained_in_what_it_made_after() -> None:
 # A materialization without a run
 
 
-def test_a_reported_materialization_is_a_change_for_consumers_and_clears_nothing() -> None:
+def test_reported_materialization_is_a_change_for_readers_and_clears_no_arrival() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY, asap=True))
     w.arrive(H7, "v1")
     w.run_all()
@@ -160,13 +160,13 @@ def test_a_reported_materialization_is_a_change_for_consumers_and_clears_nothing
 # Pending
 
 
-def test_pending_is_seen_through_the_graph_before_anything_was_built() -> None:
+def test_pending_data_is_propagated_downstream_before_the_first_build() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE), contract=HOUR), daily(DAILY, within(HOURLY), contract=DAY))
     w.arrive(H7, "v1")
     assert w.of(DAILY, D20).oldest_arrival == w.of(HOURLY, H7).oldest_arrival == w.now
 
 
-def test_the_clock_of_a_new_partition_starts_when_its_last_input_has_data() -> None:
+def test_lag_of_a_new_partition_starts_when_its_last_input_has_data() -> None:
     stats = daily("stats", within(CORE), whole("core/customers"), contract=LagContract(1800))
     w = world(RAW, RAW_CUSTOMERS, CORE_ASAP, single("core/customers", whole("raw/customers")), stats)
     w.now = time("2026-09-01 00:00")
@@ -180,7 +180,7 @@ def test_the_clock_of_a_new_partition_starts_when_its_last_input_has_data() -> N
     assert decision.state is State.NOT_DUE
 
 
-def test_a_new_partition_whose_window_has_ended_is_due_whatever_the_contract() -> None:
+def test_new_partition_is_due_when_its_window_ends_despite_its_contract() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY))
     w.arrive(H7, "v1")
     w.made(CORE, H7)
@@ -189,7 +189,7 @@ def test_a_new_partition_whose_window_has_ended_is_due_whatever_the_contract() -
     assert w.due() == {(DAILY, D20)}
 
 
-def test_one_that_was_built_is_not_due_when_its_window_ends() -> None:
+def test_built_partition_is_not_due_when_its_window_ends() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY))
     w.arrive(H7, "v1")
     w.made(CORE, H7)
@@ -203,7 +203,7 @@ def test_one_that_was_built_is_not_due_when_its_window_ends() -> None:
 # Content version
 
 
-def test_a_rebuild_with_the_same_content_is_no_change_and_with_another_it_is() -> None:
+def test_rebuild_is_a_change_for_readers_only_if_the_content_differs() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY, asap=True))
     w.arrive(H7, "v1")
     w.made(CORE, H7, content="a")
@@ -216,7 +216,7 @@ def test_a_rebuild_with_the_same_content_is_no_change_and_with_another_it_is() -
     assert w.due() == {(DAILY, D20)}
 
 
-def test_a_change_carries_the_smallest_arrival_it_newly_contains() -> None:
+def test_change_carries_the_oldest_arrival_that_it_newly_contains() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY))
     w.arrive(H7, "v1")
     w.made(CORE, H7)
@@ -233,7 +233,7 @@ def test_a_change_carries_the_smallest_arrival_it_newly_contains() -> None:
 # Contracts on lag, and what they cost
 
 
-def test_a_run_is_asked_for_so_late_that_the_fewest_do_and_the_deadline_is_kept() -> None:
+def test_run_is_requested_as_late_as_its_deadline_allows() -> None:
     w = world(RAW, CORE_ASAP, hourly(HOURLY, reads(CORE), contract=HOUR))
     w.arrive(H7, "v1")
     w.made(CORE, H7)
@@ -250,7 +250,7 @@ def test_a_run_is_asked_for_so_late_that_the_fewest_do_and_the_deadline_is_kept(
     assert w.due() == {(HOURLY, H7)}
 
 
-def test_the_lead_is_the_longest_of_the_last_twenty_runs_but_no_single_outlier() -> None:
+def test_expected_duration_is_the_longest_of_20_runs_without_one_outlier() -> None:
     w = world(RAW, CORE_ASAP)
     assert w.history.durations.of_run(CORE) == LEAD
     w.arrive(H7, "v1")
@@ -268,7 +268,7 @@ def test_the_lead_is_the_longest_of_the_last_twenty_runs_but_no_single_outlier()
     assert w.history.durations.of_partition(CORE) == 100
 
 
-def test_states_go_by_deadlines_and_not_by_when_a_run_is_asked_for() -> None:
+def test_contract_state_depends_on_the_deadline_and_not_the_request_time() -> None:
     w = world(RAW, CORE_ASAP, hourly(HOURLY, reads(CORE), contract=LagContract(3600, warn=1800)))
     w.arrive(H7, "v1")
     decision = w.of(HOURLY, H7)
@@ -289,7 +289,7 @@ def nine_oclock() -> World:
     return w
 
 
-def test_a_new_window_is_asked_for_from_the_bound_on_and_its_input_before_it() -> None:
+def test_cron_partition_is_requested_at_the_lower_bound_after_its_input() -> None:
     w = nine_oclock()
     w.now = time("2026-09-21 08:29:59")
     assert w.due() == set()
@@ -299,7 +299,7 @@ def test_a_new_window_is_asked_for_from_the_bound_on_and_its_input_before_it() -
     assert ("rollup", D20) in w.history.built
 
 
-def test_an_input_starts_before_the_bound_only_if_the_runs_on_the_path_take_longer() -> None:
+def test_input_starts_before_the_lower_bound_only_if_runs_take_longer() -> None:
     w = nine_oclock()
     w.made(CORE, H7, seconds=20 * 60)
     w.made("rollup", D20, seconds=15 * 60)
@@ -308,7 +308,7 @@ def test_an_input_starts_before_the_bound_only_if_the_runs_on_the_path_take_long
     assert w.of(CORE, H7).due_at == time("2026-09-21 09:00") - path
 
 
-def test_what_arrives_between_an_early_start_and_the_bound_makes_the_input_due_again() -> None:
+def test_data_between_early_start_and_lower_bound_makes_input_due_again() -> None:
     w = nine_oclock()
     w.made(CORE, H7, seconds=20 * 60), w.made("rollup", D20, seconds=15 * 60)
     w.arrive(H7, "v2")
@@ -319,7 +319,7 @@ def test_what_arrives_between_an_early_start_and_the_bound_makes_the_input_due_a
     assert (CORE, H7) in w.due()
 
 
-def test_what_arrives_after_the_bound_is_due_with_the_next_tick_together_with_all_others() -> None:
+def test_data_after_the_lower_bound_waits_for_the_next_cron_tick() -> None:
     w = nine_oclock()
     w.now = time("2026-09-21 08:30")
     w.run_all()
@@ -333,7 +333,7 @@ def test_what_arrives_after_the_bound_is_due_with_the_next_tick_together_with_al
     assert w.due() == {(CORE, H7), (CORE, H8)}
 
 
-def test_what_arrives_while_the_morning_run_waits_for_its_input_does_not_hold_it_up() -> None:
+def test_late_data_does_not_delay_a_run_that_waits_for_its_input() -> None:
     w = nine_oclock()
     w.now = time("2026-09-21 08:30")
     w.start("r", (CORE, H7))
@@ -344,13 +344,13 @@ def test_what_arrives_while_the_morning_run_waits_for_its_input_does_not_hold_it
     assert w.due() == {("rollup", D20)}
 
 
-def test_a_new_window_past_its_tick_is_due_at_once() -> None:
+def test_new_partition_past_its_cron_tick_is_due_at_once() -> None:
     w = nine_oclock()
     w.now = time("2026-09-23 15:00")
     assert w.due() == {(CORE, H7)}
 
 
-def test_windows_from_before_anybody_looked_are_built_and_not_judged() -> None:
+def test_partitions_older_than_the_first_evaluation_are_built_but_not_judged() -> None:
     w = world(RAW, CORE_PULLED, daily("rollup", within(CORE), contract=NINE), now="2026-09-25 12:00")
     w.arrive(H7, "v1")
     decision = w.of("rollup", D20)
@@ -361,7 +361,7 @@ def test_windows_from_before_anybody_looked_are_built_and_not_judged() -> None:
 # Pull
 
 
-def test_an_input_without_a_contract_runs_at_the_pace_of_the_strictest_who_read_it() -> None:
+def test_input_without_a_contract_is_due_for_its_strictest_reader() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE), contract=HOUR), daily(DAILY, within(CORE), contract=DAY))
     w.arrive(H7, "v1")
     w.made(CORE, H7, seconds=LEAD), w.made(HOURLY, H7)
@@ -371,7 +371,7 @@ def test_an_input_without_a_contract_runs_at_the_pace_of_the_strictest_who_read_
     assert w.of(CORE, H7).due_at == hourly_due - LEAD - MARGIN and w.of(CORE, H7).due_for == HOURLY
 
 
-def test_an_input_that_can_share_the_run_is_due_with_its_reader_and_runs_with_it() -> None:
+def test_joinable_input_is_due_and_runs_with_its_reader() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE, joinable=True), contract=HOUR))
     w.arrive(H7, "v1")
     w.made(CORE, H7), w.made(HOURLY, H7)
@@ -381,13 +381,13 @@ def test_an_input_that_can_share_the_run_is_due_with_its_reader_and_runs_with_it
     assert [r.assets for r in w.plan().requests] == [(CORE, HOURLY)]
 
 
-def test_without_a_contract_and_without_a_reader_who_has_one_nothing_runs() -> None:
+def test_nothing_runs_without_a_contract_of_the_asset_or_its_readers() -> None:
     w = world(RAW, CORE_PULLED, hourly(HOURLY, reads(CORE)), now="2026-09-21 12:00")
     w.arrive(H7, "v1")
     assert w.due() == set() and w.state(CORE, H7) is w.state(HOURLY, H7) is State.NO_CONSUMER
 
 
-def test_an_input_that_keeps_changing_does_not_hold_up_its_reader() -> None:
+def test_constantly_changing_input_does_not_delay_its_reader() -> None:
     w = world(RAW, CORE_PULLED, daily(DAILY, within(CORE), contract=HOUR))
     w.arrive(H7, "v1")
     w.made(CORE, H7)
@@ -400,7 +400,7 @@ def test_an_input_that_keeps_changing_does_not_hold_up_its_reader() -> None:
     assert w.due() == {(DAILY, D20)}, "its own contract does not need the third file yet"
 
 
-def test_two_inputs_whose_data_came_at_different_times_run_once_for_one_run_of_their_reader() -> None:
+def test_inputs_of_one_reader_are_due_together_despite_different_arrivals() -> None:
     margin = hourly("margin", reads(CORE), hours_within(PRICES), contract=LagContract(7200))
     w = world(RAW, RAW_PRICES, CORE_PULLED, daily(PRICES, reads("raw/prices")), margin)
     w.arrive(H7, "v1")
@@ -425,12 +425,12 @@ def forecasting(**model: Any) -> World:
     return w
 
 
-def test_a_model_that_is_read_as_it_is_has_to_exist() -> None:
+def test_use_latest_input_must_exist_before_its_reader_runs() -> None:
     w = forecasting()
     assert w.state(FORECAST, D20) is State.NO_DATA and w.of(FORECAST, D20).wait_for == ((MODEL, None),)
 
 
-def test_a_new_model_makes_nobody_stale_who_reads_the_latest() -> None:
+def test_new_version_of_a_use_latest_input_makes_no_reader_stale() -> None:
     w = forecasting()
     for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
         w.made(asset, partition)
@@ -438,7 +438,7 @@ def test_a_new_model_makes_nobody_stale_who_reads_the_latest() -> None:
     assert (FORECAST, D20) not in w.plan().decisions
 
 
-def test_no_deadline_is_passed_to_a_model_that_is_read_as_it_is() -> None:
+def test_use_latest_input_gets_no_deadline_from_its_reader() -> None:
     w = forecasting()
     for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
         w.made(asset, partition)
@@ -448,7 +448,7 @@ def test_no_deadline_is_passed_to_a_model_that_is_read_as_it_is() -> None:
     assert w.of("features", D20).due_for == FORECAST
 
 
-def test_a_ripple_reaches_the_last_days_that_were_built_however_late_it_runs() -> None:
+def test_ripple_days_cover_the_last_built_days_even_when_run_late() -> None:
     stats = daily("stats", within(CORE), whole("core/customers", ripple_days=2), contract=DAY, asap=True)
     customers = single("core/customers", whole("raw/customers"))
     w = world(RAW, RAW_CUSTOMERS, CORE_ASAP, customers, stats, now="2026-09-21 12:00")
@@ -469,7 +469,7 @@ def test_a_ripple_reaches_the_last_days_that_were_built_however_late_it_runs() -
 # AND, every_input_changed
 
 
-def test_every_input_has_to_be_present_and_an_hour_without_data_blocks_no_day() -> None:
+def test_partition_needs_every_input_but_not_every_hour_of_it() -> None:
     margin = daily("margin", within(CORE), reads(PRICES), contract=DAY)
     w = world(RAW, RAW_PRICES, CORE_ASAP, daily(PRICES, reads("raw/prices")), margin, now="2026-09-22 12:00")
     w.arrive(H7, "v1")
@@ -480,14 +480,14 @@ def test_every_input_has_to_be_present_and_an_hour_without_data_blocks_no_day() 
     assert w.due() == {("margin", D20)}, "one hour of twenty-four is there"
 
 
-def test_what_was_observed_or_built_empty_is_present() -> None:
+def test_empty_observation_or_build_counts_as_present_data() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY), now="2026-09-22 12:00")
     w.arrive(H7, "no files")
     w.made(CORE, H7, content="0 rows")
     assert w.due() == {(DAILY, D20)}
 
 
-def test_where_all_inputs_have_to_change_one_alone_is_not_enough() -> None:
+def test_requires_all_partition_waits_until_every_input_has_changed() -> None:
     offers = daily("offers", reads(PRICES), whole("core/customers"), contract=HOUR, requires_all=True)
     w = world(
         RAW_PRICES,
@@ -510,7 +510,7 @@ def test_where_all_inputs_have_to_change_one_alone_is_not_enough() -> None:
 # Pace
 
 
-def test_asap_is_due_at_once_and_its_contract_is_only_what_is_reported() -> None:
+def test_pace_asap_is_due_at_once_and_its_contract_is_only_reported() -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v1")
     assert w.due() == {(CORE, H7)} and w.of(CORE, H7).deadline == w.now + 300
@@ -523,7 +523,7 @@ def test_asap_is_due_at_once_and_its_contract_is_only_what_is_reported() -> None
 
 
 @pytest.mark.parametrize(("attempts", "pause"), [(1, 60), (2, 120), (3, 240), (6, 1920), (7, 3600), (30, 3600)])
-def test_failures_are_tried_again_after_growing_pauses_and_never_given_up(attempts: int, pause: float) -> None:
+def test_failed_partition_is_retried_after_growing_pauses_without_limit(attempts: int, pause: float) -> None:
     w = world(RAW, CORE_ASAP)
     w.arrive(H7, "v1")
     for _ in range(attempts):
@@ -543,39 +543,39 @@ def failed_often() -> World:
     return w
 
 
-def test_a_pause_ends_with_new_data() -> None:
+def test_retry_pause_ends_with_new_data() -> None:
     w = failed_often()
     w.arrive(H7, "v2")
     w.now += 60
     assert w.due() == {(CORE, H7)}
 
 
-def test_a_pause_ends_with_new_code() -> None:
+def test_retry_pause_ends_with_a_new_code_version() -> None:
     w = failed_often()
     w.deploy(bumped(w, CORE, "2"))
     assert w.due() == {(CORE, H7)}
 
 
-def test_other_code_elsewhere_ends_no_pause() -> None:
+def test_retry_pause_does_not_end_with_new_code_of_another_asset() -> None:
     w = failed_often()
     w.deploy(bumped(w, "raw/orders", "2"))
     assert w.state(CORE, H7) is State.BACKING_OFF
 
 
-def test_a_pause_is_the_first_again_when_a_person_tried() -> None:
+def test_retry_pause_is_reset_by_a_manual_run() -> None:
     w = failed_often()
     w.start("by hand", (CORE, H7))
     w.history.ended("by hand", at=w.now, by_person=True)
     assert w.of(CORE, H7).attempts == 1
 
 
-def test_a_pause_is_the_first_again_with_the_first_success_of_any_partition() -> None:
+def test_retry_pause_is_reset_by_a_success_of_another_partition() -> None:
     w = failed_often()
     w.made(CORE, H8)
     assert w.of(CORE, H7).attempts == 1
 
 
-def test_an_input_that_fails_is_waited_for_while_there_is_time_and_then_gone_without() -> None:
+def test_reader_waits_for_a_failing_input_only_until_its_latest_start() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=HOUR))
     w.arrive(H7, "v1")
     w.made(CORE, H7), w.made(DAILY, D20)
@@ -607,7 +607,7 @@ def rebuilt() -> World:
     return w
 
 
-def test_another_code_version_makes_stale_only_what_was_built_and_leaves_lag_alone() -> None:
+def test_new_code_version_makes_only_built_partitions_stale_without_adding_lag() -> None:
     w = rebuilt()
     w.arrive("2026-09-22-11:00", "v1")
     stale = {t for t, d in w.plan().decisions.items() if d.stale}
@@ -615,7 +615,7 @@ def test_another_code_version_makes_stale_only_what_was_built_and_leaves_lag_alo
     assert w.of(CORE, H7).lag(w.now + 9999) == 0 and w.of(CORE, H7).verdict(w.now + 9999) is FreshnessStatus.MET
 
 
-def test_a_rebuild_goes_one_run_at_a_time_newest_first_and_not_for_long() -> None:
+def test_rebuild_proceeds_in_short_single_runs_from_the_newest_partition() -> None:
     w = rebuilt()
     assert [(r.partitions, r.as_range, r.rebuild) for r in w.plan().requests] == [((H7, H8), True, True)]
     w.history.durations.per_partition[CORE] = 60.0
@@ -625,7 +625,7 @@ def test_a_rebuild_goes_one_run_at_a_time_newest_first_and_not_for_long() -> Non
     assert w.planner.plan(w.now, Asked(rebuilding=True)).requests == []
 
 
-def test_rebuilt_with_the_same_content_the_cascade_ends_and_with_another_it_goes_on_without_a_deadline() -> None:
+def test_rebuild_continues_downstream_without_deadline_only_if_content_changes() -> None:
     w = rebuilt()
     w.made(CORE, H7, content="1")
     assert (DAILY, D20) not in {t for t, d in w.plan().decisions.items() if d.stale}
@@ -635,7 +635,7 @@ def test_rebuilt_with_the_same_content_the_cascade_ends_and_with_another_it_goes
     assert [(r.assets, r.rebuild) for r in w.plan().requests] == [((DAILY,), True)]
 
 
-def test_a_partition_with_an_arrival_is_not_held_back_by_staleness_and_one_run_clears_both() -> None:
+def test_stale_partition_with_new_data_is_not_delayed_and_runs_once() -> None:
     w = rebuilt()
     w.arrive(H8, "v2")
     requests = {r.partitions: r.rebuild for r in w.plan().requests}
@@ -644,7 +644,7 @@ def test_a_partition_with_an_arrival_is_not_held_back_by_staleness_and_one_run_c
     assert (CORE, H8) not in w.plan().decisions
 
 
-def test_an_arrival_runs_for_its_contract_on_inputs_as_they_are() -> None:
+def test_new_data_is_built_on_stale_inputs_to_meet_the_contract() -> None:
     w = rebuilt()
     w.arrive("2026-09-20-09:00", "v1")
     w.made(CORE, "2026-09-20-09:00")
@@ -652,7 +652,7 @@ def test_an_arrival_runs_for_its_contract_on_inputs_as_they_are() -> None:
     assert (DAILY, D20) in w.due(), "two of its hours are stale, and that is no reason to be late"
 
 
-def test_a_consumer_stale_by_its_own_code_is_rebuilt_after_its_inputs() -> None:
+def test_stale_reader_is_rebuilt_after_its_stale_inputs() -> None:
     w = rebuilt()
     w.deploy(bumped(w, DAILY, "2"))
     assert w.state(DAILY, D20) is State.WAITING and "its inputs are rebuilt first" in w.of(DAILY, D20).reason
@@ -660,7 +660,7 @@ def test_a_consumer_stale_by_its_own_code_is_rebuilt_after_its_inputs() -> None:
     assert w.due() == {(DAILY, D20)}
 
 
-def test_a_model_waits_for_the_last_stale_partition_and_its_readers_for_the_model_but_not_past_their_deadline() -> None:
+def test_model_waits_for_stale_inputs_and_its_readers_until_their_deadline() -> None:
     w = forecasting()
     for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
         w.made(asset, partition, content="1")
@@ -679,7 +679,7 @@ def test_a_model_waits_for_the_last_stale_partition_and_its_readers_for_the_mode
     assert (FORECAST, "2026-09-21") in w.due()
 
 
-def test_a_model_is_refitted_once_when_all_its_inputs_are_rebuilt() -> None:
+def test_model_is_rebuilt_once_after_all_its_inputs_are_rebuilt() -> None:
     w = forecasting()
     for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
         w.made(asset, partition, content="1")
@@ -690,7 +690,7 @@ def test_a_model_is_refitted_once_when_all_its_inputs_are_rebuilt() -> None:
     assert [(r.assets, r.rebuild) for r in w.plan().requests] == [((MODEL,), True)]
 
 
-def test_a_model_is_refitted_for_new_code_though_its_new_data_is_due_later() -> None:
+def test_model_is_rebuilt_for_new_code_before_its_new_data_is_due() -> None:
     w = forecasting()
     for asset, partition in ((CORE, H7), ("features", D20), (MODEL, None), (FORECAST, D20)):
         w.made(asset, partition, content="1")
@@ -705,7 +705,7 @@ def test_a_model_is_refitted_for_new_code_though_its_new_data_is_due_later() -> 
 # What cannot be
 
 
-def test_a_partition_nobody_has_is_set_aside_with_the_reason_and_stops_nobody() -> None:
+def test_invalid_partition_key_is_set_aside_with_the_reason_and_blocks_nothing() -> None:
     strange = replace(RAW, problem=lambda p: None if str(p).startswith("2026") else f"{p!r} is no hour")
     w = world(strange, CORE_ASAP)
     w.arrive("junk", "v1"), w.arrive(H7, "v1")
@@ -713,7 +713,7 @@ def test_a_partition_nobody_has_is_set_aside_with_the_reason_and_stops_nobody() 
     assert w.plan().set_aside == {("raw/orders", "junk"): "'junk' is no hour"}
 
 
-def test_what_was_wiped_is_built_again_and_is_no_news_if_it_is_the_same() -> None:
+def test_wiped_partition_is_rebuilt_and_identical_content_is_no_change() -> None:
     w = world(RAW, CORE_ASAP, daily(DAILY, within(CORE), contract=DAY, asap=True))
     w.arrive(H7, "v1")
     w.made(CORE, H7, content="1"), w.made(DAILY, D20)

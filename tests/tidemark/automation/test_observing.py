@@ -50,7 +50,7 @@ def key(hour: str | None, name: str = "a.csv") -> str:
     return ORDERS.prefix_of(hour) + name
 
 
-def test_a_later_first_day_makes_nothing_vanish(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_later_start_date_causes_no_removals(ledger: ObservationLedger, filled: FakeBucket) -> None:
     ledger.start = date(2026, 10, 3)
     found = reconcile(ledger, filled, FEEDS)
     assert (found.changed, found.alarms, found.held) == ([], {}, 0)
@@ -65,9 +65,7 @@ def _landing(bucket: FakeBucket, start: date = date.min) -> Any:
 
 
 @pytest.mark.parametrize("who", ["sensor", "reconcile", "a_day", "on_demand", "ask_again"])
-def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_smaller_share(
-    bucket: FakeBucket, who: str
-) -> None:
+def test_removal_share_ignores_partitions_before_the_start_date(bucket: FakeBucket, who: str) -> None:
     monday = date(2026, 10, 5)
     bucket.now = datetime(2026, 10, 6, tzinfo=UTC)
     for day in (date(2026, 10, 3), date(2026, 10, 4), monday):
@@ -94,7 +92,7 @@ def test_whoever_looks_what_was_observed_before_the_first_day_makes_no_loss_a_sm
         assert set(observed_removals(instance, ORDERS, monday).holding) == holding, "nor does a load"
 
 
-def test_an_overwrite_and_a_removal_are_changes_with_their_arrival(
+def test_overwrite_and_removal_are_observed_with_their_arrival_time(
     ledger: ObservationLedger, bucket: FakeBucket
 ) -> None:
     at = {(ORDERS, HOURS[7]): NOON}
@@ -129,7 +127,7 @@ def test_a_listing_older_than_the_last_observation_is_not_reported(
     assert len(asked) == 2
 
 
-def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(
+def test_reconcile_finds_changes_without_notification_and_reports_them_once(
     ledger: ObservationLedger, filled: FakeBucket
 ) -> None:
     assert reconcile(ledger, filled, FEEDS).changed == []
@@ -140,7 +138,7 @@ def test_a_reconcile_finds_what_no_notification_told_and_nothing_twice(
     assert reconcile(ledger, filled, FEEDS).changed == []
 
 
-def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_reconcile_of_given_days_lists_only_those_days(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.put(key(HOURS[3], "late.csv"), b"1")
     filled.delete(key(HOURS[5]))
     filled.prefixes_listed.clear()
@@ -149,7 +147,9 @@ def test_a_reconcile_of_some_days_lists_and_judges_those_only(ledger: Observatio
     assert len(reconcile(ledger, filled, FEEDS, days=[DAY]).changed) == 2
 
 
-def test_what_is_asked_for_again_is_news_once(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_requested_reload_of_a_partition_is_observed_once_as_new_data(
+    ledger: ObservationLedger, filled: FakeBucket
+) -> None:
     filled.now += timedelta(seconds=30)
     (before,) = {tags[DATA_VERSION] for p, tags in ledger.latest(ORDERS, [HOURS[3]]).items()}
     versions = []
@@ -165,14 +165,14 @@ def test_what_is_asked_for_again_is_news_once(ledger: ObservationLedger, filled:
     assert removed.tags[DATA_VERSION] == NO_FILES
 
 
-def test_few_partitions_that_vanish_are_removed(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_few_vanished_partitions_are_observed_as_removed(ledger: ObservationLedger, filled: FakeBucket) -> None:
     for hour in HOURS[:9]:
         filled.delete(key(hour))
     found = reconcile(ledger, filled, [ORDERS])
     assert (len(found.changed), found.held, found.alarms) == (9, 0, {})
 
 
-def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_vanished_feed_is_held_until_the_removal_is_accepted(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.delete("customers/latest.csv")
     for _ in range(2):
         found = reconcile(ledger, filled, FEEDS)
@@ -183,7 +183,7 @@ def test_a_feed_that_vanishes_is_held_until_somebody_accepts(ledger: Observation
     assert reconcile(ledger, filled, FEEDS).alarms == {}
 
 
-def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_changes(
+def test_mass_removal_check_fails_while_removals_are_held_and_reports_changes_only(
     ledger: ObservationLedger, filled: FakeBucket
 ) -> None:
     key = mass_removal_check(CUSTOMERS)
@@ -204,7 +204,9 @@ def test_the_check_fails_while_removals_are_held_and_is_written_only_when_it_cha
     assert results() == [True, False, True]
 
 
-def test_accepting_covers_what_was_observed_before_the_alarm(ledger: ObservationLedger, filled: FakeBucket) -> None:
+def test_accepting_removals_includes_those_observed_before_the_alarm(
+    ledger: ObservationLedger, filled: FakeBucket
+) -> None:
     # A load that saw all of it gone has held back these too, and runs again only upon news.
     for hour in HOURS[:9]:
         filled.delete(key(hour))
@@ -219,7 +221,7 @@ def test_accepting_covers_what_was_observed_before_the_alarm(ledger: Observation
         assert reconcile(ledger, filled, [ORDERS], accept_removals=True).changed == []
 
 
-def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_more(
+def test_notified_removals_are_held_once_they_exceed_a_fifth_of_partitions(
     ledger: ObservationLedger, filled: FakeBucket
 ) -> None:
     held = []
@@ -236,9 +238,7 @@ def test_notifications_of_a_fifth_of_the_partitions_are_believed_one_by_one_no_m
     assert reconcile(ledger, filled, [ORDERS]).alarms == {}
 
 
-def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(
-    ledger: ObservationLedger, filled: FakeBucket
-) -> None:
+def test_removal_after_the_follow_period_is_observed_as_expired(ledger: ObservationLedger, filled: FakeBucket) -> None:
     filled.now += ORDERS.follow_for + timedelta(days=4)
     for day in (DAY, date(2026, 10, 2), date(2026, 10, 3)):
         for hour in ORDERS.partitions_of(day):
@@ -248,7 +248,7 @@ def test_what_vanishes_after_the_time_to_follow_is_observed_as_expired(
     assert {o.tags[OUTCOME] for o in found.changed} == {EXPIRED}
 
 
-def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: ObservationLedger, bucket: FakeBucket) -> None:
+def test_feed_that_cannot_be_listed_does_not_block_other_feeds(ledger: ObservationLedger, bucket: FakeBucket) -> None:
     bucket.put(key(HOURS[7]), b"1")
     pages = bucket.pages
 
@@ -263,7 +263,7 @@ def test_a_feed_that_cannot_be_listed_keeps_no_other_waiting(ledger: Observation
     assert set(ledger.latest(ORDERS)) == {HOURS[7]}
 
 
-def test_what_is_observed_on_demand_is_known_when_its_run_is_deleted(bucket: FakeBucket) -> None:
+def test_on_demand_observation_is_kept_after_its_run_is_deleted(bucket: FakeBucket) -> None:
     @dg.observable_source_asset(key=["raw", "orders"], partitions_def=dg.HourlyPartitionsDefinition("2026-09-28-00:00"))
     def orders(context: dg.OpExecutionContext) -> dg.DataVersionsByPartition:
         return observe_partitions(context, _landing(bucket), ORDERS)

@@ -44,13 +44,13 @@ def outcome(instance: dg.DagsterInstance, run_id: str) -> Outcome:
         (SparkUnreachable("sc://here", "refused"), Outcome.LOST),
     ],
 )
-def test_a_step_that_lost_its_engine_says_nothing_of_its_partition(
+def test_step_that_lost_spark_marks_the_run_as_lost_instead_of_failed(
     instance: dg.DagsterInstance, error: Exception, expected: Outcome
 ) -> None:
     assert outcome(instance, run_of(instance, error)) is expected
 
 
-def test_a_run_that_succeeded_says_so(instance: dg.DagsterInstance) -> None:
+def test_successful_run_has_the_outcome_succeeded(instance: dg.DagsterInstance) -> None:
     @dg.asset
     def table() -> None: ...
 
@@ -85,7 +85,7 @@ def after_too_long(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         (lambda instance, run: instance.delete_run(run.run_id), Outcome.LOST),
     ],
 )
-def test_a_run_that_never_began_ends_as_what_ended_it(
+def test_run_that_never_started_has_the_outcome_of_its_end_reason(
     instance: dg.DagsterInstance, end: Ending, expected: Outcome
 ) -> None:
     run = instance.create_run_for_job(

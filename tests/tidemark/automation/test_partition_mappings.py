@@ -68,12 +68,12 @@ def down(found: Edge, partition: str | None) -> list[str | None]:
 # Without partitions on one side
 
 
-def test_an_unpartitioned_reader_of_an_unpartitioned_input_reads_it() -> None:
+def test_unpartitioned_reader_reads_its_unpartitioned_input() -> None:
     found = edge(None, None, None)
     assert (up(found, None), down(found, None), found.broad, found.identity) == ([None], [None], False, True)
 
 
-def test_every_partition_reads_an_unpartitioned_input_which_says_nothing_of_them() -> None:
+def test_every_partition_reads_the_whole_unpartitioned_input() -> None:
     found = edge(None, DAYS, None)
     assert (up(found, "2026-10-05"), found.downstream, found.broad) == ([None], None, True)
 
@@ -86,7 +86,7 @@ def test_an_unpartitioned_reader_reads_all_partitions(read: dg.PartitionsDefinit
 
 @pytest.mark.parametrize("read", [DAYS, SHOPS, DAY_SHOP])
 @pytest.mark.parametrize("reader", [HOURS, REGIONS, SHOPS])
-def test_all_partitions_between_partitioned_assets_are_all_there_are(
+def test_all_partition_mapping_covers_all_existing_partitions(
     reader: dg.PartitionsDefinition, read: dg.PartitionsDefinition
 ) -> None:
     found = edge(dg.AllPartitionMapping(), reader, read)
@@ -97,7 +97,7 @@ def test_all_partitions_between_partitioned_assets_are_all_there_are(
 
 
 @pytest.mark.parametrize("reader", [None, REGIONS])
-def test_the_last_partition_is_the_last_that_exists_now(reader: dg.PartitionsDefinition | None) -> None:
+def test_last_partition_mapping_uses_the_last_partition_that_exists_now(reader: dg.PartitionsDefinition | None) -> None:
     moment = moment_of()
     found = edge(dg.LastPartitionMapping(), reader, DAYS, moment)
     partition = "north" if reader else None
@@ -110,7 +110,7 @@ def test_the_last_partition_is_the_last_that_exists_now(reader: dg.PartitionsDef
     assert down(found, "2026-10-10") == []
 
 
-def test_the_last_of_dynamic_partitions_is_the_one_added_last_and_there_may_be_none() -> None:
+def test_last_dynamic_partition_is_the_one_added_last_or_none() -> None:
     moment = moment_of(NOON, "b", "a")
     found = edge(dg.LastPartitionMapping(), None, SHOPS, moment)
     assert up(found, None) == ["a"]
@@ -118,14 +118,14 @@ def test_the_last_of_dynamic_partitions_is_the_one_added_last_and_there_may_be_n
     assert up(found, None) == [] and down(found, "a") == []
 
 
-def test_named_partitions_are_read_by_all() -> None:
+def test_specific_partitions_mapping_is_read_by_every_partition() -> None:
     found = edge(dg.SpecificPartitionsPartitionMapping(["north"]), DAYS, REGIONS)
     assert up(found, "2026-10-05") == ["north"]
     assert len(down(found, "north")) == 10 and down(found, "south") == []
     assert found.broad and not found.stamp
 
 
-def test_a_named_partition_that_can_never_be_is_refused() -> None:
+def test_specific_partitions_mapping_with_an_impossible_key_is_refused() -> None:
     with pytest.raises(Refused, match="names a partition that cannot exist: 'east' is not a partition of the asset"):
         edge(dg.SpecificPartitionsPartitionMapping(["east"]), None, REGIONS)
 
@@ -134,12 +134,12 @@ def test_a_named_partition_that_can_never_be_is_refused() -> None:
 
 
 @pytest.mark.parametrize("by", [DAYS, REGIONS, SHOPS, DAY_REGION])
-def test_assets_of_one_definition_read_the_same_key(by: dg.PartitionsDefinition) -> None:
+def test_assets_of_one_partitions_definition_read_the_same_key(by: dg.PartitionsDefinition) -> None:
     found = edge(None, by, by)
     assert (up(found, "x"), down(found, "x"), found.identity, found.missing_inputs("x")) == (["x"], ["x"], True, "")
 
 
-def test_the_same_key_of_another_definition_is_read_where_there_is_one() -> None:
+def test_identity_mapping_between_definitions_reads_only_existing_keys() -> None:
     later = dg.DailyPartitionsDefinition("2026-10-05")
     moment = moment_of()
     found = edge(dg.IdentityPartitionMapping(), DAYS, later, moment)
@@ -150,7 +150,7 @@ def test_the_same_key_of_another_definition_is_read_where_there_is_one() -> None
     assert found.missing_inputs("2026-10-10") == ""
 
 
-def test_static_partitions_are_mapped_as_declared() -> None:
+def test_static_partition_mapping_is_applied_as_declared() -> None:
     colours = dg.StaticPartitionsDefinition(["red", "blue", "green"])
     mapping = dg.StaticPartitionMapping({"red": ["north", "south"], "blue": "south"})
     found = edge(mapping, REGIONS, colours)
@@ -163,9 +163,7 @@ def test_static_partitions_are_mapped_as_declared() -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.sampled_from(ZONES), MOMENTS)
-def test_windows_are_read_as_dagster_reads_them_and_each_way_is_the_other_backwards(
-    data: st.DataObject, zone: str, now: int
-) -> None:
+def test_time_window_mapping_agrees_with_dagster_in_both_directions(data: st.DataObject, zone: str, now: int) -> None:
     ours, theirs = data.draw(definitions(zone=zone)), data.draw(definitions(zone=zone))
     start, end = data.draw(st.sampled_from([(0, 0), (-1, -1), (-1, 0), (0, 1), (-3, 0)]))
     mapping = TIME(start, end, allow_nonexistent_upstream_partitions=data.draw(st.booleans()))
@@ -185,7 +183,7 @@ def test_windows_are_read_as_dagster_reads_them_and_each_way_is_the_other_backwa
         assert all(partition in up(found, p) for p in downstream[:2] + downstream[-2:])
 
 
-def test_a_day_reads_its_hours_also_those_to_come_and_lacks_them_until_they_exist() -> None:
+def test_daily_partition_reads_all_its_hours_and_lacks_future_hours() -> None:
     moment = moment_of()
     found = edge(None, DAYS, HOURS, moment)
     assert len(up(found, "2026-10-10")) == 24 and down(found, "2026-10-10-23:00") == ["2026-10-10"]
@@ -199,7 +197,7 @@ def test_a_day_reads_its_hours_also_those_to_come_and_lacks_them_until_they_exis
     assert found.missing_inputs("2026-10-10") == ""
 
 
-def test_what_lies_before_the_input_begins_is_lacking_for_good() -> None:
+def test_partition_before_the_start_of_its_input_lacks_it_permanently() -> None:
     early = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
     assert "never exists" in edge(None, early, HOURS).missing_inputs("2026-09-30")
     assert (
@@ -207,21 +205,21 @@ def test_what_lies_before_the_input_begins_is_lacking_for_good() -> None:
     )
 
 
-def test_a_day_made_from_the_day_before_begins_with_nothing() -> None:
+def test_self_dependent_daily_mapping_starts_without_an_upstream_partition() -> None:
     found = edge(TIME(-1, -1), DAYS, DAYS)
     assert (up(found, "2026-10-01"), found.missing_inputs("2026-10-01")) == ([], "")
     assert (up(found, "2026-10-02"), down(found, "2026-10-02")) == (["2026-10-01"], ["2026-10-03"])
     assert not found.identity
 
 
-def test_windows_of_two_zones_are_refused() -> None:
+def test_time_window_mapping_between_two_time_zones_is_refused() -> None:
     zoned = dg.DailyPartitionsDefinition("2026-10-01", timezone="Europe/Berlin")
     with pytest.raises(Refused, match="its time zone is UTC, the reader's is Europe/Berlin; give both the same"):
         edge(ANY, zoned, HOURS)
 
 
 @pytest.mark.parametrize(("reader", "read"), [(None, DAYS), (REGIONS, DAYS), (DAYS, REGIONS)])
-def test_windows_of_what_has_none_are_refused(
+def test_time_window_mapping_of_partitions_without_windows_is_refused(
     reader: dg.PartitionsDefinition | None, read: dg.PartitionsDefinition
 ) -> None:
     with pytest.raises(Refused, match="TimeWindowPartitionMapping of source"):
@@ -268,7 +266,7 @@ DIMENSIONS: list[tuple[dg.PartitionMapping | None, dg.PartitionsDefinition, dg.P
 
 
 @pytest.mark.parametrize(("mapping", "reader", "read"), DIMENSIONS)
-def test_dimensions_are_mapped_as_dagster_maps_them_each_way(
+def test_multi_partition_mapping_agrees_with_dagster_in_both_directions(
     mapping: dg.PartitionMapping | None, reader: dg.PartitionsDefinition, read: dg.PartitionsDefinition
 ) -> None:
     moment = moment_of(datetime(2026, 10, 3, 0, 30, tzinfo=UTC).timestamp())
@@ -299,7 +297,7 @@ def test_dimensions_are_mapped_as_dagster_maps_them_each_way(
         assert all(partition in up(found, p) for p in down(found, partition))
 
 
-def test_all_of_a_dimension_is_what_exists_of_it_now() -> None:
+def test_omitted_dimension_reads_all_its_existing_keys() -> None:
     moment = moment_of(NOON, "a")
     found = edge(None, DAYS, DAY_SHOP, moment)
     assert found.stamp and not found.broad
@@ -308,11 +306,11 @@ def test_all_of_a_dimension_is_what_exists_of_it_now() -> None:
     assert up(found, "2026-10-05") == ["2026-10-05|a", "2026-10-05|b"]
 
 
-def test_an_input_says_nothing_of_a_dimension_it_has_not_where_that_comes_and_goes() -> None:
+def test_input_without_a_dynamic_dimension_of_its_reader_is_broad() -> None:
     assert edge(None, DAY_SHOP, DAYS).broad and not edge(None, DAY_REGION, DAYS).broad
 
 
-def test_dimensions_that_do_not_fit_are_refused() -> None:
+def test_incompatible_multi_partition_mappings_are_refused() -> None:
     unknown = dg.MultiPartitionMapping({"month": dg.DimensionPartitionMapping("day", dg.IdentityPartitionMapping())})
     with pytest.raises(Refused, match="MultiPartitionMapping of source does not fit"):
         edge(unknown, DAY_REGION, DAY_REGION)
@@ -362,7 +360,7 @@ class OfToday(dg.PartitionMapping):
 
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
-def test_somebodys_own_mapping_says_at_each_moment_what_holds_and_what_does_not_exist_is_left_out() -> None:
+def test_custom_mapping_is_evaluated_at_each_moment_and_omits_missing_partitions() -> None:
     moment = moment_of()
     found = edge(OfToday(), REGIONS, DAYS, moment)
     assert found.stamp
@@ -372,13 +370,13 @@ def test_somebodys_own_mapping_says_at_each_moment_what_holds_and_what_does_not_
 
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
-def test_somebodys_own_mapping_of_an_unpartitioned_reader_works() -> None:
+def test_custom_mapping_supports_an_unpartitioned_reader() -> None:
     found = edge(OfToday(), None, DAYS)
     assert (up(found, None), down(found, "2026-10-10"), down(found, "2026-10-09")) == (["2026-10-10"], [None], [])
 
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
-def test_a_partition_that_a_mapping_was_asked_for_too_early_is_not_forgotten_by_dagster() -> None:
+def test_early_mapping_lookup_does_not_hide_a_partition_from_dagster_later() -> None:
     tomorrow = datetime.fromtimestamp(NOON, UTC) + timedelta(days=1)
     found, moment = edge(OfToday(), REGIONS, DAYS), moment_of()
     assert up(found, "north") == ["2026-10-10"]

@@ -51,12 +51,12 @@ def world() -> World:
     return World(GRAPH)
 
 
-def test_a_file_makes_its_hour_and_what_can_share_the_run_due(world: World) -> None:
+def test_new_file_makes_its_hour_and_joinable_readers_due(world: World) -> None:
     world.arrive(H7, "v1")
     assert world.due() == {("core/orders", H7), ("marts/hourly", H7)}
 
 
-def test_other_partitions_follow_when_their_input_is_built(world: World) -> None:
+def test_readers_with_other_partitions_are_due_after_their_input_is_built(world: World) -> None:
     world.arrive(H7, "v1")
     world.start("r", ("core/orders", H7), ("marts/hourly", H7))
     world.build("r", ("core/orders", H7))
@@ -65,7 +65,7 @@ def test_other_partitions_follow_when_their_input_is_built(world: World) -> None
     assert world.due() == {("marts/daily", "2026-09-20")}, "stats has no customers yet, hourly is contained in its run"
 
 
-def test_nothing_changed_means_nothing_runs(world: World) -> None:
+def test_unchanged_data_causes_no_run(world: World) -> None:
     world.arrive(H7, "v1")
     world.arrive(None, "c1", key="raw/customers")
     world.run_all()
@@ -74,7 +74,7 @@ def test_nothing_changed_means_nothing_runs(world: World) -> None:
     assert world.plan().decisions == {} and not any(world.planner.backlog.of.values()), "an idle tick looks at nothing"
 
 
-def test_a_required_input_without_data_is_waited_for_by_name(world: World) -> None:
+def test_missing_required_input_is_waited_for_by_name(world: World) -> None:
     world.arrive(H7, "v1")
     world.run_all()
     assert world.plan().waiting == {("marts/stats", "2026-09-20"): "no data: core/customers"}
@@ -93,7 +93,7 @@ def test_an_update_during_the_run_is_not_lost(world: World) -> None:
     assert ("core/orders", H7) in world.due()
 
 
-def test_an_older_run_that_ends_last_moves_coverage_back(world: World) -> None:
+def test_older_run_that_ends_last_makes_its_partition_due_again(world: World) -> None:
     world.arrive(H7, "v1")
     world.start("old", ("core/orders", H7))
     world.arrive(H7, "v2")
@@ -111,7 +111,7 @@ def test_an_observation_of_an_older_listing_is_dropped(world: World) -> None:
     assert world.history.versions[("raw/orders", H7)] == "v2"
 
 
-def test_identical_content_does_not_run_the_consumers(world: World) -> None:
+def test_identical_content_causes_no_run_of_the_readers(world: World) -> None:
     world.arrive(H7, "v1")
     world.start("a", ("core/orders", H7))
     world.build("a", ("core/orders", H7), content="same")
@@ -129,7 +129,7 @@ def test_identical_content_does_not_run_the_consumers(world: World) -> None:
     assert world.due() == {("marts/hourly", H7), ("marts/daily", "2026-09-20")}
 
 
-def test_a_failure_backs_off_and_is_tried_again_for_ever(world: World) -> None:
+def test_failed_run_is_retried_with_backoff_without_limit(world: World) -> None:
     world.arrive(H7, "v1")
     for attempt in range(1, 9):
         world.start(f"r{attempt}", ("core/orders", H7))
@@ -141,7 +141,7 @@ def test_a_failure_backs_off_and_is_tried_again_for_ever(world: World) -> None:
     assert backoff(8) == 3600
 
 
-def test_a_success_brings_the_pauses_of_its_neighbours_back_to_the_first(world: World) -> None:
+def test_success_of_one_partition_resets_the_backoff_of_others(world: World) -> None:
     for hour in (H7, H8):
         world.arrive(hour, "v1")
     for attempt in (1, 2, 3):
@@ -164,7 +164,7 @@ def test_new_data_ends_a_backoff(world: World) -> None:
     assert ("core/orders", H7) in world.due()
 
 
-def test_a_run_that_failed_half_way_leaves_the_rest_due(world: World) -> None:
+def test_partially_failed_run_leaves_the_rest_due(world: World) -> None:
     world.arrive(H7, "v1")
     world.start("r", ("core/orders", H7), ("marts/hourly", H7))
     world.build("r", ("core/orders", H7))
@@ -173,13 +173,13 @@ def test_a_run_that_failed_half_way_leaves_the_rest_due(world: World) -> None:
     assert world.due() == {("marts/hourly", H7), ("marts/daily", "2026-09-20")}
 
 
-def test_what_was_asked_for_is_not_asked_for_again(world: World) -> None:
+def test_requested_partition_is_not_requested_again(world: World) -> None:
     world.arrive(H7, "v1")
     world.reserved = {("core/orders", H7), ("marts/hourly", H7)}
     assert world.due() == set()
 
 
-def test_a_first_load_is_one_run_a_table(world: World) -> None:
+def test_first_load_takes_one_run_per_table(world: World) -> None:
     hours = [f"2026-09-{d}-{h:02}:00" for d in (18, 19, 20) for h in range(24)]
     for hour in hours:
         world.arrive(hour, "v1")
@@ -208,7 +208,7 @@ def test_many_due_partitions_become_contiguous_ranges_newest_first(world: World)
     ]
 
 
-def test_the_partitions_of_a_range_that_failed_twice_are_tried_alone(world: World) -> None:
+def test_partitions_of_a_range_that_failed_twice_are_retried_separately(world: World) -> None:
     hours = [f"2026-09-20-{h:02}:00" for h in range(10)]
     for hour in hours:
         world.arrive(hour, "v1")
@@ -221,7 +221,7 @@ def test_the_partitions_of_a_range_that_failed_twice_are_tried_alone(world: Worl
     assert [(len(r.partitions), r.as_range) for r in world.plan().requests] == [(1, False)] * 8
 
 
-def test_a_few_rebuilt_partitions_are_single_runs(world: World) -> None:
+def test_few_rebuilt_partitions_run_separately(world: World) -> None:
     for hour in (H7, H8):
         world.arrive(hour, "v1")
     world.run_all()
@@ -230,7 +230,7 @@ def test_a_few_rebuilt_partitions_are_single_runs(world: World) -> None:
     assert [(r.partitions, r.as_range) for r in world.plan().requests] == [((H8,), False), ((H7,), False)]
 
 
-def test_new_customers_make_the_last_days_stale_and_not_history(world: World) -> None:
+def test_new_customers_make_only_the_last_ripple_days_due(world: World) -> None:
     world.now = NOW
     for day in ("18", "19", "20", "21"):
         world.arrive(f"2026-09-{day}-07:00", "v1")
@@ -243,7 +243,7 @@ def test_new_customers_make_the_last_days_stale_and_not_history(world: World) ->
     assert world.due() == {("marts/stats", "2026-09-20"), ("marts/stats", "2026-09-21")}
 
 
-def test_a_partition_of_the_future_waits_until_its_window_begins(world: World) -> None:
+def test_future_partition_waits_until_its_window_begins(world: World) -> None:
     future = Node(
         "core/orders",
         [Input("raw/orders", same, same)],
@@ -260,7 +260,7 @@ def test_a_partition_of_the_future_waits_until_its_window_begins(world: World) -
     assert [r.partitions for r in planner.plan(NOW + 60).requests] == [(H7,)]
 
 
-def test_a_materialization_without_a_run_is_news_for_consumers_only(world: World) -> None:
+def test_materialization_without_a_run_is_a_change_for_readers_only(world: World) -> None:
     world.arrive(H7, "v1")
     world.run_all()
     world.arrive(H7, "v2")
@@ -271,7 +271,7 @@ def test_a_materialization_without_a_run_is_news_for_consumers_only(world: World
     assert world.due() == {("marts/hourly", H7), ("marts/daily", "2026-09-20")}
 
 
-def test_a_range_counts_once_it_is_written_down_whole(world: World) -> None:
+def test_range_counts_only_after_all_its_partitions_are_written(world: World) -> None:
     for hour in (H7, H8):
         world.arrive(hour, "v1")
     world.start("r", ("core/orders", H7), ("core/orders", H8))
@@ -281,7 +281,7 @@ def test_a_range_counts_once_it_is_written_down_whole(world: World) -> None:
     assert ("marts/daily", "2026-09-20") in world.due()
 
 
-def test_what_a_broken_range_did_write_counts_when_it_ends(world: World) -> None:
+def test_written_partitions_of_a_failed_range_count_when_it_ends(world: World) -> None:
     for hour in (H7, H8):
         world.arrive(hour, "v1")
     world.start("r", ("core/orders", H7), ("core/orders", H8))

@@ -16,7 +16,7 @@ SEEDS = (1, 3, 4, 5, 6, 7, 10, 11, 12, 18, 19, 23, 29)
 
 
 @pytest.mark.parametrize("seed", sample(SEEDS, 1, 6, 11, 19))
-def test_a_random_graph_keeps_its_promises_on_a_random_day(seed: int) -> None:
+def test_random_graph_meets_its_contracts_on_a_random_day(seed: int) -> None:
     found = judged(seed)
     if not found.wrong:
         return
@@ -25,27 +25,27 @@ def test_a_random_graph_keeps_its_promises_on_a_random_day(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", sample(CHECKED, 2))
-def test_no_gate_is_open_on_a_day_on_which_blocking_checks_give_no_result(seed: int) -> None:
+def test_readers_stay_blocked_on_random_days_when_checks_give_no_result(seed: int) -> None:
     assert judged(seed, world_of_checks).wrong == []
 
 
 @pytest.mark.parametrize("seed", sample(BULK, 1))
-def test_bulk_work_in_few_slots_makes_no_tighter_contract_late(seed: int) -> None:
+def test_bulk_work_in_few_slots_delays_no_tighter_contract(seed: int) -> None:
     assert judged(seed, world_of_bulk).wrong == []
 
 
 @pytest.mark.parametrize("seed", sample(BOUND, 3))
-def test_a_bound_on_what_one_look_decides_on_changes_no_promise(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_on_decisions_per_evaluation_breaches_no_contract(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "BOUND", Bound(many=0, most=2, longest=2, range=3))
     assert judged(seed).wrong == []
 
 
-def test_the_same_seed_gives_the_same_world_and_another_seed_another() -> None:
+def test_same_seed_gives_the_same_random_world_and_another_seed_differs() -> None:
     first, again, other = world_of(7), world_of(7), world_of(8)
     assert first == again != other
 
 
-def test_a_failing_world_is_made_small() -> None:
+def test_failing_random_world_is_shrunk_to_one_event() -> None:
     def wrong(world: World) -> list[str]:
         has = any(event.what == "arrive" for event in world.events)
         return ["lost update: something"] if has else []

@@ -43,15 +43,15 @@ def rebuilt(count: int, *, arrivals: int) -> tuple[Simulation, float]:
     return simulation, deployed
 
 
-def test_many_hours_four_deep_take_little_longer_than_their_runs() -> None:
+def test_rebuild_of_four_tables_takes_little_longer_than_its_runs() -> None:
     assert goes_through(COUNT)["wall / compute"] <= ALLOWED
 
 
-def test_what_arrives_during_a_rebuild_is_there_in_time() -> None:
+def test_data_that_arrives_during_a_rebuild_is_built_in_time() -> None:
     whatever_arrives_is_there_in_time(COUNT)
 
 
-def test_of_many_partitions_only_those_are_rebuilt_that_were_built() -> None:
+def test_rebuild_covers_only_the_built_ones_of_790_partitions() -> None:
     every = keys(790)
     built = [every[5], every[400], every[401]]
     simulation = Simulation(dg.Definitions(assets=chain(1, len(every))), start=START, pace=RunPace())
@@ -67,7 +67,7 @@ def test_of_many_partitions_only_those_are_rebuilt_that_were_built() -> None:
 
 
 @pytest.mark.parametrize("loaded", ["long ago", "just now"])
-def test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_again(loaded: str) -> None:
+def test_edited_code_that_is_not_loaded_causes_no_repeated_runs(loaded: str) -> None:
     every = keys(6)
     simulation = Simulation(dg.Definitions(assets=chain(1, len(every))), start=START, pace=RunPace())
     for key in every:
@@ -90,7 +90,7 @@ def test_code_that_is_edited_and_not_yet_loaded_makes_nothing_run_again_and_agai
     assert sorted(after) == sorted(set(every) - {every[2]}), "what the edited code has built is not built again"
 
 
-def test_what_a_person_builds_with_edited_code_just_after_a_load_is_not_rebuilt_before_the_next() -> None:
+def test_manual_run_of_edited_code_is_not_rebuilt_before_the_next_load() -> None:
     every = keys(3)
     simulation = Simulation(dg.Definitions(assets=chain(1, len(every))), start=START, pace=RunPace(step=2.0))
     for key in every:

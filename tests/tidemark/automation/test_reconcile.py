@@ -36,7 +36,7 @@ def reconcile(*options: str, code: int = 0) -> Result:
     return result
 
 
-def test_it_reports_what_nobody_told_and_holds_back_what_looks_wrong(zone: str, cloud: Settings) -> None:
+def test_reconcile_reports_unnotified_changes_and_holds_suspicious_removals(zone: str, cloud: Settings) -> None:
     s3 = boto3.client("s3", **cloud.aws_options())
     s3.put_object(Bucket=zone, Key=KEY, Body=b"x")
     assert "orders: 1 partitions changed" in reconcile().stdout
@@ -47,7 +47,7 @@ def test_it_reports_what_nobody_told_and_holds_back_what_looks_wrong(zone: str, 
     assert "orders: 0 partitions changed" in reconcile().stdout
 
 
-def test_removals_of_one_feed_are_accepted_and_those_of_others_stay_held(zone: str, cloud: Settings) -> None:
+def test_reconcile_accepts_removals_of_one_feed_and_holds_those_of_others(zone: str, cloud: Settings) -> None:
     s3, prices = boto3.client("s3", **cloud.aws_options()), "prices/dt=2026-10-01/p.csv"
     for key in (KEY, prices):
         s3.put_object(Bucket=zone, Key=key, Body=b"x")
@@ -60,12 +60,14 @@ def test_removals_of_one_feed_are_accepted_and_those_of_others_stay_held(zone: s
     assert "there is no feed parrots; known feeds: orders" in reconcile("parrots", code=2).stderr
 
 
-def test_a_bucket_that_is_not_there_is_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reconcile_reports_a_missing_bucket_in_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_LANDING_BUCKET", "nowhere")
     lines = reconcile(code=1).stderr.splitlines()
     assert "bucket nowhere cannot be listed" in lines[-1]
 
 
-def test_without_a_dagster_home_it_says_what_makes_one(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reconcile_without_a_dagster_home_names_the_command_that_creates_it(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAGSTER_HOME", "/nowhere")
     assert "`make dev` creates a Dagster home" in reconcile(code=1).stderr

@@ -80,9 +80,7 @@ def asked() -> Iterator[Asked]:
         (Request(("gone",), (None,)), "this code location cannot build gone"),
     ],
 )
-def test_what_no_run_can_be_made_of_is_set_aside_and_the_others_are_asked_for(
-    asked: Asked, bad: Request, why: str
-) -> None:
+def test_invalid_run_request_is_set_aside_and_the_others_are_requested(asked: Asked, bad: Request, why: str) -> None:
     good = Request(("orders", "hourly"), (FIRST[3],))
     (request,) = asked.of(bad, good)
     assert request.partition_key == FIRST[3]
@@ -92,7 +90,7 @@ def test_what_no_run_can_be_made_of_is_set_aside_and_the_others_are_asked_for(
     assert set(bad.targets) <= set(asked.engine.reserved), "it is not asked for again at every tick"
 
 
-def test_of_a_range_only_the_partition_that_is_gone_is_set_aside(asked: Asked) -> None:
+def test_only_the_missing_partition_of_a_requested_range_is_set_aside(asked: Asked) -> None:
     request = Request(("shops",), ("one", "two"), as_range=True)
     asked.engine.take(request.targets, event_time.now())
     assert asked.of(request) == []
@@ -100,7 +98,7 @@ def test_of_a_range_only_the_partition_that_is_gone_is_set_aside(asked: Asked) -
     assert ("shops", "one") not in asked.engine.reserved, "it is free for the next plan"
 
 
-def test_a_range_of_one_is_a_partition_to_the_body_of_the_asset(asked: Asked) -> None:
+def test_range_of_one_partition_is_requested_as_a_single_partition(asked: Asked) -> None:
     single, many = asked.of(
         Request(("orders",), (FIRST[0],), as_range=True), Request(("orders",), tuple(FIRST[1:3]), as_range=True)
     )
@@ -108,14 +106,14 @@ def test_a_range_of_one_is_a_partition_to_the_body_of_the_asset(asked: Asked) ->
     assert (many.partition_key, many.partition_key_range) == (None, dg.PartitionKeyRange(FIRST[1], FIRST[2]))
 
 
-def test_another_sensor_does_not_get_what_is_taken(asked: Asked) -> None:
+def test_reserved_partition_is_not_given_to_another_sensor(asked: Asked) -> None:
     target = ("orders", FIRST[0])
     now = event_time.now()
     assert asked.engine.take([target], now) == [target]
     assert asked.engine.take([target, ("hourly", FIRST[0])], now) == [("hourly", FIRST[0])]
 
 
-def test_what_the_landing_sensor_asks_for_is_looked_at_too(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_requests_of_the_landing_sensor_are_also_validated(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = Request(("shops",), ("two",)), Request(("orders",), (FIRST[0],))
     plan = asked.engine.look(event_time.now())
     monkeypatch.setattr(Engine, "request", lambda *_, ranges: ([bad, good], plan))

@@ -9,5 +9,5 @@ DEFECTS = [*test_seeded_defects.DEFECTS, *test_seeded_faults.DEFECTS, test_seede
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.where)
-def test_the_line_that_a_defect_replaces_is_there(defect: Defect) -> None:
+def test_source_line_of_each_seeded_defect_exists(defect: Defect) -> None:
     place_of(defect)

@@ -33,7 +33,7 @@ def all_fresh(simulation: Simulation) -> bool:
 # Arrival
 
 
-def test_the_same_version_again_is_no_arrival() -> None:
+def test_repeated_arrival_of_the_same_version_causes_no_second_run() -> None:
     simulation = begin()
     for minute in (0, 10, 20):
         simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=minute), version="v1")
@@ -41,7 +41,7 @@ def test_the_same_version_again_is_no_arrival() -> None:
     assert len(simulation.runs_of(CORE)) == len(simulation.runs_of(DAILY)) == 1
 
 
-def test_the_same_version_observed_again_is_no_arrival_and_another_one_is() -> None:
+def test_only_an_observation_of_another_version_causes_a_second_run() -> None:
     simulation = begin()
     for minute, version in ((0, "v1"), (10, "v1"), (20, "v2")):
         simulation.observe("raw/orders", HOUR_7, version, at=simulation.time(hours=7, minutes=minute))
@@ -51,7 +51,7 @@ def test_the_same_version_observed_again_is_no_arrival_and_another_one_is() -> N
     assert len(simulation.runs_of(CORE)) == 2
 
 
-def test_an_observation_with_an_older_listing_is_dropped() -> None:
+def test_observation_with_an_older_listing_causes_no_second_run() -> None:
     simulation = begin()
     at = simulation.time(hours=7)
     simulation.observe("raw/orders", HOUR_7, "v2", at=at, listed_at=at)
@@ -63,7 +63,7 @@ def test_an_observation_with_an_older_listing_is_dropped() -> None:
 # Incorporated
 
 
-def test_an_update_that_arrives_during_the_run_of_its_partition_is_taken_over_afterwards() -> None:
+def test_update_during_a_run_of_its_partition_is_loaded_afterwards() -> None:
     simulation = begin(pace=RunPace(step=60.0))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, seconds=30))
@@ -73,7 +73,7 @@ def test_an_update_that_arrives_during_the_run_of_its_partition_is_taken_over_af
     assert all_fresh(simulation)
 
 
-def test_in_a_run_of_both_the_consumer_contains_what_the_run_made_and_does_not_run_again() -> None:
+def test_reader_in_a_joint_run_is_not_run_again() -> None:
     simulation = begin()
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
     simulation.run(hours=8)
@@ -81,7 +81,7 @@ def test_in_a_run_of_both_the_consumer_contains_what_the_run_made_and_does_not_r
     assert joint.assets == (CORE, HOURLY)
 
 
-def test_an_older_run_that_ends_last_makes_the_newer_changes_pending_again() -> None:
+def test_older_run_that_ends_last_is_followed_by_another_run() -> None:
     simulation = begin(small())
     at = simulation.time(hours=7)
     simulation.slow(CORE, HOUR_7, seconds=600)
@@ -100,7 +100,7 @@ def test_an_older_run_that_ends_last_makes_the_newer_changes_pending_again() -> 
 # A materialization without a run
 
 
-def test_a_reported_materialization_is_a_change_for_consumers() -> None:
+def test_reported_materialization_runs_the_readers_again() -> None:
     simulation = begin()
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
     simulation.report(CORE, HOUR_7, at=simulation.time(hours=8), content="by hand")
@@ -109,7 +109,7 @@ def test_a_reported_materialization_is_a_change_for_consumers() -> None:
     assert len(simulation.runs_of(CORE)) == 1
 
 
-def test_a_reported_materialization_clears_nothing_pending_of_its_own() -> None:
+def test_reported_materialization_does_not_clear_pending_data_of_its_asset() -> None:
     simulation = begin()
     at = simulation.time(hours=7)
     simulation.fail(CORE, times=4)
@@ -135,7 +135,7 @@ def test_a_reported_materialization_of_an_external_asset_is_an_arrival() -> None
 # Pending
 
 
-def test_a_late_hour_into_an_old_day_refreshes_that_day_only() -> None:
+def test_late_hour_of_an_old_day_rebuilds_only_that_day() -> None:
     simulation = begin()
     for day in ("01", "02", "03"):
         simulation.arrive("raw/orders", f"2026-10-{day}-07:00", at=simulation.time(minutes=1))
@@ -147,7 +147,7 @@ def test_a_late_hour_into_an_old_day_refreshes_that_day_only() -> None:
     assert later == [((CORE, HOURLY), ("2026-10-02-09:00",)), ((DAILY,), ("2026-10-02",))]
 
 
-def test_a_three_day_outage_catches_up_every_partition() -> None:
+def test_every_partition_is_built_after_a_three_day_outage() -> None:
     simulation = begin(pace=RunPace(at_once=3))
     hours = [f"2026-10-{5 + n // 24:02}-{n % 24:02}:00" for n in range(74)]
     for n, hour in enumerate(hours):
@@ -166,7 +166,7 @@ def test_a_three_day_outage_catches_up_every_partition() -> None:
 
 
 @pytest.mark.parametrize(("content", "consumers_ran"), [("the same", 1), (None, 2)])
-def test_consumers_run_only_if_the_content_differs(content: str | None, consumers_ran: int) -> None:
+def test_readers_run_only_if_the_content_of_their_input_differs(content: str | None, consumers_ran: int) -> None:
     def content_of(target: tuple[str, str | None], inputs: object, default: str) -> str:
         return content if content and target[0] == CORE else default
 
@@ -187,7 +187,7 @@ def two_inputs() -> list[object]:
     return [*asap(), source("customers"), customers, stats]
 
 
-def test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_names_it() -> None:
+def test_reader_of_a_silent_required_input_is_not_requested_and_reports_it() -> None:
     simulation = begin(two_inputs())
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
     simulation.run(hours=8)
@@ -199,7 +199,7 @@ def test_while_one_required_input_is_silent_nothing_is_requested_and_the_reason_
     assert len(simulation.runs_of("marts/stats", MONDAY)) == 1
 
 
-def test_an_hour_without_data_never_blocks_its_day() -> None:
+def test_hour_without_data_does_not_block_its_day() -> None:
     simulation = begin()
     simulation.arrive("raw/orders", HOUR_8, at=simulation.time(hours=8))
     simulation.run(hours=9)
@@ -209,7 +209,7 @@ def test_an_hour_without_data_never_blocks_its_day() -> None:
 # Failure
 
 
-def test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_person() -> None:
+def test_failed_run_is_retried_with_pauses_from_one_minute_to_one_hour() -> None:
     simulation = begin()
     simulation.fail(CORE, times=9)
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7))
@@ -222,7 +222,7 @@ def test_a_failed_run_backs_off_from_a_minute_on_to_an_hour_and_heals_without_a_
     assert all_fresh(simulation)
 
 
-def test_new_data_ends_the_pause_after_a_failure() -> None:
+def test_new_data_ends_the_pause_after_a_failed_run() -> None:
     simulation = begin()
     simulation.fail(CORE, times=4)
     at = simulation.time(hours=7)
@@ -233,7 +233,7 @@ def test_new_data_ends_the_pause_after_a_failure() -> None:
     assert at + 600 < fifth.created_at < at + 610 and fifth.succeeded
 
 
-def test_the_first_success_of_another_partition_ends_the_long_pauses_of_an_asset() -> None:
+def test_success_of_another_partition_ends_the_long_pauses_of_an_asset() -> None:
     simulation = begin()
     simulation.fail(CORE, HOUR_7, times=5)
     at = simulation.time(hours=8)
@@ -244,7 +244,7 @@ def test_the_first_success_of_another_partition_ends_the_long_pauses_of_an_asset
     assert sixth.created_at < at + 1300 and sixth.succeeded
 
 
-def test_a_person_ends_the_pause_after_a_failure() -> None:
+def test_manual_run_ends_the_pause_after_a_failure() -> None:
     simulation = begin()
     simulation.fail(CORE, times=5)
     at = simulation.time(hours=7)
@@ -258,7 +258,7 @@ def test_a_person_ends_the_pause_after_a_failure() -> None:
 # Restart, reload
 
 
-def test_a_restart_and_a_reload_in_mid_stream_lose_and_double_nothing() -> None:
+def test_restarts_and_deploys_during_a_stream_lose_and_repeat_no_run() -> None:
     calm, disturbed = begin(), begin()
     for simulation in (calm, disturbed):
         for minute in range(0, 60, 10):

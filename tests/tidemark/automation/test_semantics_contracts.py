@@ -50,7 +50,7 @@ def reading(name: str, metadata: dict[str, Any], *inputs: str, **more: Any) -> d
 # Lag contracts
 
 
-def test_a_lag_contract_is_served_once_and_as_late_as_it_allows() -> None:
+def test_lag_contract_is_served_by_one_run_as_late_as_possible() -> None:
     simulation = begin(small())
     at = simulation.time(hours=7)
     fed(simulation, HOUR_7, *(at + 60 * minute for minute in range(0, 55, 5)))
@@ -59,7 +59,7 @@ def test_a_lag_contract_is_served_once_and_as_late_as_it_allows() -> None:
     assert at + 3000 < run.created_at < run.committed[HOURLY] < at + 3600
 
 
-def test_there_is_time_for_a_second_attempt_before_the_deadline() -> None:
+def test_time_for_a_second_attempt_remains_before_the_deadline() -> None:
     simulation = begin(small())
     at = simulation.time(hours=7)
     simulation.fail(HOURLY)
@@ -69,7 +69,7 @@ def test_there_is_time_for_a_second_attempt_before_the_deadline() -> None:
     assert not failed.succeeded and good.committed[HOURLY] < at + 3600
 
 
-def test_a_window_that_has_ended_and_was_never_built_is_due_as_soon_as_its_inputs_are_there() -> None:
+def test_unbuilt_partition_of_an_ended_window_is_built_when_its_inputs_arrive() -> None:
     simulation = begin(small())
     at = simulation.time(hours=7)
     fed(simulation, HOUR_3, at)
@@ -78,7 +78,7 @@ def test_a_window_that_has_ended_and_was_never_built_is_due_as_soon_as_its_input
     assert run.created_at < at + 10
 
 
-def test_a_late_file_into_a_built_window_waits_for_its_contract() -> None:
+def test_late_file_of_a_built_partition_waits_for_its_contract() -> None:
     simulation = begin(small())
     at = simulation.time(hours=9)
     fed(simulation, HOUR_3, simulation.time(hours=7), at)
@@ -87,7 +87,7 @@ def test_a_late_file_into_a_built_window_waits_for_its_contract() -> None:
     assert at + 3000 < late.created_at < late.committed[HOURLY] < at + 3600
 
 
-def test_of_a_partition_never_built_the_clock_starts_when_its_last_required_input_has_data() -> None:
+def test_lag_of_an_unbuilt_partition_starts_with_its_last_required_input() -> None:
     customers = [source("customers"), asset("core/customers", "raw/customers", **ASAP)]
     stats = asset("marts/stats", within(CORE), "core/customers", by=DAYS, freshness_policy=lag(hours=2))
     simulation = begin([*core(**ASAP), *customers, stats])
@@ -99,7 +99,7 @@ def test_of_a_partition_never_built_the_clock_starts_when_its_last_required_inpu
     assert at + 6600 < run.created_at < at + 7200
 
 
-def test_lag_stays_relative_to_the_sources_at_any_depth() -> None:
+def test_lag_is_measured_from_the_sources_at_any_depth() -> None:
     deep = [asset("a/one", CORE, by=HOURS), asset("b/two", "a/one", by=HOURS)]
     top = asset("c/three", within("b/two"), by=DAYS, freshness_policy=lag(minutes=60))
     simulation = begin([*core(**ASAP), *deep, top])
@@ -113,7 +113,7 @@ def test_lag_stays_relative_to_the_sources_at_any_depth() -> None:
 # Pull
 
 
-def test_an_asset_without_a_contract_runs_as_its_strictest_consumer_needs() -> None:
+def test_asset_without_a_contract_runs_for_its_strictest_reader() -> None:
     hourly = asset(HOURLY, CORE, by=HOURS, freshness_policy=lag(minutes=60))
     daily = asset(DAILY, within(CORE), by=DAYS, freshness_policy=lag(hours=24))
     simulation = begin([*core(), hourly, daily])
@@ -125,7 +125,7 @@ def test_an_asset_without_a_contract_runs_as_its_strictest_consumer_needs() -> N
     assert at + 3000 < run.created_at
 
 
-def test_an_asset_nobody_needs_is_not_run_and_says_so() -> None:
+def test_asset_without_a_reader_is_not_run_and_reports_no_consumer() -> None:
     simulation = begin(core())
     fed(simulation, HOUR_7, simulation.time(hours=7))
     simulation.run(hours=60)
@@ -133,7 +133,7 @@ def test_an_asset_nobody_needs_is_not_run_and_says_so() -> None:
     assert "no consumer" in simulation.plan().waiting[(CORE, HOUR_7)]
 
 
-def test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time() -> None:
+def test_input_of_another_grain_runs_first_and_its_reader_is_in_time() -> None:
     daily = asset(DAILY, within(CORE), by=DAYS, freshness_policy=lag(minutes=60))
     simulation = begin([*core(), daily])
     at = simulation.time(hours=7)
@@ -145,7 +145,7 @@ def test_an_input_of_another_grain_goes_first_and_the_consumer_is_still_in_time(
     assert first.created_at > at + 2400
 
 
-def test_pace_asap_runs_at_once_whatever_the_contract() -> None:
+def test_pace_asap_runs_at_once_regardless_of_the_contract() -> None:
     simulation = begin(core(freshness_policy=lag(hours=24), **ASAP))
     at = simulation.time(hours=7)
     fed(simulation, HOUR_7, at, at + 600)
@@ -160,7 +160,7 @@ def report() -> list[Any]:
     return [*core(**ASAP), asset(REPORT, within(CORE), by=DAYS, freshness_policy=NINE)]
 
 
-def test_a_report_is_asked_for_when_nothing_later_is_required_and_not_before() -> None:
+def test_report_is_requested_at_the_lower_bound_and_not_before() -> None:
     simulation = begin(report())
     fed(simulation, HOUR_7, simulation.time(hours=7))
     fed(simulation, "2026-10-05-23:00", simulation.time(days=1, hours=8.49))
@@ -169,7 +169,7 @@ def test_a_report_is_asked_for_when_nothing_later_is_required_and_not_before() -
     assert simulation.time(days=1, hours=8.5) <= run.created_at < simulation.time(days=1, hours=8.6)
 
 
-def test_what_arrives_after_the_bound_comes_with_the_next_tick_once_together_with_all_others() -> None:
+def test_report_includes_late_data_once_with_the_next_cron_tick() -> None:
     simulation = begin(report())
     fed(simulation, HOUR_7, simulation.time(hours=7))
     for hours in (8.6, 11, 20):
@@ -185,7 +185,7 @@ def test_what_arrives_after_the_bound_comes_with_the_next_tick_once_together_wit
     )
 
 
-def test_a_file_weeks_late_comes_with_the_next_tick() -> None:
+def test_report_includes_a_file_weeks_late_with_the_next_cron_tick() -> None:
     simulation = begin(report())
     fed(simulation, HOUR_7, simulation.time(hours=7), simulation.time(days=15, hours=12))
     simulation.run(days=17)
@@ -193,7 +193,7 @@ def test_a_file_weeks_late_comes_with_the_next_tick() -> None:
     assert simulation.time(days=16, hours=8.5) <= late.created_at < simulation.time(days=16, hours=9)
 
 
-def test_a_window_past_its_tick_that_was_never_built_is_due_at_once() -> None:
+def test_unbuilt_report_past_its_cron_tick_is_due_at_once() -> None:
     simulation = begin(report())
     at = simulation.time(days=3, hours=15)
     fed(simulation, HOUR_7, at)
@@ -202,7 +202,7 @@ def test_a_window_past_its_tick_that_was_never_built_is_due_at_once() -> None:
     assert run.created_at < at + 60
 
 
-def test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_came_later() -> None:
+def test_slow_report_starts_before_the_lower_bound_and_meets_its_deadline() -> None:
     simulation = begin(report(), pace=RunPace(step={REPORT: 2400.0, CORE: 20.0}))
     for day in range(3):
         fed(simulation, f"2026-10-{5 + day:02}-07:00", simulation.time(days=day, hours=7))
@@ -215,7 +215,7 @@ def test_a_path_longer_than_the_bound_starts_earlier_and_goes_again_for_what_cam
 # Inputs
 
 
-def test_a_use_latest_input_makes_its_consumer_neither_pending_nor_late_but_has_to_exist() -> None:
+def test_use_latest_input_must_exist_but_never_makes_its_reader_due() -> None:
     model = [source("weights"), asset("ml/model", "raw/weights", **ASAP)]
     forecast = reading(
         "ml/forecast",
@@ -237,7 +237,7 @@ def test_a_use_latest_input_makes_its_consumer_neither_pending_nor_late_but_has_
     assert len(simulation.runs_of("ml/forecast")) == 1
 
 
-def test_a_rippling_input_makes_the_last_days_stale_and_not_history() -> None:
+def test_rippling_input_makes_only_the_last_days_stale() -> None:
     customers = [source("customers"), asset("core/customers", "raw/customers", **ASAP)]
     stats = reading(
         "marts/stats",
@@ -272,7 +272,7 @@ def bumped(name: str) -> list[Any]:
     return [*core(freshness_policy=lag(minutes=5), code_version="2" if name == CORE else "1", **ASAP), hourly, daily]
 
 
-def test_other_code_rebuilds_what_was_built_and_never_what_was_not() -> None:
+def test_new_code_rebuilds_only_partitions_that_were_built() -> None:
     simulation = begin(small())
     for hour in (1, 3, 5):
         fed(simulation, f"2026-10-05-{hour:02}:00", simulation.time(hours=hour, minutes=1))
@@ -297,7 +297,7 @@ def test_a_rebuild_with_the_same_content_stops_the_cascade() -> None:
     assert [(run.assets, run.partitions) for run in simulation.runs[before:]] == [((CORE,), (HOUR_3,))]
 
 
-def test_stale_code_holds_up_no_arrival_and_one_run_clears_both() -> None:
+def test_stale_code_does_not_delay_new_data_and_one_run_clears_both() -> None:
     simulation = begin(small())
     fed(simulation, HOUR_3, simulation.time(hours=3))
     simulation.run(hours=7)
@@ -313,7 +313,7 @@ def test_stale_code_holds_up_no_arrival_and_one_run_clears_both() -> None:
 # Scale
 
 
-def test_the_scale_multiplies_lag_windows_and_never_a_time_of_day() -> None:
+def test_contract_scale_shortens_lag_windows_but_not_a_time_of_day() -> None:
     late = asset(REPORT, within(CORE), by=DAYS, freshness_policy=NINE)
     simulation = begin([*small(), late], settings=Settings(contract_scale=0.1))
     at = simulation.time(hours=7)
@@ -328,7 +328,7 @@ def test_the_scale_multiplies_lag_windows_and_never_a_time_of_day() -> None:
 # Partitions of other kinds, and none
 
 
-def test_static_partitions_are_planned_like_others() -> None:
+def test_static_partitions_with_a_lag_contract_are_built_in_time() -> None:
     shops = dg.StaticPartitionsDefinition(["north", "south"])
     simulation = begin(
         [source("shops", shops), asset("marts/shops", "raw/shops", by=shops, freshness_policy=lag(minutes=10))]

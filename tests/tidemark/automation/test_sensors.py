@@ -65,7 +65,7 @@ def automation(instance: dg.DagsterInstance) -> dict[str, set[str | None]]:
     return asked
 
 
-def test_a_changed_partition_is_asked_for_once(instance: dg.DagsterInstance) -> None:
+def test_changed_partition_is_requested_only_once(instance: dg.DagsterInstance) -> None:
     observe(instance, "orders", HOURS[0])
     observe(instance, "customers", None)
     assert automation(instance) == {
@@ -76,7 +76,7 @@ def test_a_changed_partition_is_asked_for_once(instance: dg.DagsterInstance) -> 
     assert automation(instance) == {}, "its run may just be slow to appear"
 
 
-def test_many_partitions_are_one_run_over_their_range_and_the_other_sensor_leaves_them(
+def test_many_partitions_are_one_range_run_of_the_catch_up_sensor(
     instance: dg.DagsterInstance,
 ) -> None:
     observe(instance, "orders", *HOURS)
@@ -89,7 +89,7 @@ def test_many_partitions_are_one_run_over_their_range_and_the_other_sensor_leave
     assert automation(instance) == {}
 
 
-def test_a_mart_without_one_of_its_inputs_is_named_with_the_reason(instance: dg.DagsterInstance) -> None:
+def test_mart_without_an_input_is_reported_with_the_reason(instance: dg.DagsterInstance) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "orders"], partition=HOURS[0]))
     catch_up(instance)  # asks for the weeks that the hour is in
     result = catch_up(instance)
@@ -98,7 +98,7 @@ def test_a_mart_without_one_of_its_inputs_is_named_with_the_reason(instance: dg.
     assert "marts/order_stats 2026-10-01: no data: core/customers" in str(result.skip_message)
 
 
-def test_what_is_set_aside_is_logged_once_and_said_in_the_tab_automation(
+def test_set_aside_asset_is_logged_once_and_shown_in_the_automation_tab(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
@@ -113,7 +113,7 @@ def test_what_is_set_aside_is_logged_once_and_said_in_the_tab_automation(
         assert len([message for message in caplog.messages if message.startswith(said)]) == 1
 
 
-def test_each_asset_takes_only_its_own_share(instance: dg.DagsterInstance) -> None:
+def test_sensor_takes_only_the_requests_of_its_own_assets(instance: dg.DagsterInstance) -> None:
     location = Location(instance, small())
     location.observe("raw/orders", "2026-10-05-00:00")
     # Another sensor, which looks after something else, is evaluated first.
@@ -126,7 +126,7 @@ def test_each_asset_takes_only_its_own_share(instance: dg.DagsterInstance) -> No
     assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}
 
 
-def test_a_condition_that_may_refuse_reserves_nothing(instance: dg.DagsterInstance) -> None:
+def test_condition_that_may_refuse_reserves_no_partition(instance: dg.DagsterInstance) -> None:
     own = derived() & dg.AutomationCondition.cron_tick_passed("0 9 * * *")
     tags = {"tidemark/pace": "asap"}
     location = Location(instance, [source("orders"), asset("own", "raw/orders", automation_condition=own, tags=tags)])
@@ -138,7 +138,7 @@ def test_a_condition_that_may_refuse_reserves_nothing(instance: dg.DagsterInstan
 RUN = "core/orders, marts/sales_hourly, 2026-10-01-00:00 to 2026-10-01-09:00 (10 partitions): "
 
 
-def test_the_log_of_a_tick_says_which_runs_are_asked_for_and_why(tmp_path: Path) -> None:
+def test_tick_log_lists_the_requested_runs_with_their_reason(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         observe(instance, "orders", *HOURS)
         (line,) = log_of(instance, catch_up_sensor(), "first")
@@ -148,7 +148,7 @@ def test_the_log_of_a_tick_says_which_runs_are_asked_for_and_why(tmp_path: Path)
         assert [path.name for path in tmp_path.glob("storage/repository/catch_up/*")] == ["first.err"]
 
 
-def test_a_tick_of_the_automation_sensor_says_it_beside_what_dagster_says(tmp_path: Path) -> None:
+def test_automation_sensor_logs_the_reason_of_a_requested_run_once(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         observe(instance, "orders", HOURS[0])
         first, second = (log_of(instance, automation_sensor(), tick) for tick in ("first", "second"))

@@ -41,7 +41,7 @@ def dagsters_range(definition: dg.PartitionsDefinition, one: str, other: str) ->
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(definitions(), MOMENTS, st.data())
-def test_partitions_of_time_exist_and_follow_each_other_as_in_dagster(
+def test_time_partitions_exist_and_are_ordered_as_in_dagster(
     definition: dg.TimeWindowPartitionsDefinition, now: int, data: st.DataObject
 ) -> None:
     keys = keys_of(definition, now)
@@ -84,7 +84,7 @@ def test_partitions_of_time_exist_and_follow_each_other_as_in_dagster(
         (dg.WeeklyPartitionsDefinition("2026-10-01"), "2026-10-04", "2026-10-04", "2026-10-11", "2026-10-11"),
     ],
 )
-def test_windows_come_from_the_schedule(
+def test_partition_windows_follow_the_schedule_of_the_definition(
     definition: dg.PartitionsDefinition, key: str, begins: str, ends: str, exists_from: str
 ) -> None:
     keys = keys_of(definition)
@@ -92,14 +92,14 @@ def test_windows_come_from_the_schedule(
     assert keys.exists_from(key) == at(f"{exists_from}T00:00+00:00")
 
 
-def test_a_friday_and_the_monday_after_it_follow_each_other_and_a_tuesday_does_not_follow_a_friday() -> None:
+def test_monday_follows_friday_in_weekday_partitions_but_tuesday_does_not() -> None:
     keys = keys_of(WEEKDAYS)
     assert keys.follows("2026-10-02", "2026-10-05")
     assert not keys.follows("2026-10-02", "2026-10-06")
     assert keys.problem("2026-10-03") == "'2026-10-03' is not the start of a window"
 
 
-def test_an_hour_that_the_clocks_repeat_is_two_partitions_and_one_that_they_leave_out_is_none() -> None:
+def test_repeated_hour_is_two_partitions_and_a_skipped_hour_is_none() -> None:
     keys = keys_of(dg.HourlyPartitionsDefinition("2026-03-01-00:00", timezone="Europe/Berlin"))
     assert keys.follows("2026-10-25-02:00", "2026-10-25-02:00+0100")
     assert keys.follows("2026-10-25-02:00+0100", "2026-10-25-03:00")
@@ -117,21 +117,21 @@ def test_an_hour_that_the_clocks_repeat_is_two_partitions_and_one_that_they_leav
         ("", "is not a partition key: "),
     ],
 )
-def test_a_key_that_can_never_be_says_why(key: str | None, problem: str) -> None:
+def test_impossible_partition_key_is_refused_with_a_reason(key: str | None, problem: str) -> None:
     keys = keys_of(dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-11-20"))
     assert problem in str(keys.problem(key))
     assert not keys.exists(key) and keys.window(key) is None
     assert keys.problem("2026-11-19") is None
 
 
-def test_static_partitions_follow_each_other_in_their_declared_order() -> None:
+def test_static_partitions_follow_their_declared_order() -> None:
     keys = keys_of(REGIONS)
     assert keys.follows("north", "south") and not keys.follows("north", "west") and not keys.follows("south", "north")
     assert keys.problem("east") and keys.problem(None) and keys.problem("west") is None
     assert list(keys.keys()) == dagsters(REGIONS, NOW) and keys.window("north") is None
 
 
-def test_dynamic_partitions_exist_while_the_moment_has_them_and_no_range_holds_them() -> None:
+def test_dynamic_partitions_exist_only_while_registered_and_form_no_range() -> None:
     moment = Moment(NOW, {"shops": ["a", "b"]})
     keys = KeysOf(moment)(SHOPS)
     assert list(keys.keys()) == ["a", "b"] and keys.exists("a") and not keys.follows("a", "b")
@@ -161,7 +161,7 @@ MULTI = [
 
 
 @pytest.mark.parametrize(("definition", "key"), MULTI)
-def test_multi_partitions_exist_as_in_dagster_and_follow_each_other_where_its_range_is_just_those(
+def test_multi_partitions_exist_and_form_ranges_as_in_dagster(
     definition: dg.MultiPartitionsDefinition, key: str
 ) -> None:
     keys = keys_of(definition, shops=["b", "a"])
@@ -178,7 +178,7 @@ def test_multi_partitions_exist_as_in_dagster_and_follow_each_other_where_its_ra
     assert keys.exists(key) and keys.problem(key) is None and keys.exists_from(key) <= NOW
 
 
-def test_a_chain_of_multi_partitions_never_turns_a_corner() -> None:
+def test_range_of_multi_partitions_varies_only_the_time_dimension() -> None:
     keys = keys_of(dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS}))
     assert keys.follows("2026-10-05|north", "2026-10-06|north")
     assert not keys.follows("2026-10-05|north", "2026-10-05|south")
@@ -186,7 +186,7 @@ def test_a_chain_of_multi_partitions_never_turns_a_corner() -> None:
     assert keys.order("2026-10-05|south") < keys.order("2026-10-06|north"), "the newest day first, whatever its region"
 
 
-def test_multi_partitions_have_the_window_of_their_one_dimension_of_time() -> None:
+def test_multi_partition_has_the_window_of_its_time_dimension() -> None:
     day = Window(at("2026-10-05T00:00+00:00"), at("2026-10-06T00:00+00:00"))
     assert keys_of(MULTI[0][0]).window("2026-10-05|north") == day
     assert keys_of(MULTI[0][0]).exists_from("2026-10-05|north") == day.end
@@ -194,7 +194,7 @@ def test_multi_partitions_have_the_window_of_their_one_dimension_of_time() -> No
 
 
 @pytest.mark.parametrize("key", ["2026-10-05", "2026-10-05|east", "nonsense|north", "2026-10-05|north|x", "", None])
-def test_a_malformed_multi_key_says_why_and_raises_nothing(key: str | None) -> None:
+def test_malformed_multi_partition_key_is_refused_with_a_reason(key: str | None) -> None:
     keys = keys_of(MULTI[0][0])
     assert keys.problem(key)
     assert keys.exists_from(key) == float("inf") and not keys.exists(key) and keys.window(key) is None
@@ -216,7 +216,7 @@ class EvenDays(dg.PartitionsDefinition):
         raise NotImplementedError
 
 
-def test_somebodys_own_definition_is_known_by_what_it_lists_at_the_moment() -> None:
+def test_custom_partitions_definition_is_read_from_its_current_keys() -> None:
     moment = Moment(NOW)
     keys = KeysOf(moment)(EvenDays())
     assert keys.ends() == ("2026-10-02", "2026-10-28") and not keys.exists("2026-10-30")
@@ -224,7 +224,7 @@ def test_somebodys_own_definition_is_known_by_what_it_lists_at_the_moment() -> N
     assert keys.exists("2026-10-30") and not keys.follows("2026-10-02", "2026-10-04")
 
 
-def test_what_did_not_exist_when_it_was_asked_for_exists_later_for_dagster_too() -> None:
+def test_partition_that_did_not_exist_earlier_exists_later_for_dagster() -> None:
     moment = Moment(at("2026-10-05T00:00+00:00"))
     keys = KeysOf(moment)(dg.MultiPartitionsDefinition({"day": DAYS, "shop": SHOPS}))
     assert not keys.exists("2026-10-05|a") and not keys.keys()
@@ -245,7 +245,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("definition", "chain"), RANGES)
-def test_a_run_over_a_range_builds_just_the_chain_that_was_meant(
+def test_dagster_run_over_a_range_builds_exactly_the_planned_partitions(
     definition: dg.PartitionsDefinition, chain: list[str]
 ) -> None:
     assert all(keys_of(definition, shops=["b"]).follows(*two) for two in pairwise(chain))
@@ -262,7 +262,7 @@ def test_a_run_over_a_range_builds_just_the_chain_that_was_meant(
     assert seen == chain
 
 
-def test_of_very_many_windows_only_the_two_at_the_ends_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_and_last_of_many_time_partitions_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     minutes = dg.TimeWindowPartitionsDefinition("2015-01-01-00:00", "%Y-%m-%d-%H:%M", cron_schedule="* * * * *")
 
     def _listed(*_: object) -> object:

@@ -80,7 +80,9 @@ def asset_events(instance: dg.DagsterInstance, run_id: str) -> list[tuple[object
 
 
 @pytest.mark.parametrize("partitions", [BOTH, BOTH[:1]])
-def test_a_simulated_run_leaves_what_a_real_one_leaves(instance: dg.DagsterInstance, partitions: list[str]) -> None:
+def test_simulated_run_writes_the_same_events_as_a_real_run(
+    instance: dg.DagsterInstance, partitions: list[str]
+) -> None:
     simulate(instance, partitions)
     with dg.DagsterInstance.ephemeral() as real:
         run_id = dg.materialize([table, mart], instance=real, tags=partition_tags(partitions)).run_id
@@ -96,7 +98,7 @@ def test_a_simulated_run_leaves_what_a_real_one_leaves(instance: dg.DagsterInsta
         assert without_code == [told[:4] if told[1] == dg.AssetKey("mart") else told for told in expected]
 
 
-def test_its_record_has_the_times_of_the_clock(instance: dg.DagsterInstance) -> None:
+def test_simulated_run_record_has_the_times_of_the_clock(instance: dg.DagsterInstance) -> None:
     simulate(instance, BOTH)
     (record,) = instance.get_run_records()
     assert (record.create_timestamp.timestamp(), record.start_time, record.end_time) == (NOW, NOW + 2, NOW + 22)
@@ -104,7 +106,7 @@ def test_its_record_has_the_times_of_the_clock(instance: dg.DagsterInstance) -> 
     assert record.dagster_run.status == dg.DagsterRunStatus.SUCCESS
 
 
-def test_the_clock_is_the_one_of_events_and_partitions(instance: dg.DagsterInstance) -> None:
+def test_simulated_clock_sets_event_times_and_partitions(instance: dg.DagsterInstance) -> None:
     clock = Clock(NOW)
     with clock.frozen():
         assert HOURS.get_last_partition_key() == "2026-10-01-07:00"
@@ -113,7 +115,7 @@ def test_the_clock_is_the_one_of_events_and_partitions(instance: dg.DagsterInsta
     assert (record.timestamp, record.run_id, content_of(record)) == (NOW, "", "by hand")
 
 
-def test_an_observation_is_one_of_the_landing_sensor(instance: dg.DagsterInstance) -> None:
+def test_simulated_observation_has_the_tags_of_the_landing_sensor(instance: dg.DagsterInstance) -> None:
     clock = Clock(NOW)
     with clock.frozen():
         SimulatedLog(instance, clock, GRAPH).observed("source", BOTH[0], "v1", listed_at=NOW, arrived_at=NOW - 3)

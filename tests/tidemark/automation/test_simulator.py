@@ -27,19 +27,19 @@ def history(simulation: Simulation) -> list[tuple[object, ...]]:
     return [(r.assets, r.partitions, r.created_at, r.started_at, r.ended_at, r.succeeded) for r in simulation.runs]
 
 
-def test_to_jump_to_the_next_tick_that_asks_gives_the_runs_of_ticking_every_five_seconds() -> None:
+def test_simulation_that_skips_idle_ticks_has_the_same_runs() -> None:
     jumped, ticked = rough_morning(1, every_tick=False), rough_morning(1, every_tick=True)
     assert history(jumped) == history(ticked)
     assert len(jumped.runs) > 5
     assert jumped.ticks < ticked.ticks / 10
 
 
-def test_the_same_seed_gives_the_same_day_and_another_seed_another() -> None:
+def test_same_seed_gives_the_same_simulated_day_and_another_seed_differs() -> None:
     first, again, other = (history(rough_morning(seed, every_tick=False)) for seed in (1, 1, 3))
     assert first == again != other
 
 
-def test_a_run_waits_starts_takes_its_time_and_is_written_down() -> None:
+def test_simulated_run_waits_starts_and_commits_at_the_expected_times() -> None:
     simulation = Simulation(small(), start=START, pace=RunPace(step={"core/orders": 30.0}, tick=5.0))
     simulation.arrive("raw/orders", HOUR_7, at=simulation.time(hours=7, minutes=12))
     simulation.run(hours=8)
@@ -51,7 +51,7 @@ def test_a_run_waits_starts_takes_its_time_and_is_written_down() -> None:
     assert simulation.tables.fresh(("core/orders", HOUR_7))
 
 
-def test_no_more_runs_are_under_way_than_there_is_room_for() -> None:
+def test_no_more_simulated_runs_execute_at_once_than_slots_exist() -> None:
     simulation = Simulation(small(), start=START, pace=RunPace(at_once=2))
     for hour in range(6):
         at = simulation.time(hours=7)
@@ -67,7 +67,7 @@ def test_no_more_runs_are_under_way_than_there_is_room_for() -> None:
         assert len(beside) <= 2
 
 
-def test_what_arrives_during_an_outage_is_found_afterwards_with_the_time_it_arrived() -> None:
+def test_arrival_during_an_outage_is_observed_afterwards_with_its_own_time() -> None:
     simulation = Simulation(small(), start=START)
     simulation.outage(at=simulation.time(hours=1), until=simulation.time(hours=9))
     for minute in (30, 10, 50):
@@ -80,7 +80,7 @@ def test_what_arrives_during_an_outage_is_found_afterwards_with_the_time_it_arri
     assert seen == (HOUR_7, simulation.time(hours=7, minutes=10))
 
 
-def test_runs_under_way_die_with_the_platform() -> None:
+def test_runs_in_progress_die_in_a_platform_outage() -> None:
     simulation = Simulation(small(), start=START, pace=RunPace(step=300.0))
     simulation.request(["core/orders"], [HOUR_7], at=simulation.time(hours=7))
     simulation.outage(at=simulation.time(hours=7, minutes=2), until=simulation.time(hours=7, minutes=3))
@@ -89,7 +89,7 @@ def test_runs_under_way_die_with_the_platform() -> None:
     assert (died.succeeded, died.ended_at, died.committed) == (False, simulation.time(hours=7, minutes=2), {})
 
 
-def test_a_run_that_began_before_a_deployment_writes_what_its_code_made_and_is_followed_by_one_of_the_new() -> None:
+def test_run_started_before_a_deploy_keeps_its_code_and_is_rebuilt() -> None:
     simulation = Simulation(
         [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, **ASAP)], start=START
     )
@@ -105,7 +105,7 @@ def test_a_run_that_began_before_a_deployment_writes_what_its_code_made_and_is_f
     assert simulation.tables.fresh(("core/orders", HOUR_7))
 
 
-def test_a_lost_run_whose_partition_was_built_again_is_settled_after_a_restart() -> None:
+def test_lost_run_of_a_rebuilt_partition_causes_no_run_after_restart() -> None:
     simulation = Simulation(
         [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, **ASAP)], start=START
     )

@@ -44,7 +44,7 @@ def waits(simulation: Simulation, asset: str) -> list[float]:
     return [min(end for begin, end in built if begin >= at) - at for at, _ in simulation.arrivals]
 
 
-def test_a_table_with_five_minutes_is_in_time_beside_many_with_an_hour() -> None:
+def test_table_with_a_5_minute_contract_is_in_time_beside_looser_ones() -> None:
     tables = location({"hours": 1}, 40, {"minutes": 5})
     simulation = Simulation(tables, start=START, pace=RunPace(step=90.0, at_once=3))
     for minutes in (1, 120):
@@ -63,7 +63,7 @@ def with_condition(condition: Any, count: int) -> list[Any]:
     return [dg.AssetSpec("source"), *with_automation([*bulk, table("urgent", minutes=5)])]
 
 
-def test_tables_with_a_condition_of_their_own_wait_for_a_slot_like_all_others() -> None:
+def test_tables_with_custom_conditions_wait_for_a_run_slot_like_others() -> None:
     condition = derived() & ~dg.AutomationCondition.in_progress()
     simulation = Simulation(with_condition(condition, 12), start=START, pace=RunPace(step=90.0, at_once=2))
     for minutes in (1, 12):
@@ -75,7 +75,7 @@ def test_tables_with_a_condition_of_their_own_wait_for_a_slot_like_all_others() 
     assert all(simulation.runs_of(f"bulk_{number:03}")[-1].succeeded for number in range(12))
 
 
-def test_a_table_whose_condition_is_true_for_a_moment_does_not_wait_for_a_slot() -> None:
+def test_table_with_a_momentary_condition_does_not_wait_for_a_slot() -> None:
     condition = derived() & dg.AutomationCondition.cron_tick_passed("20 0 * * *")
     simulation = Simulation(with_condition(condition, 8), start=START, pace=RunPace(step=90.0, at_once=1))
     simulation.arrive("source", at=simulation.time(minutes=1))
@@ -99,13 +99,13 @@ def test_a_table_whose_condition_is_true_for_a_moment_does_not_wait_for_a_slot()
         ((derived() & dg.AutomationCondition.cron_tick_passed("@daily")) | dg.AutomationCondition.missing(), True),
     ],
 )
-def test_conditions_that_are_true_for_a_moment_are_told_from_those_that_last(condition: Any, momentary: bool) -> None:
+def test_momentary_conditions_are_distinguished_from_lasting_ones(condition: Any, momentary: bool) -> None:
     own = asset("a", "raw/x", automation_condition=condition)
     graph = graph_of(dg.Definitions(assets=with_automation([source("x"), own])).resolve_asset_graph())
     assert graph.nodes["a"].momentary is momentary
 
 
-def test_a_first_load_begins_with_the_tightest_contract_and_leaves_it_a_slot() -> None:
+def test_first_load_starts_with_the_tightest_contract_and_keeps_a_slot_free() -> None:
     """Each of 12 tables takes an hour for its history, and none delays the table with ten minutes."""
     tables: list[Any] = [
         source("orders", HOURS),
@@ -142,7 +142,7 @@ def moments(simulation: Simulation) -> list[float]:
     return [run.started_at for run in begun(simulation)]
 
 
-def test_with_one_slot_the_tightest_contract_is_next() -> None:
+def test_tightest_contract_runs_next_with_a_single_slot() -> None:
     tables = location({"hours": 2}, 10, {"minutes": 20})
     simulation = Simulation(tables, start=START, pace=RunPace(step=120.0, at_once=1))
     simulation.arrive("source", at=simulation.time(minutes=1))
@@ -152,7 +152,7 @@ def test_with_one_slot_the_tightest_contract_is_next() -> None:
     assert max(max(waits(simulation, f"bulk_{number:03}")) for number in range(10)) <= 7200
 
 
-def test_what_people_asked_for_keeps_nothing_from_being_asked_for() -> None:
+def test_manual_runs_do_not_prevent_automatic_run_requests() -> None:
     simulation = Simulation(location({"hours": 1}, 6, {"minutes": 30}), start=START, pace=RunPace(step=30.0, at_once=2))
     for _ in range(12):
         simulation.request(["bulk_000"], at=simulation.time(seconds=30))
@@ -163,7 +163,7 @@ def test_what_people_asked_for_keeps_nothing_from_being_asked_for() -> None:
     assert waits(simulation, "urgent")[0] <= 120
 
 
-def test_without_a_queue_everything_that_is_due_is_asked_for_at_once() -> None:
+def test_all_due_runs_are_requested_at_once_without_a_run_queue() -> None:
     simulation = Simulation(
         location({"hours": 1}, 30, {"minutes": 5}),
         start=START,
@@ -175,7 +175,7 @@ def test_without_a_queue_everything_that_is_due_is_asked_for_at_once() -> None:
     assert len(simulation.runs) == 31
 
 
-def test_a_run_in_the_queue_is_called_queued_until_it_begins() -> None:
+def test_queued_run_is_reported_as_queued_until_it_starts() -> None:
     simulation = Simulation(location({"hours": 1}, 2, {"hours": 1}), start=START, pace=RunPace(step=300.0, at_once=3))
     simulation.hold_in_queue("urgent", at=simulation.time(), until=simulation.time(minutes=10))
     simulation.arrive("source", at=simulation.time(minutes=1))
@@ -187,7 +187,7 @@ def test_a_run_in_the_queue_is_called_queued_until_it_begins() -> None:
     assert simulation.plan().decisions["urgent", None].state is State.RUNNING
 
 
-def test_the_queue_is_kept_short_while_a_tighter_contract_exists() -> None:
+def test_run_queue_is_kept_short_while_a_tighter_contract_exists() -> None:
     nodes = {f"bulk_{n}": Node(f"bulk_{n}", contract=LagContract(3600)) for n in range(8)}
     urgent = Node("urgent", contract=LagContract(1800))
     for tighter in ({}, {"urgent": urgent}):
@@ -206,7 +206,7 @@ def test_the_queue_is_kept_short_while_a_tighter_contract_exists() -> None:
             assert more.of([Request(("urgent",), (None,))], {})[0], "none of them keeps the urgent one waiting"
 
 
-def test_among_late_runs_of_one_contract_the_earliest_deadline_comes_first() -> None:
+def test_late_runs_of_one_contract_start_with_the_earliest_deadline() -> None:
     nodes = {f"bulk_{n}": Node(f"bulk_{n}", contract=LagContract(3600)) for n in range(3)}
     graph = Graph(nodes | {"hour": Node("hour", contract=LagContract(1800))})
     history = History(graph, durations=RunDurations(per_partition=dict.fromkeys(graph.nodes, 30.0)))
@@ -218,7 +218,7 @@ def test_among_late_runs_of_one_contract_the_earliest_deadline_comes_first() -> 
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_long_runs_of_looser_contracts_keep_no_run_out_of_the_queue(slots: int) -> None:
+def test_long_runs_of_looser_contracts_block_no_run_from_the_queue(slots: int) -> None:
     """A slot is kept free for a table that runs at once. Bulk runs hold the others; ten minutes are not to wait."""
     nodes = {f"bulk_{n}": Node(f"bulk_{n}", contract=LagContract(21_600)) for n in range(3)}
     others = {
@@ -233,7 +233,7 @@ def test_long_runs_of_looser_contracts_keep_no_run_out_of_the_queue(slots: int) 
     assert [request.assets for request in admitted] == [("first",)]
 
 
-def test_the_runs_of_a_tick_are_queued_in_the_order_of_the_plan() -> None:
+def test_runs_of_one_tick_are_queued_in_the_order_of_the_plan() -> None:
     """Dagster collects what a tick asks for in sets."""
     tables = location({"hours": 1}, 30, {"minutes": 50})
     simulation = Simulation(tables, start=START, pace=RunPace(step=50.0, at_once=1000), instance=simulated_instance())
@@ -244,7 +244,7 @@ def test_the_runs_of_a_tick_are_queued_in_the_order_of_the_plan() -> None:
     assert bulk == ["urgent", *(f"bulk_{number:03}" for number in range(30))]
 
 
-def test_runs_that_a_limit_holds_in_the_queue_keep_others_waiting_for_a_while_only() -> None:
+def test_runs_held_in_the_queue_by_a_limit_block_others_temporarily() -> None:
     """Four tables write to one database, whose limit lets none of their runs begin."""
     simulation = Simulation(location({"hours": 2}, 8, {"minutes": 5}), start=START, pace=RunPace(step=20.0, at_once=2))
     for stuck in range(4):
@@ -258,7 +258,7 @@ def test_runs_that_a_limit_holds_in_the_queue_keep_others_waiting_for_a_while_on
     assert max(max(waits(simulation, f"bulk_{number:03}")) for number in range(4, 8)) <= 7200
 
 
-def test_a_run_of_unknown_length_is_held_back_for_a_tighter_contract_by_name() -> None:
+def test_run_of_unknown_length_is_held_for_a_tighter_contract_with_reason() -> None:
     simulation = Simulation(location({"hours": 1}, 8, {"minutes": 5}), start=START, pace=RunPace(step=50.0, at_once=3))
     simulation.arrive("source", at=simulation.time(minutes=1))
     simulation.run(minutes=1, seconds=30)
@@ -272,11 +272,11 @@ def test_a_run_of_unknown_length_is_held_back_for_a_tighter_contract_by_name() -
     ("seconds", "expected"),
     [(60, 6), (300, 4), (600, 3), (1800, 1), (3600, 0), (6 * 3600, -3), (86_400, -5), (90 * 86_400, -9), (None, 0)],
 )
-def test_the_priority_follows_the_tightest_contract(seconds: float | None, expected: int) -> None:
+def test_run_priority_follows_the_tightest_contract(seconds: float | None, expected: int) -> None:
     assert priority(seconds) == expected
 
 
-def test_an_input_has_the_priority_of_its_tightest_reader_and_none_of_who_reads_only_the_latest() -> None:
+def test_input_has_the_priority_of_its_tightest_reader_except_use_latest_readers() -> None:
     def _read(key: str, **settings: Any) -> Input:
         return Input(key, lambda p: [p], lambda p: [p], **settings)
 

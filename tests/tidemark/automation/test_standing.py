@@ -56,7 +56,7 @@ class Kept:
         self.history.materialized(("report", partition), id=1, run_id=None, as_of=None, version=None, at=0.0)
 
 
-def test_a_window_that_was_never_built_stays_breached_until_it_is_there() -> None:
+def test_unbuilt_partition_stays_breached_until_it_is_built() -> None:
     kept = Kept(REPORT)
     assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
     for n in range(30):  # one look a day
@@ -66,7 +66,7 @@ def test_a_window_that_was_never_built_stays_breached_until_it_is_there() -> Non
     assert kept.at(30 * DAY + 11 * HOUR) == (FreshnessStatus.MET, None)
 
 
-def test_the_oldest_is_named_and_how_many_there_are() -> None:
+def test_breach_reason_names_the_oldest_missing_partition_and_their_number() -> None:
     kept = Kept(REPORT)
     assert kept.at(5 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
     assert kept.reason == (
@@ -74,7 +74,7 @@ def test_the_oldest_is_named_and_how_many_there_are() -> None:
     )
 
 
-def test_a_window_that_is_wiped_is_missing_again() -> None:
+def test_wiped_partition_is_breached_as_missing_again() -> None:
     kept = Kept(REPORT)
     kept.report("0")
     assert kept.at(DAY + 10 * HOUR) == (FreshnessStatus.MET, None)
@@ -82,19 +82,19 @@ def test_a_window_that_is_wiped_is_missing_again() -> None:
     assert kept.at(DAY + 11 * HOUR) == (FreshnessStatus.BREACHED, "0")
 
 
-def test_windows_whose_tick_was_before_anybody_looked_are_not_judged() -> None:
+def test_partitions_due_before_the_first_evaluation_are_not_judged() -> None:
     kept = Kept(REPORT, since=10 * DAY)
     assert kept.at(10 * DAY + 8 * HOUR) == (FreshnessStatus.MET, None)
     assert kept.at(10 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "9")
 
 
-def test_data_that_was_seen_before_the_first_look_counts_as_a_look() -> None:
+def test_data_seen_before_the_first_evaluation_starts_the_judged_period() -> None:
     kept = Kept(REPORT, since=10 * DAY)
     kept.history.first_seen["raw"] = 5 * DAY
     assert kept.at(10 * DAY + HOUR) == (FreshnessStatus.BREACHED, "4")
 
 
-def test_an_asset_that_was_added_later_is_judged_from_then_on() -> None:
+def test_asset_added_later_is_judged_only_from_then_on() -> None:
     kept = Kept(REPORT)
     kept.history.first_seen["raw"] = 0.0
     kept.since = Since(0.0, {"report": 10 * DAY})
@@ -102,7 +102,7 @@ def test_an_asset_that_was_added_later_is_judged_from_then_on() -> None:
     assert kept.at(10 * DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "9")
 
 
-def test_a_table_without_partitions_that_was_never_built_is_breached_after_its_first_tick() -> None:
+def test_unbuilt_unpartitioned_table_is_breached_after_its_first_cron_tick() -> None:
     kept = Kept(replace(REPORT, partitioned=False, window=lambda _: None), since=HOUR)
     assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
     assert kept.at(9 * HOUR + 1) == (FreshnessStatus.BREACHED, None)
@@ -111,7 +111,7 @@ def test_a_table_without_partitions_that_was_never_built_is_breached_after_its_f
     assert kept.at(3 * DAY) == (FreshnessStatus.MET, None)
 
 
-def test_windows_are_asked_for_once_however_often_it_is_looked() -> None:
+def test_partitions_are_not_listed_again_at_every_evaluation() -> None:
     kept = Kept(REPORT)
     asked: list[tuple[float, float]] = []
     kept.unbuilt.windows = lambda asset, after, until: (asked.append((after, until)), days(asset, after, until))[1]  # type: ignore[func-returns-value]
@@ -120,7 +120,7 @@ def test_windows_are_asked_for_once_however_often_it_is_looked() -> None:
     assert len(asked) == 2, "at the first look, and at nine o'clock"
 
 
-def test_the_clock_may_be_set_back() -> None:
+def test_contract_verdict_is_correct_after_the_clock_is_set_back() -> None:
     kept = Kept(REPORT)
     assert kept.at(DAY + 10 * HOUR) == (FreshnessStatus.BREACHED, "0")
     assert kept.at(DAY + 8 * HOUR) == (FreshnessStatus.MET, None)
@@ -128,7 +128,7 @@ def test_the_clock_may_be_set_back() -> None:
 
 
 @pytest.mark.parametrize("contract", [NINE, LagContract(300.0)])
-def test_what_is_refused_or_set_aside_as_a_whole_is_not_judged(contract: CronContract | LagContract) -> None:
+def test_refused_or_set_aside_asset_is_not_judged(contract: CronContract | LagContract) -> None:
     node = replace(REPORT, contract=contract)
     for kept, plan in (
         (Kept(replace(node, refused="no such pace")), Plan(0.0)),
@@ -138,7 +138,7 @@ def test_what_is_refused_or_set_aside_as_a_whole_is_not_judged(contract: CronCon
         assert kept.reason == "set aside: no such pace"
 
 
-def test_where_windows_cannot_be_told_it_is_not_judged_and_the_error_is_named() -> None:
+def test_asset_whose_partition_windows_raise_is_not_judged_and_reports_the_error() -> None:
     def window(_partition: Partition) -> Window:
         raise ZeroDivisionError("no such month")
 
@@ -147,7 +147,7 @@ def test_where_windows_cannot_be_told_it_is_not_judged_and_the_error_is_named() 
     assert "ZeroDivisionError: no such month" in kept.reason
 
 
-def test_single_partitions_that_are_set_aside_are_named_beside_the_verdict_of_the_others() -> None:
+def test_set_aside_partitions_are_reported_beside_the_verdict_of_the_others() -> None:
     kept = Kept(REPORT)
     aside = Plan(0.0, set_aside={("report", "0"): "its mapping raises"})
     assert kept.at(DAY + 10 * HOUR, aside) == (FreshnessStatus.MET, None)
@@ -156,21 +156,21 @@ def test_single_partitions_that_are_set_aside_are_named_beside_the_verdict_of_th
     assert kept.reason.endswith("; set aside: report 0: its mapping raises")
 
 
-def test_an_event_without_a_partition_is_not_the_whole_asset() -> None:
+def test_event_without_a_partition_does_not_set_the_whole_asset_aside() -> None:
     why = "no partition, but the asset is partitioned"
     kept = Kept(replace(REPORT, problem=lambda p: why if p is None else None))
     assert kept.at(0.0, Plan(0.0, set_aside={("report", None): why})) == (FreshnessStatus.MET, None)
     assert kept.set_aside == (f"report: {why}",)
 
 
-def test_a_reader_says_that_what_it_is_made_from_is_set_aside() -> None:
+def test_reader_reports_that_its_upstream_asset_is_set_aside() -> None:
     middle = Node("middle", [READS], refused="no such pace")
     kept = Kept(middle, replace(REPORT, inputs=[Input("middle", same, same)]))
     assert kept.at(8 * HOUR) == (FreshnessStatus.MET, None)
     assert kept.set_aside == ("upstream middle: no such pace",)
 
 
-def test_what_a_sensor_that_is_off_would_ask_for_waits_and_says_so() -> None:
+def test_requests_of_a_stopped_sensor_are_held_with_the_reason() -> None:
     other = replace(REPORT, key="other", sensor="automation_2")
     graph = Graph({node.key: node for node in (RAW, REPORT, other)})
     decisions = {

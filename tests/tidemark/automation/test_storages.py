@@ -48,7 +48,7 @@ def expected() -> Story:
         return play(instance)
 
 
-def test_the_story_has_something_to_tell(expected: Story) -> None:
+def test_storage_scenario_is_long_enough_and_contains_waiting_partitions(expected: Story) -> None:
     assert len(expected) > 10
     assert any(waiting for waiting, _ in expected[:4])  # type: ignore[misc]
 

@@ -33,7 +33,7 @@ def look(follower: LogConsumer, instance: dg.DagsterInstance) -> None:
     assert follower.read(instance, lambda: False) == ""
 
 
-def test_five_hundred_wiped_assets_are_noticed_in_one_look_and_few_queries() -> None:
+def test_wipe_of_500_assets_is_detected_in_one_read_with_few_queries() -> None:
     with simulated_instance() as instance:
         follower = follower_of(instance, *MANY)
         for name in MANY:
@@ -52,7 +52,7 @@ def test_five_hundred_wiped_assets_are_noticed_in_one_look_and_few_queries() -> 
         assert not any(follower.history.known.get(name) for name in MANY)
 
 
-def test_what_was_written_after_a_wipe_that_nobody_had_noticed_stays(instance: dg.DagsterInstance) -> None:
+def test_event_written_after_an_undetected_wipe_is_kept(instance: dg.DagsterInstance) -> None:
     follower = follower_of(instance, "core/table")
     report(instance, "core/table", H7)
     look(follower, instance)
@@ -65,7 +65,7 @@ def test_what_was_written_after_a_wipe_that_nobody_had_noticed_stays(instance: d
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])
-def test_a_wipe_while_nothing_ran_is_noticed_at_the_start(instance: dg.DagsterInstance, with_checkpoint: bool) -> None:
+def test_wipe_during_downtime_is_detected_at_startup(instance: dg.DagsterInstance, with_checkpoint: bool) -> None:
     before = follower_of(instance, "core/table", "core/other")
     report(instance, "core/table", H7)
     report(instance, "core/other", H7)
@@ -80,7 +80,7 @@ def test_a_wipe_while_nothing_ran_is_noticed_at_the_start(instance: dg.DagsterIn
     assert after.history.known["core/other"] == {H7}
 
 
-def test_an_instance_that_was_emptied_knows_nothing_any_more(instance: dg.DagsterInstance) -> None:
+def test_emptied_instance_clears_the_history_of_its_assets(instance: dg.DagsterInstance) -> None:
     follower = follower_of(instance, "core/table")
     report(instance, "core/table", H7)
     look(follower, instance)
@@ -100,7 +100,7 @@ def test_dagsters_own_storages_cannot_wipe_single_partitions(instance: dg.Dagste
     assert event_storage.catalog(instance)["core/table"] == float("-inf")
 
 
-def test_what_runs_only_failed_on_or_found_nothing_for_is_forgotten_with_the_rest(instance: dg.DagsterInstance) -> None:
+def test_failures_and_empty_runs_of_an_asset_are_forgotten_after_a_wipe(instance: dg.DagsterInstance) -> None:
     follower = follower_of(instance, "core/table", "core/other")
     for target in (("core/table", H7), ("core/other", H8)):
         follower.history.failures[target] = Failure(1, 0.0, 1, None)
@@ -115,7 +115,7 @@ def test_what_runs_only_failed_on_or_found_nothing_for_is_forgotten_with_the_res
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_restart(restarts: bool) -> None:
+def test_change_wiped_before_it_was_read_reaches_the_reader_after_restart(restarts: bool) -> None:
     mart = asset("mart", "core/x", freshness_policy=lag(hours=6))
     simulation = play([source("x"), asset("core/x", "raw/x", **ASAP), mart])
     simulation.arrive("raw/x", at=simulation.time(minutes=1), version="a")
@@ -136,7 +136,7 @@ def test_a_change_that_was_wiped_before_anybody_read_it_is_still_news_after_a_re
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_a_run_found_nothing_for_is_run_again_after_a_wipe(restarts: bool) -> None:
+def test_partition_that_a_run_found_empty_is_run_again_after_wipe(restarts: bool) -> None:
     @dg.asset(key=["core", "x"], deps=[["raw", "x"]], partitions_def=REGIONS, output_required=False, tags=ASAP["tags"])
     def x() -> Any: ...
 

@@ -66,7 +66,7 @@ class Watched:
         return evaluation
 
 
-def test_a_promise_that_is_broken_and_kept_again_is_said_once_each_with_the_reason() -> None:
+def test_contract_check_reports_each_change_of_state_once() -> None:
     watched = Watched()
     simulation = watched.simulation
     simulation.fail("core/orders", times=4)  # with the pauses between, for seven minutes and more
@@ -81,7 +81,7 @@ def test_a_promise_that_is_broken_and_kept_again_is_said_once_each_with_the_reas
     assert len(watched.told) == 3, "nothing is said again while nothing changes"
 
 
-def test_it_is_said_again_of_each_materialization_because_the_ui_shows_no_older_result() -> None:
+def test_contract_check_reports_again_after_each_materialization() -> None:
     watched = Watched()
     simulation = watched.simulation
     watched.look(hours=6)
@@ -95,7 +95,7 @@ def test_it_is_said_again_of_each_materialization_because_the_ui_shows_no_older_
         assert "met" in watched.look(hours=hour, minutes=3), "and only once"
 
 
-def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
+def test_contract_check_reports_partition_lag_reason_and_severity() -> None:
     watched = Watched()
     watched.simulation.fail("core/orders", times=9)
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
@@ -108,7 +108,7 @@ def test_it_says_lag_reason_partition_and_how_bad_it_is() -> None:
     assert "promised for 2026-10-05 07:05:00 UTC" in str(said.metadata["reason"].value)
 
 
-def test_a_report_whose_data_never_came_is_breached_at_its_tick_and_names_the_silent_source() -> None:
+def test_cron_contract_is_breached_at_its_deadline_and_reports_the_silent_source() -> None:
     watched = Watched()
     for hour in ("2026-10-04-07:00", "2026-10-05-07:00"):
         watched.simulation.arrive("raw/orders", hour, at=watched.simulation.time(hours=7))
@@ -121,13 +121,13 @@ def test_a_report_whose_data_never_came_is_breached_at_its_tick_and_names_the_si
     assert "raw/orders silent since 2026-10-05 07:00:00 UTC" in str(said.metadata["reason"].value)
 
 
-def test_windows_before_anything_was_observed_are_not_judged() -> None:
+def test_contract_check_skips_partitions_before_the_first_observation() -> None:
     watched = Watched()
     watched.look(days=3)
     assert set(watched.told) == {("core/orders", "met"), ("marts/report", "met")}
 
 
-def test_it_is_written_without_a_run_and_no_run_executes_it() -> None:
+def test_contract_check_is_never_part_of_a_requested_run() -> None:
     watched = Watched()
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     requested: list[dg.RunRequest] = []
@@ -138,7 +138,7 @@ def test_it_is_written_without_a_run_and_no_run_executes_it() -> None:
     assert requested and all(request.asset_check_keys == [] for request in requested)
 
 
-def test_a_person_can_execute_it() -> None:
+def test_contract_check_can_be_executed_manually() -> None:
     assets = graph()
     definitions = dg.Definitions([*assets, *contract_checks(assets)])
     with dg.DagsterInstance.ephemeral() as instance:
@@ -166,7 +166,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, asset_key: str, reason: str) -> None
     monkeypatch.setattr(planner_graph, "graph_of", _graph_of)
 
 
-def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reason(
+def test_contract_check_of_a_refused_asset_fails_and_reports_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refuse(monkeypatch, "core/orders", "there is no pace 'fast'")
@@ -180,7 +180,7 @@ def test_an_asset_that_nobody_looks_after_is_not_judged_and_fails_with_the_reaso
     assert made_from == "upstream core/orders: there is no pace 'fast'"
 
 
-def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_check_reports_a_newly_set_aside_partition_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     watched.look(hours=6)
     watched.told.clear()
@@ -198,7 +198,7 @@ def test_a_partition_that_is_set_aside_is_named_when_it_is(monkeypatch: pytest.M
     assert "met" in watched.look(hours=6, minutes=2), "and only once"
 
 
-def test_a_report_that_never_came_stays_breached_for_days_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_partition_stays_breached_for_days_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     watched.look(hours=6)  # from now on it is judged
     for day in (1, 2, 9):
@@ -218,7 +218,7 @@ def test_a_report_that_never_came_stays_breached_for_days_and_after_a_restart(mo
 
 
 @pytest.mark.parametrize("asset_key", ["core/orders", "marts/sales_daily", "marts/weekly_review"])
-def test_every_asset_with_a_policy_has_it(asset_key: str) -> None:
+def test_every_asset_with_a_freshness_policy_has_a_contract_check(asset_key: str) -> None:
     checks = {
         key.asset_key.to_user_string() for key in defs.resolve_asset_graph().asset_check_keys if key.name == CHECK
     }

@@ -64,7 +64,7 @@ def elsewhere(identity: str, **changes: str) -> str:
     return f"{identity.partition(' ')[0]} {replace(this_place(), **changes)}"
 
 
-def test_a_run_whose_process_is_gone_ends_as_lost_and_a_canceled_one_as_canceled(instance: DagsterInstance) -> None:
+def test_run_with_a_dead_process_ends_as_lost_or_as_canceled(instance: DagsterInstance) -> None:
     gone = ended_process()
     runs = {
         status: started(instance, gone, status).run_id
@@ -80,7 +80,7 @@ def test_a_run_whose_process_is_gone_ends_as_lost_and_a_canceled_one_as_canceled
     assert end_dead_runs(instance) == []
 
 
-def test_a_run_that_is_stopped_or_elsewhere_or_unknown_is_left_alone(instance: DagsterInstance) -> None:
+def test_run_with_a_stopped_remote_or_unknown_process_is_not_ended(instance: DagsterInstance) -> None:
     stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
     gone = ended_process()
     try:
@@ -101,7 +101,7 @@ def test_a_run_that_is_stopped_or_elsewhere_or_unknown_is_left_alone(instance: D
     assert [run.run_id for run in end_dead_runs(instance)] == [left[0].run_id]
 
 
-def test_a_result_that_was_reported_before_the_process_ended_stays(
+def test_dead_run_keeps_a_status_reported_before_it_is_ended(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = started(instance, ended_process())
@@ -111,7 +111,7 @@ def test_a_result_that_was_reported_before_the_process_ended_stays(
     assert end_dead_runs(instance) == []
 
 
-def test_a_clock_that_is_set_changes_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_identity_does_not_change_when_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = identity_of(psutil.Process())
     monkeypatch.setattr(psutil.Process, "create_time", lambda _: time.time() + 3600)
     assert run_process.fate_of_identity(identity) is ProcessState.ALIVE
@@ -134,14 +134,14 @@ INSIDE = ProcessHost("boot 1", "pid:[402]", "a" * 64, "machine", "host")
         (replace(INSIDE, namespace=""), replace(INSIDE, namespace=""), ProcessState.UNKNOWN),
     ],
 )
-def test_another_place_is_judged_only_if_it_cannot_exist_any_more(
+def test_process_from_another_host_is_gone_only_if_the_host_has_ended(
     monkeypatch: pytest.MonkeyPatch, now: ProcessHost, then: ProcessHost, fate: ProcessState
 ) -> None:
     monkeypatch.setattr(run_process, "this_place", lambda: now)
     assert run_process.fate_of_identity(f"4711@12.25 {then}") is fate
 
 
-def test_containers_are_told_apart_by_what_is_mounted_into_them() -> None:
+def test_container_id_is_read_from_the_container_mounts() -> None:
     docker = f"593 571 254:1 /var/lib/docker/containers/{'c' * 64}/hosts /etc/hosts rw - ext4 /dev/vda1 rw"
     uid = "01234567-89ab-cdef-0123-456789abcdef"
     pod = f"12 11 8:1 /var/lib/kubelet/pods/{uid}/containers/run/1f2e /dev/termination-log rw"
@@ -166,7 +166,7 @@ def slow_job():
 """
 
 
-def test_every_run_records_its_process_whatever_started_it(tmp_path: Path) -> None:
+def test_killed_run_of_dagster_job_execute_is_detected_and_ends_as_lost(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(JOB)
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     (tmp_path / "config.yaml").write_text(f"ops: {{slow: {{config: {tmp_path / 'begun'}}}}}\n")
@@ -221,7 +221,7 @@ def launched(instance: DagsterInstance, server: GrpcServerProcess) -> dg.Dagster
     return found
 
 
-def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code_server_is_gone(
+def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW_IMPORT)
@@ -266,7 +266,7 @@ def test_a_run_that_is_killed_while_it_imports_the_code_is_ended_though_its_code
 
 
 @pytest.mark.parametrize("case", ["elsewhere", "another server", "a port", "no pid", "restarted"])
-def test_a_starting_run_is_ended_only_if_its_process_was_here(
+def test_starting_run_is_ended_only_if_its_process_ran_on_this_host(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     address = {"host": "localhost", "port": 4000} if case == "a port" else {"host": "localhost", "socket": "/tmp/x/1"}

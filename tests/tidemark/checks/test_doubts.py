@@ -140,18 +140,18 @@ def told(instance: DagsterInstance) -> dict[str, str]:
     return {asset: ", ".join(cause.said for cause in causes) for asset, causes in about.items() if causes}
 
 
-def test_what_was_looked_at_just_now_is_known(instance: DagsterInstance) -> None:
+def test_contract_state_is_known_after_recent_sensor_ticks(instance: DagsterInstance) -> None:
     assert told(instance) == {}
 
 
-def test_a_sensor_that_does_not_tick_makes_unknown_what_it_looks_after(instance: DagsterInstance) -> None:
+def test_contract_state_is_unknown_when_its_sensor_does_not_tick(instance: DagsterInstance) -> None:
     ticked(instance, "automation", NOW - 180)
     assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
     ticked(instance, "automation", NOW - 5, InstigatorStatus.STOPPED)
     assert set(told(instance).values()) == {"sensor automation is switched off"}
 
 
-def test_one_fault_of_several_sensors_is_one_cause_for_all_that_it_concerns(instance: DagsterInstance) -> None:
+def test_code_server_failure_of_several_sensors_is_reported_as_one_cause(instance: DagsterInstance) -> None:
     """Here the code server is away. The tick of the landing sensor is under way, and has no error yet."""
     for sensor in ("automation", "catch_up", CONTRACTS):
         failed(instance, sensor, NOW - 40, from_code_server(None))
@@ -167,7 +167,7 @@ def test_one_fault_of_several_sensors_is_one_cause_for_all_that_it_concerns(inst
     assert [each.reason for each in found] == [f"unknown {since}", f"unknown {since}", f"; in doubt {since}"]
 
 
-def test_the_error_of_a_tick_is_told_in_plain_words(instance: DagsterInstance) -> None:
+def test_sensor_tick_error_is_reported_in_one_short_message(instance: DagsterInstance) -> None:
     refused = "dagster._core.errors.DagsterImportError: cannot import name 'x'\n\nStack Trace:\n  File ..."
     failed(instance, "automation", NOW - 40, from_code_server(f"Failure loading tidemark: {refused}"))
     said = "code server: Failure loading tidemark: DagsterImportError: cannot import name 'x'"
@@ -183,7 +183,7 @@ def test_the_error_of_a_tick_is_told_in_plain_words(instance: DagsterInstance) -
     assert set(told(instance).values()) == {said}
 
 
-def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_the_last_look(
+def test_bucket_that_does_not_answer_is_reported_since_the_last_listing(
     instance: DagsterInstance,
 ) -> None:
     note_look(instance, "grocer", LANDING, Looked(hindrance="the bucket landing does not answer"))
@@ -198,7 +198,7 @@ def test_a_bucket_or_queue_that_does_not_answer_is_named_and_keeps_the_time_of_t
 
 
 @pytest.mark.parametrize(("sensor", "asset"), [(LANDING, "core/orders"), ("streams", "core/readings")])
-def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after(
+def test_stopped_source_sensor_makes_only_the_assets_it_feeds_unknown(
     instance: DagsterInstance, sensor: str, asset: str
 ) -> None:
     note_look(instance, "grocer", LANDING, Looked(NOW - 3))  # the last look before that does not make its data current
@@ -207,7 +207,9 @@ def test_a_sensor_that_is_switched_off_is_named_by_what_it_no_longer_looks_after
     assert told(instance) == {asset: f"sensor {sensor} is switched off"}
 
 
-def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_is_reported_unreachable_only_after_a_second_failed_probe(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = iter([{"Spark": "away"}, {"Spark": ""}, {"Spark": "away"}, {"Spark": "away"}, {"Spark": "still away"}])
     monkeypatch.setattr("dagster_tidemark.sensors.contract_sensor.unreachable", lambda _: next(answers))
     monkeypatch.setattr("dagster_tidemark.sensors.contract_sensor._ASKED_AGAIN", 0.0)
@@ -217,7 +219,7 @@ def test_a_service_that_fails_once_has_no_fault(instance: DagsterInstance, monke
         assert set(told(instance).values()) == set(expected)
 
 
-def test_a_shift_that_is_dead_or_hindered_or_never_started_is_named(instance: DagsterInstance) -> None:
+def test_stream_shift_that_is_dead_blocked_or_not_started_is_reported(instance: DagsterInstance) -> None:
     beat(instance, NOW - 120)
     assert told(instance) == {"core/readings": "the shift of raw/readings has not reported for 2 min"}
     beat(instance, NOW - 2, looked_at=NOW - 60, hindrance="sqs:readings: QueueDoesNotExist")
@@ -232,12 +234,12 @@ def test_a_shift_that_is_dead_or_hindered_or_never_started_is_named(instance: Da
     assert told(instance) == {"core/readings": "no shift of raw/readings has reported yet: 4 shifts, 3 slots"}
 
 
-def test_what_runs_need_and_cannot_reach_makes_everything_unknown(instance: DagsterInstance) -> None:
+def test_unreachable_spark_makes_every_contract_unknown(instance: DagsterInstance) -> None:
     note_look(instance, "grocer", "Spark", Looked(NOW, "unreachable at 127.0.0.1:15002"))
     assert set(told(instance).values()) == {"Spark: unreachable at 127.0.0.1:15002"} and len(told(instance)) == 2
 
 
-def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_run_queue_is_reported_after_a_minute_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     with dg.instance_for_test(overrides={"concurrency": {"runs": {"max_concurrent_runs": 1}}}) as instance:
         healthy(instance)
         create_run_for_test(instance, job_name="holds", status=DagsterRunStatus.STARTED)
@@ -261,7 +263,7 @@ def test_a_queue_of_runs_that_is_full_and_does_not_move_is_named(monkeypatch: py
         (FreshnessStatus.NOT_JUDGED, FreshnessStatus.NOT_JUDGED, False),
     ],
 )
-def test_a_doubt_takes_back_what_was_kept_and_hides_no_breach(
+def test_platform_fault_makes_a_met_contract_unknown_but_not_a_breached_one(
     verdict: FreshnessStatus, after: FreshnessStatus, named: bool
 ) -> None:
     standing = in_doubt(
@@ -274,7 +276,7 @@ def row(state: str = "met", sources: tuple[str, ...] = ("raw/orders",), asset: s
     return StandingRow(asset, "within 5 min", state, None, 0, None, "", (), False, False, True, "automation", sources)
 
 
-def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstance) -> None:
+def test_saved_overview_becomes_unknown_when_it_is_too_old(instance: DagsterInstance) -> None:
     saved_overview.keep(instance, "grocer", Kept(NOW - 3, "code", WATCHED, (row(),)))
     kept = saved_overview.kept(instance, "grocer")
     assert kept == Kept(NOW - 3, "code", WATCHED, (row(),))
@@ -290,13 +292,15 @@ def test_the_overview_that_was_kept_is_judged_by_its_age(instance: DagsterInstan
     assert saved_overview.kept(instance, "grocer") is None
 
 
-def test_nothing_is_met_where_nobody_has_ever_looked() -> None:
+def test_contract_is_unknown_before_the_contracts_sensor_first_runs() -> None:
     empty = ContractRow("a", "within 5 min", "met", 0.0, 0, None, "", None, None, None)
     (found,) = not_looked_yet([empty])
     assert (found.state, found.reason) == ("unknown", "sensor contracts has not run yet")
 
 
-def test_a_storage_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_status_reports_an_unreachable_dagster_storage_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -310,7 +314,7 @@ def test_a_storage_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp
     assert result.output.count("\n") == 1 and "Dagster's storage is unreachable" in result.output
 
 
-def test_a_server_that_is_stopped_is_unreachable_though_its_port_is_open(
+def test_server_with_an_open_port_that_does_not_answer_is_reported_unreachable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -326,7 +330,7 @@ def test_a_server_that_is_stopped_is_unreachable_though_its_port_is_open(
     assert (found["Spark"], found["catalog"]) == (f"unreachable at 127.0.0.1:{port}", "")
 
 
-def test_a_catalog_that_is_away_or_stopped_is_unreachable(tmp_path: Path) -> None:
+def test_missing_or_unresponsive_catalog_is_reported_unreachable(tmp_path: Path) -> None:
     gone = Settings(state_dir=tmp_path, catalog_uri=f"jdbc:sqlite:{tmp_path}/no/such/folder.db")
     assert unreachable(gone)["catalog"].startswith("unreachable: ")
     with closing(socket.socket()) as stopped:
@@ -338,7 +342,7 @@ def test_a_catalog_that_is_away_or_stopped_is_unreachable(tmp_path: Path) -> Non
         assert time.monotonic() - begun < 15
 
 
-def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
+def test_contract_sensor_saves_its_overview_and_the_check_reports_unknown_contracts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
@@ -366,7 +370,7 @@ def test_the_sensor_keeps_its_overview_and_the_check_shows_what_is_unknown(
     assert [found.state for found in kept_rows(instance, kept, "core/orders", kept.at + 1, {})] == ["met"]
 
 
-def test_a_catalog_that_is_locked_accepts_no_commit(tmp_path: Path) -> None:
+def test_locked_catalog_is_reported_as_accepting_no_commit(tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
     with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ from dagster_tidemark.execution.io_manager import IcebergIOManager, SessionSourc
 from dagster_tidemark.lakehouse.table import Table
 
 
-def test_rows_without_a_value_are_counted_while_they_are_written(spark: SparkSession) -> None:
+def test_missing_values_are_counted_by_the_run_that_writes_the_rows(spark: SparkSession) -> None:
     name = f"t{uuid.uuid4().hex[:8]}"
     table = Table(f"test.{name}", {"n": "bigint", "cost_usd": "bigint"}, row_key=("n",))
     source = SessionSource()

@@ -67,14 +67,14 @@ def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = Fals
         ),
     ],
 )
-def test_rows_warn_many_rows_and_any_file_fail(
+def test_quarantine_check_warns_on_few_rejected_rows_and_fails_on_many(
     backlog: list[TurnedAway], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
 ) -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog, largest_share=share))
     assert (result.passed, result.severity, result.description) == (passed, severity, words)
 
 
-def test_what_waits_is_counted_by_reason_and_by_age() -> None:
+def test_quarantine_check_counts_pending_entries_by_reason_and_age() -> None:
     old = TurnedAway(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, SOME_DAY, ("orders/a.csv",))
     waived = turned_away(Where.WHOLE_FILE, "unreadable", 7, is_waived=True)
     backlog = [turned_away(Where.REJECTED_ROWS, "bad_type", 1), old, waived]
@@ -89,7 +89,7 @@ def test_what_waits_is_counted_by_reason_and_by_age() -> None:
     assert (metadata["rows"], metadata["waived"]) == (10, 7)
 
 
-def test_rows_unaccounted_for_stay_so_until_their_partition_is_read_again() -> None:
+def test_accounting_check_fails_for_lost_rows_until_their_partition_is_read_again() -> None:
     fine = Account(HOUR, "orders/a.csv", landed=5, in_table=3, rejected=1, superseded=1)
     passed = accounting_result(KEY, dataclasses.replace(CLEAN, accounts=[fine]), {})
     assert (passed.passed, said(passed)["rows superseded"]) == (True, 1)
@@ -102,7 +102,7 @@ def test_rows_unaccounted_for_stay_so_until_their_partition_is_read_again() -> N
     assert accounting_result(KEY, dataclasses.replace(CLEAN, read_again=[HOUR]), said(later)).passed
 
 
-def test_a_new_column_is_reported_and_fails_nothing() -> None:
+def test_quarantine_check_passes_and_reports_a_new_column() -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, new_columns={"channel": ["orders/a.csv"]}))
     assert (result.passed, result.description) == (True, "new columns, ignored: channel")
 
@@ -119,7 +119,7 @@ def said(result: dg.AssetCheckResult) -> dict[str, object]:
     return {name: value.value for name, value in result.metadata.items()}
 
 
-def test_expired_files_are_told_and_held_ones_fail() -> None:
+def test_removals_check_reports_expired_files_and_fails_on_held_files() -> None:
     expired = dataclasses.replace(
         CLEAN, fates={HOUR: RemovedFiles(expired=frozenset(["a", "b"]))}, kept_from={HOUR: {"1"}}
     )
@@ -136,7 +136,7 @@ def test_expired_files_are_told_and_held_ones_fail() -> None:
 HELD = dataclasses.replace(CLEAN, fates={HOUR: RemovedFiles(held=frozenset("a"))}, alarm="wrong bucket?")
 
 
-def test_what_is_held_stays_so_until_its_own_partition_is_decided() -> None:
+def test_removals_check_fails_until_the_partition_with_held_files_is_resolved() -> None:
     held = said(removals(HELD))
     elsewhere = dataclasses.replace(CLEAN, content={OTHER: Content("v", 99)})
     still = removals(elsewhere, held)

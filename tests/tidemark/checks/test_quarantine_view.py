@@ -17,7 +17,7 @@ def lines(counts: list[dict[str, Any]], some: list[dict[str, Any]]) -> list[str]
     return [line.rstrip() for line in console.export_text().splitlines() if line.strip()]
 
 
-def test_entries_are_counted_and_each_says_where_it_stands_and_what_is_wrong() -> None:
+def test_quarantine_command_prints_counts_and_the_source_and_error_of_each_entry() -> None:
     counts = [
         {"asset": "core/cold_chain", "reason": "discount_out_of_range", "rows": 1234, "files": 3}
         | {"waived": False, "since": SINCE},

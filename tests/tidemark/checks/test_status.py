@@ -38,7 +38,7 @@ def row(watched: Watched, asset: str) -> ContractRow:
     return found
 
 
-def test_a_quiet_asset_shows_contract_state_and_last_run() -> None:
+def test_status_shows_contract_state_and_last_run_of_a_current_asset() -> None:
     watched = Watched()
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     watched.look(hours=7, minutes=2)
@@ -48,7 +48,7 @@ def test_a_quiet_asset_shows_contract_state_and_last_run() -> None:
     assert found.last_built == watched.simulation.runs[0].ended_at
 
 
-def test_an_asset_that_fails_shows_lag_and_reason_and_is_named_as_broken() -> None:
+def test_status_lists_a_failing_asset_as_breached_with_lag_and_reason() -> None:
     watched = Watched()
     watched.simulation.fail("core/orders", times=9)
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
@@ -62,7 +62,7 @@ def test_an_asset_that_fails_shows_lag_and_reason_and_is_named_as_broken() -> No
     assert "failed attempts" in str(explained([found, found], NOW).renderables[1])
 
 
-def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
+def test_status_shows_when_a_pending_partition_is_due() -> None:
     watched = Watched()
     watched.simulation.arrive("raw/orders", HOUR_7, at=watched.simulation.time(hours=7))
     watched.look(hours=8)
@@ -72,7 +72,7 @@ def test_what_is_not_due_yet_says_when_and_for_whom() -> None:
     assert "not due" in found.reason
 
 
-def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
+def test_status_lists_all_assets_and_refuses_an_unknown_asset() -> None:
     watched = Watched()
     watched.look(hours=1)
     with watched.simulation.clock.frozen():
@@ -86,7 +86,7 @@ def test_all_assets_make_a_table_and_an_unknown_one_is_refused() -> None:
     json.dumps([r.as_dict() for r in found])
 
 
-def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_json(
+def test_status_shows_set_aside_assets_with_the_reason_also_as_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refuse(monkeypatch, "marts/unpromised", "there is no pace 'fast'")
@@ -119,7 +119,7 @@ def test_what_nobody_looks_after_is_shown_with_the_reason_and_is_complete_as_jso
         ({"a": "set aside", "b": "breached", "c": "rejected"}, 4, "broken: b"),
     ],
 )
-def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
+def test_status_exit_code_depends_on_breached_ignored_and_rejected_assets(
     monkeypatch: pytest.MonkeyPatch, states: dict[str, str], code: int, said: str
 ) -> None:
     def found(*_: object, **__: object) -> list[ContractRow]:
@@ -137,7 +137,7 @@ def test_the_exit_code_says_whether_a_promise_is_broken_or_nobody_looks(
     assert (result.exit_code, said in result.output) == (code, True)
 
 
-def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
+def test_status_shows_quarantined_files_and_rows_until_none_are_left() -> None:
     watched = Watched()
     watched.look(hours=1)
     for files, count, said in ((["orders/bad.csv"], 3, True), ([], 2, True), ([], 1, True), ([], 0, False)):
@@ -157,7 +157,7 @@ def test_what_is_in_quarantine_is_shown_until_it_is_there_no_more() -> None:
         assert any("1 file cannot be loaded (orders/bad.csv); 3 rows" in line for line in lines) == bool(files)
 
 
-def test_code_that_is_edited_and_not_loaded_yet_is_named_until_it_is_loaded() -> None:
+def test_status_reports_edited_code_until_the_code_location_is_reloaded() -> None:
     before, edited = graph(), graph(version="2")
     edited.append(asset("marts/new", "core/orders", by=HOURS))
 
@@ -193,11 +193,13 @@ def test_code_that_is_edited_and_not_loaded_yet_is_named_until_it_is_loaded() ->
         ([(NOW - DAY / 2, True), (NOW - 2 * DAY, False)], 0.5),
     ],
 )
-def test_the_share_of_time_within_contract(results: list[tuple[float, bool]], share: float | None) -> None:
+def test_share_of_time_within_contract_is_computed_over_the_last_day(
+    results: list[tuple[float, bool]], share: float | None
+) -> None:
     assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
 
 
-def test_where_nothing_runs_it_says_so_and_exits_with_three(
+def test_status_exits_with_code_3_when_no_platform_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path_factory.mktemp("state")))
@@ -207,7 +209,7 @@ def test_where_nothing_runs_it_says_so_and_exits_with_three(
         assert result.exit_code == 3 and "no platform runs" in result.output
 
 
-def test_a_cause_is_read_once_and_states_refer_to_it() -> None:
+def test_status_prints_each_cause_once_and_contracts_refer_to_its_number() -> None:
     away = Cause("code server", NOW - 60, "code server: Dagster's daemon cannot reach it", "see its log")
     off = Cause("sensor landing", NOW - 90, "sensor landing is switched off")
     empty = ContractRow("", "within 5 min", "unknown", 0.0, 0, None, "unknown since ...", None, None, None)
@@ -225,7 +227,7 @@ def test_a_cause_is_read_once_and_states_refer_to_it() -> None:
     assert found[0].as_dict()["causes"][0]["name"] == "sensor landing"
 
 
-def test_it_is_readable_in_eighty_columns() -> None:
+def test_status_table_fits_in_80_columns() -> None:
     day = 86_400.0
     made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW, 0.998)
     contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, what arrived 1 h 30 min before", "", "within 23 d 4 h")

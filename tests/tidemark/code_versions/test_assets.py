@@ -127,7 +127,7 @@ DECLARED = [
 
 
 @pytest.mark.parametrize(("old", "new", "changed"), FACTORY)
-def test_an_asset_of_a_feed_is_its_declaration_and_its_transform(
+def test_fingerprint_of_a_feed_asset_covers_its_declaration_and_transform(
     old: str, new: str, changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = found(tmp_path / "1", TRIPS, monkeypatch)["core/trips"].fingerprint
@@ -138,7 +138,7 @@ def test_an_asset_of_a_feed_is_its_declaration_and_its_transform(
 
 
 @pytest.mark.parametrize(("old", "new", "changed"), DECLARED)
-def test_an_asset_is_its_function_its_inputs_and_its_table(
+def test_fingerprint_of_an_asset_covers_its_function_inputs_and_table(
     old: str, new: str, changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = {"assets.py": ONE}
@@ -160,7 +160,7 @@ def test_an_asset_is_its_function_its_inputs_and_its_table(
         ('how(rates["a"])', 'how(-rates["a"])', {"one", "two", "three"}),
     ],
 )
-def test_assets_that_a_function_makes_are_told_apart_by_statement(
+def test_assets_made_by_a_factory_are_fingerprinted_by_statement(
     old: str, new: str, changed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = {"assets.py": MADE, "maths.py": MATHS}
@@ -183,7 +183,7 @@ def test_assets_that_a_function_makes_are_told_apart_by_statement(
         "MADE = [dg.asset(name=n)(lambda: doubled(1)) for n in ('a', 'b')]",
     ],
 )
-def test_every_way_to_make_an_asset_leads_to_its_code(
+def test_fingerprint_covers_called_functions_for_every_way_to_define_an_asset(
     asset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = (
@@ -203,7 +203,7 @@ def test_every_way_to_make_an_asset_leads_to_its_code(
 
 
 @pytest.mark.parametrize("name", ["defs.yaml", "more/maths.py"])
-def test_all_of_the_package_counts_for_an_asset_that_no_module_holds(
+def test_asset_found_in_no_module_is_fingerprinted_by_the_whole_package(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = {"assets.py": "import dagster as dg\nNO_ASSET = [1]\n", "maths.py": MATHS, name: "x = 1"}
@@ -216,7 +216,9 @@ def test_all_of_the_package_counts_for_an_asset_that_no_module_holds(
     assert digests[0] != digests[1]
 
 
-def test_a_list_in_the_module_that_assembles_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asset_list_in_the_definitions_module_does_not_narrow_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = {
         "assets.py": "import toy.definitions\n",
         "definitions.py": MADE.replace("ONE =", "_ =").replace("EVERYTHING = [ONE, *MORE]", ""),
@@ -228,7 +230,9 @@ def test_a_list_in_the_module_that_assembles_says_nothing(tmp_path: Path, monkey
     assert "toy/__init__.py: all of it" in assets["two"].fingerprint.definitions
 
 
-def test_an_asset_in_the_module_that_assembles_is_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asset_defined_in_the_definitions_module_is_fingerprinted_by_its_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = "@dg.multi_asset(outs={'a': dg.AssetOut(), 'b': dg.AssetOut()})\ndef both(): return 1, 2\n"
     text = f"import dagster as dg\n{both}ALL = [both]\n"
     load(tmp_path, {"assets.py": "import toy.definitions\n", "definitions.py": text}, monkeypatch)
@@ -237,7 +241,7 @@ def test_an_asset_in_the_module_that_assembles_is_its_function(tmp_path: Path, m
     assert [list(asset.fingerprint.definitions) for asset in assets.values()] == [["toy/definitions.py: both()"]] * 2
 
 
-def test_an_asset_may_go_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_version_of_an_asset_can_be_derived_from_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "toy")
     versions = []
     for number, package in enumerate([TRIPS, replaced(TRIPS, "* 2", "*  2"), replaced(TRIPS, "* 2", "* 3")]):
@@ -254,7 +258,7 @@ def test_an_asset_may_go_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert versions[0] == versions[1] != versions[2]
 
 
-def test_an_asset_that_goes_by_its_code_needs_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asset_versioned_by_its_code_needs_no_lock_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [asset] = found(tmp_path, TRIPS, monkeypatch).values()
     by_code = Asset(asset.fingerprint.digest, asset.fingerprint)
 
@@ -293,7 +297,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("way", GIVEN)
-def test_a_value_of_a_resource_counts_for_the_assets_that_need_it(
+def test_resource_value_is_part_of_the_fingerprint_of_assets_that_require_it(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = {"assets.py": RATES, "definitions.py": textwrap.dedent(ASSEMBLED) + GIVEN[way]}

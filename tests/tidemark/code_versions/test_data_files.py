@@ -111,7 +111,7 @@ CHOSEN = {name: text for n, (name, text) in enumerate(CASES.items()) if n % len(
 
 
 @pytest.mark.parametrize("expression", [*CHOSEN.values(), *WHOLE.values()], ids=[*CHOSEN, *WHOLE])
-def test_another_content_of_a_file_that_is_read_is_another_fingerprint(expression: str, tmp_path: Path) -> None:
+def test_fingerprint_changes_when_a_data_file_that_code_reads_changes(expression: str, tmp_path: Path) -> None:
     before, read = in_a_project(tmp_path / "1", expression, 1)
     after, read_then = in_a_project(tmp_path / "2", expression, 22)
 
@@ -121,7 +121,7 @@ def test_another_content_of_a_file_that_is_read_is_another_fingerprint(expressio
 
 
 @pytest.mark.parametrize("expression", CASES.values(), ids=CASES)
-def test_a_file_beside_it_is_no_part(expression: str, tmp_path: Path) -> None:
+def test_fingerprint_ignores_a_file_in_a_folder_that_code_does_not_read(expression: str, tmp_path: Path) -> None:
     """The file is in another folder, because in a listed folder every file counts."""
     for number in ("1", "2"):
         folder = tmp_path / number / "notes"
@@ -151,7 +151,7 @@ def test_a_file_beside_it_is_no_part(expression: str, tmp_path: Path) -> None:
         "open(file=name)",
     ],
 )
-def test_what_cannot_be_told_is_said(reads: str, tmp_path: Path) -> None:
+def test_fingerprint_reports_the_line_of_a_file_read_that_it_cannot_resolve(reads: str, tmp_path: Path) -> None:
     text = f"import pandas as pd\ndef total(name, spark, where): return {reads}"
     found = fingerprint(tmp_path, {"sub/assets.py": IMPORTS + AT_MODULE + text, **BASE}, start="sub.assets.total")
     (said,) = found.undecided
@@ -165,12 +165,12 @@ BASE = {"sub/places.py": "DATA = 1", "tables/__init__.py": ""}
     "reads",
     ["spark.read.csv('s3://lake/rates.csv')", "spark.read.parquet(f's3://lake/{name}')", "spark.table('core.orders')"],
 )
-def test_what_lies_in_the_lake_is_no_file_of_the_project(reads: str, tmp_path: Path) -> None:
+def test_fingerprint_ignores_reads_of_lake_tables_and_files(reads: str, tmp_path: Path) -> None:
     text = f"def total(name, spark): return {reads}"
     assert fingerprint(tmp_path, {"assets.py": text}).undecided == ()
 
 
-def test_a_file_in_sql_counts(tmp_path: Path) -> None:
+def test_fingerprint_includes_data_files_named_in_sql(tmp_path: Path) -> None:
     text = textwrap.dedent("""
         import duckdb
         def total(): return duckdb.sql("SELECT * FROM 'data/rates.csv' JOIN read_csv('data/more-*.csv') USING (id)")

@@ -106,12 +106,12 @@ def package(text: str) -> Package:
 
 
 @pytest.mark.parametrize("edit", HARMLESS)
-def test_what_computes_the_same_is_the_same(edit: str, tmp_path: Path) -> None:
+def test_harmless_refactoring_keeps_the_fingerprint(edit: str, tmp_path: Path) -> None:
     before, after = (fingerprint(tmp_path / str(n), package(text)) for n, text in enumerate(HARMLESS[edit]))
     assert before.digest == after.digest
 
 
 @pytest.mark.parametrize("edit", REAL)
-def test_what_computes_something_else_is_another(edit: str, tmp_path: Path) -> None:
+def test_refactoring_that_changes_the_result_changes_the_fingerprint(edit: str, tmp_path: Path) -> None:
     before, after = (fingerprint(tmp_path / str(n), package(text)) for n, text in enumerate(REAL[edit]))
     assert before.digest != after.digest

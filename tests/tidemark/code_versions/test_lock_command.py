@@ -42,14 +42,14 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["lock", *arguments])
 
 
-def test_a_check_without_findings_ends_with_0(path: Path, now: Mapping[str, Asset]) -> None:
+def test_lock_check_without_differences_exits_with_0(path: Path, now: Mapping[str, Asset]) -> None:
     done = run("check")
 
     assert done.exit_code == 0
     assert "2 assets" in done.stdout
 
 
-def test_a_check_names_what_is_to_be_done_and_writes_nothing(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_check_reports_differences_and_writes_nothing(path: Path, now: dict[str, Asset]) -> None:
     now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
     held = path.read_text()
     done = run("check")
@@ -61,7 +61,7 @@ def test_a_check_names_what_is_to_be_done_and_writes_nothing(path: Path, now: di
     assert path.read_text() == held
 
 
-def test_a_check_as_json_is_a_list(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_check_prints_a_json_list(path: Path, now: dict[str, Asset]) -> None:
     now["core/orders"] = FORGOTTEN
     [found] = json.loads(run("check", "--json").stdout)
 
@@ -70,7 +70,7 @@ def test_a_check_as_json_is_a_list(path: Path, now: dict[str, Asset]) -> None:
     assert found["definitions"] == ["orders.py: best()"]
 
 
-def test_an_update_records_the_raised_version_and_refuses_the_forgotten(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_update_records_a_raised_version_and_refuses_a_forgotten_one(path: Path, now: dict[str, Asset]) -> None:
     now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
     done = run("update")
 
@@ -79,7 +79,7 @@ def test_an_update_records_the_raised_version_and_refuses_the_forgotten(path: Pa
     assert read(path).assets == {"core/orders": BEFORE["core/orders"], "marts/sales": RAISED}
 
 
-def test_what_is_marked_is_current(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_mark_current_accepts_a_changed_asset(path: Path, now: dict[str, Asset]) -> None:
     now["core/orders"] = FORGOTTEN
     done = run("mark-current", "core/orders", "marts/sales")
 
@@ -88,21 +88,23 @@ def test_what_is_marked_is_current(path: Path, now: dict[str, Asset]) -> None:
     assert run("check").exit_code == 0
 
 
-def test_no_names_mark_all_that_changed_but_record_no_version(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_mark_current_without_names_accepts_code_changes_but_records_no_version(
+    path: Path, now: dict[str, Asset]
+) -> None:
     now |= {"core/orders": FORGOTTEN, "marts/sales": RAISED}
     run("mark-current")
 
     assert read(path).assets == {"core/orders": FORGOTTEN, "marts/sales": BEFORE["marts/sales"]}
 
 
-def test_an_asset_that_is_none_is_refused_by_name(path: Path, now: dict[str, Asset]) -> None:
+def test_lock_mark_current_refuses_an_unknown_asset(path: Path, now: dict[str, Asset]) -> None:
     done = run("mark-current", "core/order")
 
     assert done.exit_code == 2
     assert "there is no asset core/order; known assets: core/orders, marts/sales" in done.stderr
 
 
-def test_the_toy_is_locked_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_commands_succeed_on_the_toy_code_location(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "tests.toys")
 
     path.unlink()
@@ -113,7 +115,7 @@ def test_the_toy_is_locked_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "tests/toys/schemas.py: order_lines()" in read(path).assets["core/orders"].fingerprint.definitions
 
 
-def test_plan_marks_current_too(path: Path, now: dict[str, Asset]) -> None:
+def test_plan_mark_current_updates_the_lock_file(path: Path, now: dict[str, Asset]) -> None:
     now["core/orders"] = FORGOTTEN
     assert [message.partition(":")[0] for message in lock.forgotten()] == ["core/orders"]
     done = CliRunner().invoke(app, ["plan", "--mark-current"])
@@ -124,7 +126,9 @@ def test_plan_marks_current_too(path: Path, now: dict[str, Asset]) -> None:
     assert CliRunner().invoke(app, ["plan", "--mark-current", "--json"]).exit_code == 1
 
 
-def test_plan_marks_only_what_is_selected(path: Path, now: dict[str, Asset], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_mark_current_updates_only_selected_assets(
+    path: Path, now: dict[str, Asset], monkeypatch: pytest.MonkeyPatch
+) -> None:
     now |= {"core/orders": FORGOTTEN, "marts/sales": Asset("1", RAISED.fingerprint)}
     made = [dg.asset(key=name.split("/"))(lambda: None) for name in BEFORE]
     defs = dg.Definitions(assets=[dg.AssetSpec("raw"), *made])

@@ -30,11 +30,11 @@ def asset(version: str | None, digest: str, **definitions: str) -> Asset:
 BEFORE = {"core/orders": asset("3", "aaaa"), "marts/sales": asset("1", "bbbb")}
 
 
-def test_nothing_is_said_of_what_is_as_recorded() -> None:
+def test_lock_file_has_no_differences_for_unchanged_assets() -> None:
     assert differences(Lock(BEFORE), BEFORE) == []
 
 
-def test_a_forgotten_version_names_the_function_and_both_remedies() -> None:
+def test_forgotten_code_version_is_reported_with_the_function_and_both_fixes() -> None:
     [found] = differences(Lock(BEFORE), BEFORE | {"core/orders": asset("3", "cccc", best="2")})
 
     assert found.difference is Difference.FORGOTTEN
@@ -45,14 +45,14 @@ def test_a_forgotten_version_names_the_function_and_both_remedies() -> None:
     )
 
 
-def test_an_asset_without_a_version_is_told_to_get_one() -> None:
+def test_asset_without_a_code_version_is_reported_with_the_fix() -> None:
     [found] = differences(Lock({"a": asset(None, "aaaa")}), {"a": asset(None, "cccc", total="2")})
 
     assert "the asset has no code_version, so nothing is rebuilt; give it one" in found.message
 
 
 @pytest.mark.parametrize("digest", ["aaaa", "cccc"])
-def test_a_raised_version_is_recorded_by_one_command(digest: str) -> None:
+def test_raised_code_version_is_recorded_by_one_lock_update(digest: str) -> None:
     now = BEFORE | {"core/orders": asset("4", digest, best="2")}
     [found] = differences(Lock(BEFORE), now)
     after, left = updated(Lock(BEFORE), now)
@@ -63,7 +63,7 @@ def test_a_raised_version_is_recorded_by_one_command(digest: str) -> None:
     assert left == [] and differences(after, now) == []
 
 
-def test_new_assets_and_those_that_are_gone_are_named_and_recorded() -> None:
+def test_new_and_removed_assets_are_reported_and_recorded_by_a_lock_update() -> None:
     now = {"core/orders": BEFORE["core/orders"], "marts/more": asset("1", "dddd")}
     found = {finding.asset: finding for finding in differences(Lock(BEFORE), now)}
     after, left = updated(Lock(BEFORE), now)
@@ -73,7 +73,7 @@ def test_new_assets_and_those_that_are_gone_are_named_and_recorded() -> None:
     assert left == [] and dict(after.assets) == now
 
 
-def test_an_update_never_hides_a_forgotten_version() -> None:
+def test_lock_update_leaves_a_forgotten_code_version_unrecorded() -> None:
     now = {"core/orders": asset("3", "cccc", best="2"), "marts/sales": asset("2", "dddd")}
     after, left = updated(Lock(BEFORE), now)
 
@@ -81,14 +81,14 @@ def test_an_update_never_hides_a_forgotten_version() -> None:
     assert after.assets == {"core/orders": BEFORE["core/orders"], "marts/sales": now["marts/sales"]}
 
 
-def test_a_harmless_change_is_recorded_for_the_assets_named_only() -> None:
+def test_mark_current_records_a_harmless_change_only_for_the_named_assets() -> None:
     now = {"core/orders": asset("3", "cccc"), "marts/sales": asset("1", "dddd")}
     after = marked(Lock(BEFORE), now, ["core/orders"])
 
     assert [finding.asset for finding in differences(after, now)] == ["marts/sales"]
 
 
-def test_an_asset_that_goes_by_its_code_now_leaves_the_file() -> None:
+def test_asset_versioned_by_its_code_is_removed_from_the_lock_file() -> None:
     now = BEFORE | {"core/orders": asset("cccc", "cccc")}
     [found] = differences(Lock(BEFORE), now)
 
@@ -96,7 +96,7 @@ def test_an_asset_that_goes_by_its_code_now_leaves_the_file() -> None:
     assert "core/orders" not in updated(Lock(BEFORE), now)[0].assets
 
 
-def test_hashes_of_another_format_are_written_anew() -> None:
+def test_lock_update_rewrites_hashes_of_another_format() -> None:
     old, now = Lock(BEFORE, format=0), BEFORE | {"core/orders": asset("3", "cccc")}
     [found] = differences(old, now)
 
@@ -104,7 +104,7 @@ def test_hashes_of_another_format_are_written_anew() -> None:
     assert differences(updated(old, now)[0], now) == []
 
 
-def test_a_function_that_moved_and_changed_is_named_where_it_is_now() -> None:
+def test_moved_and_changed_function_is_reported_at_its_new_module() -> None:
     moved = "transforms/prices.py: best_price()"
     now = {"a": Asset("1", Fingerprint("cccc", {moved: "2", TOTAL: "1"}))}
     [found] = differences(Lock({"a": asset("1", "aaaa")}), now)
@@ -112,7 +112,7 @@ def test_a_function_that_moved_and_changed_is_named_where_it_is_now() -> None:
     assert found.definitions == (moved,)
 
 
-def test_the_file_is_json_with_a_line_for_each_asset(tmp_path: Path) -> None:
+def test_lock_file_is_json_with_one_line_per_asset(tmp_path: Path) -> None:
     path = tmp_path / "code-versions.lock"
     write(path, Lock(dict(reversed(BEFORE.items()))))
     lines = path.read_text().splitlines()
@@ -122,12 +122,12 @@ def test_the_file_is_json_with_a_line_for_each_asset(tmp_path: Path) -> None:
     assert read(path) == Lock(BEFORE)
 
 
-def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
+def test_missing_lock_file_is_read_as_an_empty_lock(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == Lock()
 
 
 @pytest.mark.parametrize("text", ["", "<<<<<<< ours\n{}", "[]", '{"a": 1}', '{"format": 1, "a": {"code_version": 1}}'])
-def test_a_file_that_a_merge_has_broken_is_named_with_the_remedy(text: str, tmp_path: Path) -> None:
+def test_corrupt_lock_file_is_refused_with_the_fix(text: str, tmp_path: Path) -> None:
     path = tmp_path / "code-versions.lock"
     path.write_text(text)
 

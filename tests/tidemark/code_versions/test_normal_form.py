@@ -192,12 +192,12 @@ REAL: dict[str, Pair] = {
 
 
 @pytest.mark.parametrize("name", COSMETIC)
-def test_what_is_cosmetic_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_cosmetic_code_change_keeps_the_fingerprint(name: str, tmp_path: Path) -> None:
     before, after = COSMETIC[name]
     assert fingerprint(tmp_path / "1", before).digest == fingerprint(tmp_path / "2", after).digest
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_what_is_computed_otherwise_has_another_fingerprint(name: str, tmp_path: Path) -> None:
+def test_code_change_that_computes_another_result_changes_the_fingerprint(name: str, tmp_path: Path) -> None:
     before, after = REAL[name]
     assert fingerprint(tmp_path / "1", before).digest != fingerprint(tmp_path / "2", after).digest

@@ -150,7 +150,7 @@ def changed(package: Package, text: str) -> Package:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_change_is_seen_and_named_through(way: str, tmp_path: Path) -> None:
+def test_change_in_a_referenced_function_changes_the_fingerprint_and_is_reported(way: str, tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "1", changed(WAYS[way], BEST))
     after = fingerprint(tmp_path / "2", changed(WAYS[way], BEST.replace("2", "3")))
 
@@ -160,7 +160,7 @@ def test_a_change_is_seen_and_named_through(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_change_of_its_neighbour_is_none(way: str, tmp_path: Path) -> None:
+def test_change_in_an_unreferenced_function_keeps_the_fingerprint(way: str, tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "1", changed(WAYS[way], BEST))
     after = fingerprint(tmp_path / "2", changed(WAYS[way], re.sub("return x$", "return +x", BEST, flags=re.M)))
 
@@ -168,7 +168,7 @@ def test_a_change_of_its_neighbour_is_none(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", FALLBACKS)
-def test_what_cannot_be_followed_is_all_of_the_module(way: str, tmp_path: Path) -> None:
+def test_unresolvable_reference_adds_the_whole_module_to_the_fingerprint(way: str, tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "1", changed(FALLBACKS[way], BEST))
     after = fingerprint(tmp_path / "2", changed(FALLBACKS[way], BEST.replace("2", "3")))
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_followed_is_all_of_the_module(way: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["SELECT a FROM b WHERE c = 2", "a\n  b 2\n"])
-def test_a_text_constant_counts(text: str, tmp_path: Path) -> None:
+def test_fingerprint_includes_text_constants(text: str, tmp_path: Path) -> None:
     package = {"assets.py": f"SQL = {text!r}\ndef total(x): return x.sql(SQL)"}
     other = {"assets.py": package["assets.py"].replace("2", "3")}
 
@@ -191,14 +191,14 @@ def test_a_text_constant_counts(text: str, tmp_path: Path) -> None:
         "def total(x): return open('toy/q.sql').read()",
     ],
 )
-def test_a_file_beside_the_module_counts(read: str, tmp_path: Path) -> None:
+def test_fingerprint_includes_a_sql_file_next_to_the_module(read: str, tmp_path: Path) -> None:
     before = fingerprint(tmp_path / "1", {"assets.py": read, "q.sql": "SELECT 1"})
     after = fingerprint(tmp_path / "2", {"assets.py": read, "q.sql": "SELECT 2"})
 
     assert before.digest != after.digest
 
 
-def test_two_functions_of_one_name_cannot_be_exchanged(tmp_path: Path) -> None:
+def test_fingerprint_distinguishes_functions_with_the_same_name(tmp_path: Path) -> None:
     modules = {"a.py": "def f(x): return x", "b.py": "def f(x): return -x"}
     one = {**modules, "assets.py": "from toy import a, b\ndef total(x): return a.f(x) / b.f(x)"}
     other = {**modules, "assets.py": "from toy import a, b\ndef total(x): return b.f(x) / a.f(x)"}
@@ -206,7 +206,7 @@ def test_two_functions_of_one_name_cannot_be_exchanged(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "1", one).digest != fingerprint(tmp_path / "2", other).digest
 
 
-def test_functions_that_call_each_other_end(tmp_path: Path) -> None:
+def test_fingerprint_covers_mutually_recursive_functions(tmp_path: Path) -> None:
     module = "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n > 0 and even(n - 1)\n"
     one = {"assets.py": module + "def total(x): return even(x)"}
     other = {"assets.py": module.replace("> 0", "> 1") + "def total(x): return even(x)"}
@@ -214,12 +214,12 @@ def test_functions_that_call_each_other_end(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "1", one).digest != fingerprint(tmp_path / "2", other).digest
 
 
-def test_the_machinery_is_not_part_of_it(tmp_path: Path) -> None:
+def test_fingerprint_excludes_the_code_of_the_library(tmp_path: Path) -> None:
     package = {"assets.py": "from dagster_tidemark import shaped_as\ndef total(x): return shaped_as(x, {})"}
 
     assert list(fingerprint(tmp_path, package).definitions) == ["toy/assets.py: total()"]
 
 
-def test_a_module_that_is_no_python_is_named(tmp_path: Path) -> None:
+def test_fingerprint_refuses_a_module_with_a_syntax_error(tmp_path: Path) -> None:
     with pytest.raises(NotPython, match=r"toy/assets\.py, line 1"):
         fingerprint(tmp_path, {"assets.py": "def total(x: return x"})

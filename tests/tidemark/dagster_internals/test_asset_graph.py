@@ -14,7 +14,7 @@ def table() -> None: ...
 def configured() -> None: ...
 
 
-def test_the_graph_has_assets_specs_and_checks_without_their_resources() -> None:
+def test_asset_graph_contains_assets_specs_and_checks_without_resources() -> None:
     @dg.asset_check(asset=table)
     def strict() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=True)
@@ -25,7 +25,7 @@ def test_the_graph_has_assets_specs_and_checks_without_their_resources() -> None
     assert graph.get_check_keys_for_assets({table.key}) == {dg.AssetCheckKey(table.key, "strict")}
 
 
-def test_a_run_that_needs_config_cannot_be_planned() -> None:
+def test_run_of_an_asset_without_its_required_config_cannot_be_planned() -> None:
     repository = dg.Definitions([table, configured], resources={"lake": object()}).get_repository_def()
     plan_run(repository, {table.key}, None)
     with pytest.raises(dg.DagsterInvalidConfigError):

@@ -23,7 +23,7 @@ class Named(dg.Component, dg.Resolvable, dg.Model):
 _GOOD = "type: a_project_of_parts.named.Named\nattributes: {name: good}\n"
 
 
-def test_broken_parts_of_a_folder_are_left_out_and_the_others_have_their_component(
+def test_broken_files_are_skipped_and_other_assets_have_their_component(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "a_project_of_parts" / "defs"

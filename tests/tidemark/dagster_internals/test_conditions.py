@@ -60,7 +60,7 @@ class First(dg.AutomationCondition[Any]):
 @pytest.mark.parametrize(
     ("result", "expected"), [(AutomationResult, [True, False]), (ResultWithoutProgress, [True, True])]
 )
-def test_a_result_without_progress_leaves_the_next_evaluation_the_first(
+def test_result_without_progress_keeps_the_next_evaluation_initial(
     result: type[AutomationResult[Any]], expected: list[bool]
 ) -> None:
     condition = First(result)
@@ -68,7 +68,7 @@ def test_a_result_without_progress_leaves_the_next_evaluation_the_first(
     assert condition.is_first == expected
 
 
-def test_a_context_has_the_types_that_annotations_name() -> None:
+def test_automation_context_has_the_annotated_types() -> None:
     condition = Evaluated(AutomationResult)
     evaluated(condition, times=1)
     (context,) = condition.contexts
@@ -79,7 +79,7 @@ def test_a_context_has_the_types_that_annotations_name() -> None:
     assert isinstance(condition.get_node_snapshot("id"), AutomationConditionNodeSnapshot)
 
 
-def test_a_result_is_limited_to_the_candidates() -> None:
+def test_automation_result_is_limited_to_its_candidates() -> None:
     condition = Evaluated(AutomationResult)
     evaluated(condition, times=1)
     (context,) = condition.contexts
@@ -89,7 +89,7 @@ def test_a_result_is_limited_to_the_candidates() -> None:
     assert result.true_subset.is_empty
 
 
-def test_conditions_of_checks_are_replaced_and_others_are_left() -> None:
+def test_automation_conditions_of_checks_are_replaced_only_if_present() -> None:
     eager = dg.AutomationCondition.eager()
 
     @dg.asset_check(asset="table", automation_condition=eager)

@@ -11,7 +11,7 @@ from dagster_tidemark.tags import DATA_VERSION
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"
 
 
-def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterInstance) -> None:
+def test_latest_observation_of_each_partition_is_read(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("source")
     for partition, version in ((FIRST, "1"), (SECOND, "2"), (FIRST, "3")):
         tags = {DATA_VERSION: version}
@@ -22,14 +22,14 @@ def test_the_latest_observation_of_each_partition_is_found(instance: dg.DagsterI
     assert event_storage.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
 
 
-def test_the_latest_observation_of_an_unpartitioned_source_is_found(instance: dg.DagsterInstance) -> None:
+def test_latest_observation_of_an_unpartitioned_source_is_read(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("source")
     for version in ("1", "2"):
         instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION: version}))
     assert event_storage.latest_observations(instance, key)[None][DATA_VERSION] == "2"
 
 
-def test_the_results_of_a_check_are_read_back_to_a_time_over_pages(
+def test_check_results_are_read_in_pages_back_to_a_time(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_storage, "_PAGE", 10)
@@ -41,7 +41,7 @@ def test_the_results_of_a_check_are_read_back_to_a_time_over_pages(
     assert len(event_storage.check_results(instance, "table", "contract", since=found[0][0] + 1)) == 10
 
 
-def test_the_keys_of_dynamic_partitions_are_as_dagster_orders_them(instance: dg.DagsterInstance) -> None:
+def test_dynamic_partition_keys_are_read_in_the_order_of_dagster(instance: dg.DagsterInstance) -> None:
     instance.add_dynamic_partitions("shops", ["west", "east"])
     instance.add_dynamic_partitions("shops", ["north"])
     assert event_storage.dynamic_partitions(instance, ["shops", "none"]) == {
@@ -52,7 +52,7 @@ def test_the_keys_of_dynamic_partitions_are_as_dagster_orders_them(instance: dg.
     assert event_storage.dynamic_partitions(instance, ["shops"]) == {"shops": ["east", "north"]}
 
 
-def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: dg.DagsterInstance) -> None:
+def test_last_check_metadata_is_readable_during_the_next_evaluation(instance: dg.DagsterInstance) -> None:
     key = dg.AssetCheckKey(dg.AssetKey("counted"), "count")
     said: list[dict[str, object] | None] = []
 
@@ -66,7 +66,7 @@ def test_what_a_check_said_last_is_known_while_it_is_evaluated_again(instance: d
     assert said == [None, {"count": 1}]
 
 
-def test_the_log_table_has_a_row_of_each_event_with_its_columns(instance: dg.DagsterInstance) -> None:
+def test_event_log_table_has_one_row_per_event_with_its_columns(instance: dg.DagsterInstance) -> None:
     @dg.asset(code_version="7", key_prefix="core")
     def table() -> None: ...
 
@@ -81,7 +81,7 @@ def test_the_log_table_has_a_row_of_each_event_with_its_columns(instance: dg.Dag
     assert f'"{CODE_VERSION}": "7"' in text
 
 
-def test_a_planned_event_has_the_partitions_of_its_range(instance: dg.DagsterInstance) -> None:
+def test_planned_event_contains_the_partitions_of_its_range(instance: dg.DagsterInstance) -> None:
     hours = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 
     @dg.asset(partitions_def=hours, backfill_policy=dg.BackfillPolicy.single_run())
@@ -98,7 +98,7 @@ def test_a_planned_event_has_the_partitions_of_its_range(instance: dg.DagsterIns
     assert [partition for each in found for partition in each] == [FIRST, SECOND]
 
 
-def test_metadata_is_of_the_latest_materialization(instance: dg.DagsterInstance) -> None:
+def test_metadata_is_read_from_the_latest_materialization(instance: dg.DagsterInstance) -> None:
     for rows in (1, 2):
         written = dg.AssetMaterialization("table", partition=FIRST, metadata={"rows": rows})
         instance.report_runless_asset_event(written)
@@ -107,12 +107,12 @@ def test_metadata_is_of_the_latest_materialization(instance: dg.DagsterInstance)
     assert event_storage.latest_metadata(instance, dg.AssetKey("table"), "other") == {}
 
 
-def test_a_wiped_asset_has_the_time_of_its_wipe(instance: dg.DagsterInstance) -> None:
+def test_wiped_asset_has_the_time_of_its_wipe_in_the_catalog(instance: dg.DagsterInstance) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(["core", "table"]))
     assert event_storage.catalog(instance) == {"core/table": float("-inf")}
     instance.wipe_assets([dg.AssetKey(["core", "table"])])
     assert event_storage.catalog(instance)["core/table"] > 0
 
 
-def test_a_storage_with_one_writer_commits_in_order(instance: dg.DagsterInstance) -> None:
+def test_single_writer_event_storage_commits_in_order(instance: dg.DagsterInstance) -> None:
     assert event_storage.commits_in_order(instance)

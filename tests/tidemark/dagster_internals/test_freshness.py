@@ -9,7 +9,7 @@ from dagster import DagsterEventType
 from dagster_tidemark.dagster_internals import freshness
 
 
-def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(instance: dg.DagsterInstance) -> None:
+def test_freshness_state_is_reported_and_each_change_logged_once(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("table")
 
     def changes() -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def test_dagsters_freshness_state_is_what_is_reported_and_each_change_once(insta
     assert instance.get_freshness_state_records([key])[key].freshness_state.value == "PASS"
 
 
-def test_a_policy_has_the_windows_and_the_deadline_that_were_declared() -> None:
+def test_freshness_policy_exposes_its_windows_and_deadline() -> None:
     window = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2), warn_window=timedelta(hours=1))
     assert isinstance(window, freshness.TimeWindowFreshnessPolicy)
     assert window.warn_window is not None
@@ -45,6 +45,6 @@ def test_a_policy_has_the_windows_and_the_deadline_that_were_declared() -> None:
     )
 
 
-def test_ticks_begin_with_the_start_if_it_is_one() -> None:
+def test_cron_ticks_include_a_start_that_is_a_tick() -> None:
     ticks = islice(freshness.cron_ticks("0 * * * *", 7200.0, "UTC"), 2)
     assert [tick.timestamp() for tick in ticks] == [7200.0, 10800.0]

@@ -7,7 +7,7 @@ import dagster as dg
 from dagster_tidemark.dagster_internals import partitions
 
 
-def test_dagster_remembers_windows_by_key_alone_and_forgets_them_when_it_is_told() -> None:
+def test_dagster_caches_partition_windows_until_evaluated_as_of_another_time() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-01")
     before, after = datetime(2026, 10, 2, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)
     with dg.partition_loading_context(before):
@@ -18,7 +18,7 @@ def test_dagster_remembers_windows_by_key_alone_and_forgets_them_when_it_is_told
         assert not days.subset_with_partition_keys(["2026-10-02"]).is_empty
 
 
-def test_dynamic_partitions_are_those_of_the_function() -> None:
+def test_dynamic_partitions_are_read_from_the_given_function() -> None:
     shops = dg.DynamicPartitionsDefinition(name="shops")
     keys: partitions.KeysOf = {"shops": ["west", "east"]}.__getitem__
     with partitions.evaluated_as_of(datetime(2026, 10, 2, tzinfo=UTC), keys):
@@ -28,19 +28,19 @@ def test_dynamic_partitions_are_those_of_the_function() -> None:
             assert shops.get_paginated_partition_keys(context, limit=1, ascending=True).results == ["west"]
 
 
-def test_a_window_has_dagsters_name_when_the_clocks_are_set_back() -> None:
+def test_window_name_equals_the_dagster_key_when_clocks_are_set_back() -> None:
     hours = dg.HourlyPartitionsDefinition("2026-10-25-00:00", timezone="Europe/Berlin")
     keys = hours.get_partition_keys(datetime(2026, 10, 25, 6, tzinfo=UTC))
     names = [partitions.window_name(hours.time_window_for_partition_key(key), hours) for key in keys]
     assert names == keys and len(set(names)) == len(names)
 
 
-def test_the_subset_of_one_partition_contains_it() -> None:
+def test_subset_of_one_partition_contains_it() -> None:
     north = dg.StaticPartitionsDefinition(["north", "south"]).empty_subset().with_partition_keys(["north"])
     assert isinstance(north, partitions.PartitionsSubset) and list(north.get_partition_keys()) == ["north"]
 
 
-def test_a_run_over_a_range_has_the_tags_of_both_ends() -> None:
+def test_run_with_range_tags_builds_both_ends_of_the_range() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-10-05")
     built: list[str] = []
 
@@ -52,7 +52,7 @@ def test_a_run_over_a_range_has_the_tags_of_both_ends() -> None:
     assert built == ["2026-10-02", "2026-10-03"]
 
 
-def test_the_tags_of_one_partition_are_known() -> None:
+def test_partition_tags_are_distinguished_from_range_tags() -> None:
     both = dg.MultiPartitionsDefinition({n: dg.StaticPartitionsDefinition([n]) for n in ("a", "b")})
     tags = both.get_tags_for_partition_key("a|b")
     assert len(tags) > 1 and all(partitions.is_partition_tag(tag) for tag in tags)

@@ -6,7 +6,7 @@ import pytest
 from dagster_tidemark.dagster_internals.record_copies import changed
 
 
-def test_a_copy_has_the_changed_attributes_and_the_others() -> None:
+def test_record_copy_has_the_changed_and_the_other_attributes() -> None:
     request = dg.RunRequest(partition_key="a", tags={"x": "1"})
     other = changed(request, tags={"y": "2"})
     assert (other.partition_key, dict(other.tags), dict(request.tags)) == ("a", {"y": "2"}, {"x": "1"})
@@ -27,11 +27,11 @@ def ticks() -> dg.SkipReason:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_each_kind_of_record_can_be_copied(record: object, attribute: str, value: object) -> None:
+def test_each_dagster_record_type_can_be_copied(record: object, attribute: str, value: object) -> None:
     other = changed(record, **{attribute: value})
     assert getattr(other, attribute) == value and type(other) is type(record)
 
 
-def test_an_unknown_attribute_is_refused() -> None:
+def test_record_copy_with_an_unknown_attribute_is_refused() -> None:
     with pytest.raises(Exception, match="nonsense"):
         changed(dg.RunRequest(), nonsense=1)

@@ -27,7 +27,7 @@ class Recorded(ProcessLauncher):
         return False
 
 
-def test_a_configured_launcher_gets_runs_of_known_code_and_reports_lost_processes() -> None:
+def test_custom_launcher_starts_runs_of_known_code_and_reports_dead_processes() -> None:
     with dg.instance_for_test(overrides={"run_launcher": {"module": __name__, "class": "Recorded"}}) as instance:
         launcher, lost = instance.run_launcher, dg.DagsterRun("job", tags={"lost": "it is gone"})
         assert isinstance(launcher, Recorded) and launcher.instance is instance
@@ -43,7 +43,7 @@ def test_a_configured_launcher_gets_runs_of_known_code_and_reports_lost_processe
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "it is gone")
 
 
-def test_a_run_queues_limits_are_read_from_its_configuration() -> None:
+def test_run_queue_limits_are_read_from_the_configuration() -> None:
     config = dg.QueuedRunCoordinator(max_concurrent_runs=4).get_run_queue_config()
     assert isinstance(config, RunQueueConfig)
     assert config._replace(max_concurrent_runs=5).max_concurrent_runs == 5

@@ -26,25 +26,25 @@ def run(instance: dg.DagsterInstance, number: int, status: DagsterRunStatus, **t
     return instance.add_run(made)
 
 
-def test_a_queue_says_how_many_runs_it_lets_run_at_once(instance: dg.DagsterInstance) -> None:
+def test_run_slots_equal_the_concurrency_of_the_run_queue(instance: dg.DagsterInstance) -> None:
     assert run_storage.run_slots(instance) is None
     assert run_storage.run_slots(simulated_instance(at_once=3)) == 3
 
 
-def test_a_queue_has_its_limit(instance: dg.DagsterInstance) -> None:
+def test_run_queue_limit_is_the_configured_maximum(instance: dg.DagsterInstance) -> None:
     assert run_storage.queue_limit(instance) is None
     simulated = simulated_instance(at_once=3)
     assert run_storage.queue_limit(simulated) == 3
     assert not run_storage.shifts_take_no_slot(simulated)
 
 
-def test_a_run_names_the_code_location_of_its_job(instance: dg.DagsterInstance) -> None:
+def test_code_location_of_a_run_is_read_from_its_job_origin(instance: dg.DagsterInstance) -> None:
     without = dg.materialize([table], instance=instance).run_id
     instance.add_run(dg.DagsterRun("job", run_id="f" * 32, remote_job_origin=ORIGIN))
     assert run_storage.locations_of_runs(instance, [without, "f" * 32, "unknown"]) == {"f" * 32: "theirs"}
 
 
-def test_runs_that_have_not_ended_are_found_by_status_and_tags(instance: dg.DagsterInstance) -> None:
+def test_unfinished_runs_are_found_by_status_and_tags(instance: dg.DagsterInstance) -> None:
     run(instance, 1, DagsterRunStatus.SUCCESS, kind="a")
     started = run(instance, 2, DagsterRunStatus.STARTED, kind="a", **{STREAM: "readings"})
     queued = run(instance, 3, DagsterRunStatus.QUEUED)
@@ -58,7 +58,7 @@ def test_runs_that_have_not_ended_are_found_by_status_and_tags(instance: dg.Dags
     assert waiting == run_storage.QueuedRun(record.create_timestamp.timestamp(), ())
 
 
-def test_a_lost_run_has_failed_and_its_reason_is_the_platforms(instance: dg.DagsterInstance) -> None:
+def test_lost_run_fails_with_a_platform_failure_reason(instance: dg.DagsterInstance) -> None:
     lost = run(instance, 1, DagsterRunStatus.STARTED)
     run_storage.end_lost_run(instance, lost, "its process is gone")
     canceling = run(instance, 2, DagsterRunStatus.CANCELING)
@@ -71,7 +71,7 @@ def test_a_lost_run_has_failed_and_its_reason_is_the_platforms(instance: dg.Dags
     assert len(reasons) == 1 and reasons <= run_storage.ENDED_BY_THE_PLATFORM
 
 
-def test_a_failed_step_has_the_classes_of_its_error_and_of_the_causes(instance: dg.DagsterInstance) -> None:
+def test_error_classes_of_a_failed_step_include_its_causes(instance: dg.DagsterInstance) -> None:
     @dg.asset
     def broken() -> None:
         try:
@@ -92,12 +92,12 @@ def test_a_failed_step_has_the_classes_of_its_error_and_of_the_causes(instance: 
 @pytest.mark.parametrize(
     ("info", "socket"), [('{"host": "localhost", "socket": "/tmp/a"}', "/tmp/a"), ('{"port": 1}', None), ("", None)]
 )
-def test_a_run_names_the_socket_of_the_server_that_started_it(info: str, socket: str | None) -> None:
+def test_launching_socket_of_a_run_is_read_from_its_tags(info: str, socket: str | None) -> None:
     tags = {".dagster/grpc_info": info} if info else {}
     assert run_storage.launching_socket(dg.DagsterRun("job", tags=tags)) == socket
 
 
-def test_the_process_of_a_run_is_the_newest_that_began(instance: dg.DagsterInstance) -> None:
+def test_process_of_a_run_is_the_last_one_started(instance: dg.DagsterInstance) -> None:
     started = run(instance, 1, DagsterRunStatus.STARTED)
     assert run_storage.started_process(instance, started.run_id) is None
     for pid in (11, 12):
@@ -106,5 +106,5 @@ def test_the_process_of_a_run_is_the_newest_that_began(instance: dg.DagsterInsta
     assert run_storage.started_process(instance, started.run_id) == 12
 
 
-def test_a_launcher_that_cannot_check_reports_no_run_as_gone(instance: dg.DagsterInstance) -> None:
+def test_launcher_without_health_checks_reports_no_run_as_gone(instance: dg.DagsterInstance) -> None:
     assert not run_storage.is_reported_gone(instance, run(instance, 1, DagsterRunStatus.STARTED))

@@ -30,7 +30,7 @@ def stored(
     instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
 
 
-def test_sensors_that_somebody_stopped_are_known_by_their_code_location() -> None:
+def test_stopped_sensors_are_found_by_code_location() -> None:
     with dg.instance_for_test() as instance:
         assert sensor_states.stopped_sensors(instance) == frozenset()
         stored(instance, "catch_up", InstigatorStatus.STOPPED)
@@ -42,11 +42,11 @@ def test_sensors_that_somebody_stopped_are_known_by_their_code_location() -> Non
         assert sensor_states.stopped_sensors(instance, location="nowhere") == frozenset()
 
 
-def test_an_instance_without_schedules_has_no_stopped_sensors(instance: dg.DagsterInstance) -> None:
+def test_instance_without_schedule_storage_has_no_stopped_sensors(instance: dg.DagsterInstance) -> None:
     assert instance.schedule_storage is None and sensor_states.stopped_sensors(instance) == frozenset()
 
 
-def test_a_sensor_has_the_end_of_its_last_complete_tick() -> None:
+def test_sensor_tick_is_the_end_of_the_last_successful_one() -> None:
     with dg.instance_for_test() as instance:
         stored(instance, "never", InstigatorStatus.RUNNING)
         data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0)
@@ -55,13 +55,13 @@ def test_a_sensor_has_the_end_of_its_last_complete_tick() -> None:
 
 
 @pytest.mark.parametrize("in_code_server", [True, False])
-def test_an_automation_sensor_is_evaluated_by_the_daemon_or_the_code_server(in_code_server: bool) -> None:
+def test_automation_sensor_evaluation_is_found_in_daemon_or_code_server(in_code_server: bool) -> None:
     every = dg.AssetSelection.all()
     sensor = dg.AutomationConditionSensorDefinition("one", target=every, use_user_code_server=in_code_server)
     assert sensor_states.evaluates_in_code_server(sensor) is in_code_server
 
 
-def test_a_copied_sensor_selects_other_assets() -> None:
+def test_copied_sensor_has_the_new_asset_selection() -> None:
     @dg.sensor(asset_selection=dg.AssetSelection.all())
     def looks() -> None: ...
 

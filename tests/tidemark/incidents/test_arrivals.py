@@ -61,7 +61,7 @@ def _window(partition: Partition) -> Window:
     return Window(hour * HOUR, (hour + 1) * HOUR)
 
 
-def test_a_window_is_pending_then_missing_then_late() -> None:
+def test_expected_arrival_is_pending_then_missing_then_late() -> None:
     feed = Feed()
     assert feed.states(EXPECTED, HOUR + 899) == {"000": ArrivalState.PENDING}
     assert feed.states(EXPECTED, HOUR + 900) == {"000": ArrivalState.MISSING}
@@ -72,7 +72,7 @@ def test_a_window_is_pending_then_missing_then_late() -> None:
     assert feed.states(EXPECTED, 3 * HOUR)["001"] is ArrivalState.ON_TIME
 
 
-def test_an_empty_file_is_a_miss_unless_it_is_allowed() -> None:
+def test_empty_file_is_a_missed_arrival_unless_empty_files_are_allowed() -> None:
     feed = Feed()
     feed.lands("000", HOUR, size=0)
     assert feed.states(EXPECTED, HOUR + 60) == {"000": ArrivalState.PENDING}, "the data may still come"
@@ -80,7 +80,7 @@ def test_an_empty_file_is_a_miss_unless_it_is_allowed() -> None:
     assert feed.states(replace(EXPECTED, may_be_empty=True), HOUR + 900) == {"000": ArrivalState.ON_TIME}
 
 
-def test_a_window_with_too_few_files_is_on_time_when_the_last_one_is() -> None:
+def test_arrival_with_too_few_files_is_timed_by_its_last_file() -> None:
     feed, expected = Feed(), replace(EXPECTED, files=3)
     feed.lands("000", HOUR, files=2)
     feed.lands("001", 2 * HOUR, files=2)
@@ -91,7 +91,7 @@ def test_a_window_with_too_few_files_is_on_time_when_the_last_one_is() -> None:
     assert feed.states(expected, 2 * HOUR + 902)["001"] is ArrivalState.LATE
 
 
-def test_the_same_bytes_under_a_new_name_are_repeated_only_for_the_same_key() -> None:
+def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:
     feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, distinct=True)
     for hour in range(2):
         for key in feed.keys:
@@ -105,7 +105,7 @@ def test_the_same_bytes_under_a_new_name_are_repeated_only_for_the_same_key() ->
     }
 
 
-def test_fewer_bytes_than_usual_are_a_miss_from_the_fourth_window_on() -> None:
+def test_arrival_with_fewer_bytes_than_usual_is_reported_from_the_fourth_partition() -> None:
     feed, expected = Feed(), replace(EXPECTED, usual=0.5)
     for hour, size in enumerate((100, 20, 120, 49, 51)):
         feed.lands(f"{hour:03}", (hour + 1) * HOUR, size=size)
@@ -113,7 +113,7 @@ def test_fewer_bytes_than_usual_are_a_miss_from_the_fourth_window_on() -> None:
     assert [p for p, state in found.items() if state is ArrivalState.FEWER] == ["003"]
 
 
-def test_the_rows_of_status_are_the_misses_and_the_newest_and_the_next_window() -> None:
+def test_status_lists_missed_newest_and_next_expected_arrivals() -> None:
     feed = Feed("berlin", "oslo")
     for hour in (0, 1, 3):
         feed.lands(f"berlin|{hour:03}", (hour + 1) * HOUR)
@@ -125,7 +125,7 @@ def test_the_rows_of_status_are_the_misses_and_the_newest_and_the_next_window() 
     ]
 
 
-def test_contents_are_refused_for_a_source_without_files() -> None:
+def test_expected_file_count_is_refused_for_a_source_without_files() -> None:
     with pytest.raises(ExpectationRefused, match="need a feed"):
         require_sources([replace(EXPECTED, files=2)], {"raw/a"}, set())
     require_sources([EXPECTED], {"raw/a"}, set())
@@ -133,7 +133,7 @@ def test_contents_are_refused_for_a_source_without_files() -> None:
         replace(EXPECTED, files=0)
 
 
-def test_the_files_of_a_window_are_read_from_what_the_landing_sensor_observed() -> None:
+def test_arrival_content_is_read_from_the_landing_sensor_observations() -> None:
     bucket = FakeBucket(now=datetime(2026, 10, 1, 12, tzinfo=UTC))
     first, second = "2026-10-01-00:00", "2026-10-01-01:00"
     for hour, names in ((first, ("a.csv", "b.csv")), (second, ("c.csv", "d.csv"))):
@@ -150,7 +150,7 @@ def test_the_files_of_a_window_are_read_from_what_the_landing_sensor_observed() 
         assert reader("raw/orders", {second: "2"})[second].digest != found[second].digest
 
 
-def test_the_check_of_a_source_is_reported_once_for_each_change() -> None:
+def test_arrival_check_of_a_source_is_reported_once_per_change() -> None:
     rows = [
         ArrivalRow("raw/a", ArrivalState.ON_TIME, ("001",), 1, 60.0, 50.0),
         ArrivalRow("raw/a", ArrivalState.EMPTY, ("000",), 1, 30.0, 20.0, "raw/a 000 has only empty files"),

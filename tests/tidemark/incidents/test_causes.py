@@ -108,7 +108,7 @@ class Location:
         return [(message.kind, message.incident.cause.subject) for message in self.book.outbox]
 
 
-def test_a_usual_hour_opens_nothing() -> None:
+def test_data_that_arrives_on_time_opens_no_incident() -> None:
     location = Location()
     for minute in (1, 9, 20):
         location.arrives("orders", hours=1, minutes=minute)
@@ -116,7 +116,7 @@ def test_a_usual_hour_opens_nothing() -> None:
     assert location.all == []
 
 
-def test_a_failing_asset_is_one_incident_that_grows_with_its_readers_and_closes_once() -> None:
+def test_failing_asset_opens_one_incident_that_grows_with_its_readers_and_closes() -> None:
     location = Location()
     location.simulation.fail("core/orders", times=6)  # with the pauses between, for half an hour
     location.arrives("orders", hours=1)
@@ -137,7 +137,7 @@ def test_a_failing_asset_is_one_incident_that_grows_with_its_readers_and_closes_
     assert kinds.count(MessageKind.OPENED) == kinds.count(MessageKind.CLOSED) == 1
 
 
-def test_a_failure_that_heals_before_the_deadline_tells_nobody() -> None:
+def test_failure_that_recovers_before_the_deadline_opens_no_incident() -> None:
     location = Location()
     location.simulation.fail("core/orders", times=1)
     location.arrives("orders", hours=1)
@@ -145,7 +145,7 @@ def test_a_failure_that_heals_before_the_deadline_tells_nobody() -> None:
     assert location.all == []
 
 
-def test_data_that_never_came_is_told_apart_from_a_slow_pipeline() -> None:
+def test_missing_source_data_opens_an_incident_of_kind_missing() -> None:
     location = Location()
     location.simulation.run_until(location.simulation.time(days=2, hours=8, minutes=55))
     location.until(days=2, hours=8, minutes=59)
@@ -160,7 +160,7 @@ def test_data_that_never_came_is_told_apart_from_a_slow_pipeline() -> None:
     assert location.book.open == ()
 
 
-def test_a_run_that_takes_longer_than_learned_opens_before_the_deadline() -> None:
+def test_run_slower_than_usual_opens_an_incident_before_the_deadline() -> None:
     location = Location()
     location.simulation.slow("core/orders", seconds=600)
     location.arrives("orders", hours=1)
@@ -172,7 +172,7 @@ def test_a_run_that_takes_longer_than_learned_opens_before_the_deadline() -> Non
     assert [each.is_open for each in location.all] == [False]
 
 
-def test_runs_that_grow_are_reported_before_the_run_that_is_too_slow() -> None:
+def test_growing_run_durations_open_an_incident_before_the_slow_run() -> None:
     location = Location()
     for number, seconds in enumerate((60, 130, 200, 270)):
         location.simulation.slow("core/orders", seconds=seconds)
@@ -190,7 +190,7 @@ def test_runs_that_grow_are_reported_before_the_run_that_is_too_slow() -> None:
     assert (opened.assets[0].deadline or 0.0) - opened.opened_at > 240, "as soon as the data is there"
 
 
-def test_a_run_of_an_unusual_length_does_not_change_the_usual_duration() -> None:
+def test_one_unusual_run_does_not_change_the_usual_duration() -> None:
     durations = RunDurations()
     for seconds in (20, 22, 19, 600, 21, 20, 23):
         durations.add({"core/a": 1}, seconds)
@@ -200,7 +200,7 @@ def test_a_run_of_an_unusual_length_does_not_change_the_usual_duration() -> None
     assert durations.usual("core/a") == 50, "a new level"
 
 
-def test_the_words_of_a_platform_cause_hold_no_age() -> None:
+def test_platform_incident_cause_text_contains_no_age() -> None:
     location = Location()
     cause = Cause("shift", location.simulation.time(hours=1), "silent for 40 s", lasting="silent since 01:00")
     location.doubts = Doubts(general=(cause,))
@@ -209,7 +209,7 @@ def test_the_words_of_a_platform_cause_hold_no_age() -> None:
     assert [each.cause.said for each in location.book.open] == ["silent since 01:00"]
 
 
-def test_a_failed_blocking_check_names_every_reader_that_waits_for_it() -> None:
+def test_incident_of_a_failed_blocking_check_lists_the_readers_that_wait() -> None:
     checked = asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP)
 
     @dg.asset_check(asset=checked, blocking=True)
@@ -226,7 +226,7 @@ def test_a_failed_blocking_check_names_every_reader_that_waits_for_it() -> None:
     assert not {"core/prices", "core/orders"} & {each.asset for each in opened.assets}
 
 
-def test_a_service_that_is_down_is_one_incident_and_not_one_per_failing_asset() -> None:
+def test_service_outage_is_one_incident_and_not_one_per_failing_asset() -> None:
     location = Location()
     down = location.simulation.time(hours=1)
     location.doubts = Doubts(general=(Cause("Spark", down, "Spark: unreachable at 127.0.0.1:15002"),))
@@ -245,7 +245,7 @@ def test_a_service_that_is_down_is_one_incident_and_not_one_per_failing_asset() 
     assert [kind for kind, _ in location.messages()].count(MessageKind.CLOSED) == 1
 
 
-def test_a_short_doubt_is_no_incident() -> None:
+def test_short_service_outage_opens_no_incident() -> None:
     location = Location()
     location.doubts = Doubts(general=(Cause("S3", location.simulation.time(hours=1), "S3: unreachable"),))
     location.until(hours=1, minutes=2)
@@ -254,7 +254,7 @@ def test_a_short_doubt_is_no_incident() -> None:
     assert location.all == []
 
 
-def test_what_an_outage_of_the_platform_made_late_is_one_incident_after_it() -> None:
+def test_assets_late_after_a_platform_outage_are_one_incident() -> None:
     location = Location()
     location.until(hours=1)
     at, end = location.simulation.time(hours=1), location.simulation.time(hours=1, minutes=30)
@@ -269,7 +269,7 @@ def test_what_an_outage_of_the_platform_made_late_is_one_incident_after_it() -> 
     assert not location.all[0].is_open
 
 
-def test_a_switched_off_sensor_is_the_cause_of_what_it_does_not_request() -> None:
+def test_stopped_sensor_is_the_incident_cause_of_runs_it_does_not_request() -> None:
     location = Location()
     location.simulation.switch("automation", on=False, at=location.simulation.time(hours=1))
     location.arrives("orders", hours=1, minutes=1)
@@ -281,7 +281,7 @@ def test_a_switched_off_sensor_is_the_cause_of_what_it_does_not_request() -> Non
     assert [each.is_open for each in location.all] == [False]
 
 
-def test_a_watch_from_outside_opens_what_the_sensors_cannot_and_they_close_it() -> None:
+def test_external_watch_opens_an_outage_incident_and_the_sensors_close_it() -> None:
     location = Location(every=10.0)
     location.until(hours=1)
     instance, settings = location.simulation.instance, load_settings()
@@ -304,7 +304,7 @@ def test_a_watch_from_outside_opens_what_the_sensors_cannot_and_they_close_it() 
     assert [(each.id, each.is_open) for each in location.all] == [(opened.id, False)]
 
 
-def test_a_chain_of_twenty_thousand_waiting_partitions_has_the_cause_at_its_end() -> None:
+def test_incident_cause_is_found_behind_a_chain_of_20000_waiting_partitions() -> None:
     graph = Graph({"core/a": Node("core/a", contract=LagContract(60.0))})
     history = History(graph)
     facts = Decision("core/a", "0", State.BACKING_OFF, "failed", oldest_arrival=0.0, deadline=60.0, next_try=2000.0)

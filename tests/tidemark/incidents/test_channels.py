@@ -98,7 +98,7 @@ def smtp() -> Iterator[SmtpServer]:
         yield server
 
 
-def test_a_slack_thread_holds_the_opening_and_the_closing(slack: HttpServer, settings: Settings) -> None:
+def test_slack_channel_sends_opening_and_closing_in_one_thread(slack: HttpServer, settings: Settings) -> None:
     channel = Slack(token=dg.EnvVar("A_SECRET"), channel="#data", url=slack.url)
     thread = channel.send(delivery(settings))
     assert thread == "171.001"
@@ -113,7 +113,9 @@ def test_a_slack_thread_holds_the_opening_and_the_closing(slack: HttpServer, set
     assert all(len(block["text"]["text"]) <= 3000 for post in (opened, closed) for block in post["blocks"])
 
 
-def test_slacks_rate_limit_is_honoured_and_its_refusals_are_told_apart(slack: HttpServer, settings: Settings) -> None:
+def test_slack_channel_honours_the_rate_limit_and_distinguishes_error_answers(
+    slack: HttpServer, settings: Settings
+) -> None:
     channel = Slack(token=dg.EnvVar("A_SECRET"), channel="#data", url=slack.url)
     slack.answers = [
         (429, {"Retry-After": "30"}, json.dumps({"ok": False, "error": "ratelimited"})),
@@ -176,7 +178,7 @@ EVENT: dict[str, Any] = {
 """The members of an event of PagerDuty's Events API v2, as its reference lists them."""
 
 
-def test_pagerduty_gets_one_alert_that_is_triggered_acknowledged_and_resolved(
+def test_pagerduty_channel_triggers_acknowledges_and_resolves_one_alert(
     pagerduty: HttpServer, settings: Settings
 ) -> None:
     channel = PagerDuty(routing_key=dg.EnvVar("A_SECRET"), url=pagerduty.url)
@@ -190,7 +192,7 @@ def test_pagerduty_gets_one_alert_that_is_triggered_acknowledged_and_resolved(
         validate(event, EVENT)
 
 
-def test_pagerdutys_refusal_ends_a_message_and_its_rate_limit_does_not(
+def test_pagerduty_channel_distinguishes_a_refused_message_from_a_rate_limit(
     pagerduty: HttpServer, settings: Settings
 ) -> None:
     channel = PagerDuty(routing_key=dg.EnvVar("A_SECRET"), url=pagerduty.url)
@@ -206,7 +208,7 @@ def test_pagerdutys_refusal_ends_a_message_and_its_rate_limit_does_not(
 
 
 @pytest.mark.parametrize("key", [SECRET, "whsec_" + base64.b64encode(b"binary \x00 key").decode()])
-def test_a_webhook_is_signed_as_standard_webhooks_are(
+def test_webhook_channel_signs_requests_as_standard_webhooks(
     key: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET", key)
@@ -222,7 +224,7 @@ def test_a_webhook_is_signed_as_standard_webhooks_are(
     assert document["incident"]["assets"][0]["owners"] == ["team:core"]
 
 
-def test_the_receiver_of_the_page_accepts_a_signed_request_and_no_other(settings: Settings) -> None:
+def test_webhook_receiver_of_the_docs_accepts_only_signed_requests(settings: Settings) -> None:
     (code,) = (block for block in pages.blocks(pages.page("alerts.md"), "python") if "is_authentic" in block)
     page: dict[str, Any] = {}
     exec(compile(code, "docs/alerts.md", "exec", dont_inherit=True), page)
@@ -233,7 +235,7 @@ def test_the_receiver_of_the_page_accepts_a_signed_request_and_no_other(settings
     assert not page["is_authentic"](post.headers, post.body + b" ", SECRET)
 
 
-def test_a_webhook_follows_no_redirect_and_names_no_secret(settings: Settings) -> None:
+def test_webhook_channel_follows_no_redirect_and_reveals_no_secret(settings: Settings) -> None:
     with http_server((302, {"Location": "http://127.0.0.1:1/"}, f"go away, {SECRET}")) as server:
         channel = Webhook(url=server.url, secret=dg.EnvVar("A_SECRET"))
         with pytest.raises(ChannelUnavailable, match="302") as error:
@@ -242,7 +244,7 @@ def test_a_webhook_follows_no_redirect_and_names_no_secret(settings: Settings) -
     assert len(server.posts) == 1
 
 
-def test_mails_of_an_incident_are_one_thread(smtp: SmtpServer, settings: Settings) -> None:
+def test_email_channel_sends_an_incident_as_one_thread(smtp: SmtpServer, settings: Settings) -> None:
     channel = Email(
         host="127.0.0.1",
         port=smtp.port,
@@ -273,7 +275,7 @@ def test_mails_of_an_incident_are_one_thread(smtp: SmtpServer, settings: Setting
         ("AUTH", "535 wrong password", ChannelUnavailable),
     ],
 )
-def test_answers_of_a_mail_server_are_told_apart(
+def test_email_channel_distinguishes_refused_messages_from_an_unavailable_server(
     smtp: SmtpServer, settings: Settings, command: str, answer: str, error: type[Exception]
 ) -> None:
     smtp.refuse[command] = answer
@@ -291,7 +293,7 @@ def test_answers_of_a_mail_server_are_told_apart(
         channel.send(delivery(settings))
 
 
-def test_a_server_that_is_away_makes_every_channel_unavailable(settings: Settings) -> None:
+def test_every_channel_is_unavailable_when_its_server_is_down(settings: Settings) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -307,7 +309,7 @@ def test_a_server_that_is_away_makes_every_channel_unavailable(settings: Setting
             channel.send(delivery(settings))
 
 
-def test_the_log_has_a_record_for_each_message(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_channel_writes_one_record_per_message(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="dagster_tidemark.incidents"):
         ContractLog().send(delivery(settings))
         ContractLog().send(delivery(settings, MessageKind.CLOSED))
@@ -315,7 +317,7 @@ def test_the_log_has_a_record_for_each_message(settings: Settings, caplog: pytes
     assert "core/orders" in caplog.records[0].getMessage()
 
 
-def test_declarations_are_refused_in_one_line(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_channel_declarations_are_refused(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = dg.EnvVar("A_SECRET")
     for declare, said in (
         (lambda: Slack(token="xoxb-1", channel="#data"), "not in the code"),  # type: ignore[arg-type]

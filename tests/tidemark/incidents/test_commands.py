@@ -73,7 +73,7 @@ def said(*words: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_open_incidents_are_listed_with_cause_and_next_step(store: IncidentStore) -> None:
+def test_incidents_command_lists_open_incidents_with_cause_and_next_step(store: IncidentStore) -> None:
     (incident,) = store.read().open
     listed = said("incidents")
     for part in (
@@ -92,14 +92,14 @@ def test_the_open_incidents_are_listed_with_cause_and_next_step(store: IncidentS
     assert "no incident i-none" in said("incidents", "i-none", code=2)
 
 
-def test_a_closed_incident_is_in_the_history(store: IncidentStore) -> None:
+def test_incidents_command_lists_a_closed_incident_in_the_history(store: IncidentStore) -> None:
     (incident,) = store.read().open
     look(store)
     assert said("incidents").startswith("no incident is open")
     assert f"{incident.id} closed" in said("incidents", "--history")
 
 
-def test_acknowledging_needs_an_open_incident_a_reason_and_an_end(store: IncidentStore) -> None:
+def test_acknowledge_command_requires_an_open_incident_a_reason_and_an_end(store: IncidentStore) -> None:
     (incident,) = store.read().open
     assert "no open incident" in said("acknowledge", "i-none", "--because", "x", "--for", "1h", code=2)
     assert "either --for" in said("acknowledge", incident.id, "--because", "x", code=2)
@@ -112,7 +112,7 @@ def test_acknowledging_needs_an_open_incident_a_reason_and_an_end(store: Inciden
     assert "at work" in said("incidents")
 
 
-def test_a_mute_is_listed_and_ends(store: IncidentStore) -> None:
+def test_mute_is_listed_by_the_incidents_command_until_it_is_ended(store: IncidentStore) -> None:
     assert "needs a reason" in said("mute", "marts/*", "--for", "1h", code=2)
     said("mute", "marts/*", "--because", "migration", "--for", "2d")
     assert "marts/* (migration)" in said("incidents")
@@ -121,7 +121,7 @@ def test_a_mute_is_listed_and_ends(store: IncidentStore) -> None:
     assert "is not muted" in said("mute", "marts/*", "--end", code=2)
 
 
-def test_a_channel_without_its_variable_is_dead_after_a_minute(
+def test_channel_without_its_environment_variable_is_dead_after_a_minute(
     store: IncidentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack = Slack(token=dg.EnvVar("NO_SUCH_TOKEN"), channel="#data")
@@ -136,7 +136,7 @@ def test_a_channel_without_its_variable_is_dead_after_a_minute(
     assert dead_channels(load_settings()) == []
 
 
-def test_a_location_with_channels_has_their_sensor_asset_and_check() -> None:
+def test_code_location_with_channels_has_an_incident_sensor_and_delivery_check() -> None:
     assets = [source("orders", HOURS), asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5))]
     defs = build_definitions(load_settings(), assets, [], [], notify=[CHANNEL])
     names = {each.name for each in defs.sensors or ()}
@@ -146,7 +146,7 @@ def test_a_location_with_channels_has_their_sensor_asset_and_check() -> None:
     assert "incidents" not in {each.name for each in build_definitions(load_settings(), assets, [], []).sensors or ()}
 
 
-def test_a_test_message_and_the_contracts_without_a_channel() -> None:
+def test_channel_test_message_is_sent_and_uncovered_contracts_are_listed() -> None:
     assets = [
         source("orders", HOURS),
         asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), owners=["team:core"]),

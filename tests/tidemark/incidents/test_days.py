@@ -6,5 +6,5 @@ from tests.tidemark.incidents.days import play
 
 
 @pytest.mark.parametrize("seed", [3])
-def test_the_incidents_of_a_day_are_those_of_the_list(seed: int) -> None:
+def test_incidents_of_a_random_day_match_the_expected_list(seed: int) -> None:
     play(seed, hours=4)

@@ -33,7 +33,7 @@ def wall_clock(zone: str, year: int, month: int, day: int, minute: int) -> float
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_due_times_of_random_months_are_those_of_the_wall_clock(zone: str) -> None:
+def test_due_times_of_expected_arrivals_match_the_local_clock(zone: str) -> None:
     chance = random.Random(zone)
     for _ in range(20):
         year, month = chance.randint(2015, 2035), chance.randint(1, 12)
@@ -54,7 +54,7 @@ def test_due_times_of_random_months_are_those_of_the_wall_clock(zone: str) -> No
                 assert found == wanted, (zone, due_on, by)
 
 
-def test_a_miss_is_one_incident_with_every_window_until_the_data_comes() -> None:
+def test_missed_arrival_is_one_incident_that_lists_each_partition_until_data_arrives() -> None:
     location = Location(every=30.0)
     location.expected = [ExpectedArrival(source="raw/prices", within=timedelta(minutes=5), grace=timedelta(minutes=5))]
     location.arrives("orders", hours=1)
@@ -76,7 +76,7 @@ def test_a_miss_is_one_incident_with_every_window_until_the_data_comes() -> None
     assert [(each.id, each.is_open) for each in location.all] == [(opened.id, False)]
 
 
-def test_windows_before_the_declaration_are_not_judged() -> None:
+def test_expected_arrival_ignores_partitions_before_its_declaration() -> None:
     location = Location(every=30.0)
     location.simulation.run_until(location.simulation.time(hours=5))
     location.expected = [ExpectedArrival(source="raw/prices", within=timedelta(minutes=5))]
@@ -84,7 +84,7 @@ def test_windows_before_the_declaration_are_not_judged() -> None:
     assert location.all == []
 
 
-def test_wrong_expectations_are_refused_in_one_line() -> None:
+def test_invalid_expected_arrivals_are_refused() -> None:
     good = ExpectedArrival(source="raw/a", by="06:00")
     for wrong, said in (
         ({"by": ""}, "give either by"),

@@ -90,7 +90,7 @@ def expected(day: Day) -> list[tuple[str, float, float]]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_each_cause_is_opened_and_closed_once_for_each_channel(seed: int) -> None:
+def test_each_cause_opens_and_closes_one_incident_per_channel(seed: int) -> None:
     day, book = random_day(seed), Book()
     routes = [Route("all"), Route("some", assets=["asset 1", "asset 2"])]
     for step in range(int(day.until // LOOK) + 30):
@@ -124,7 +124,7 @@ def kinds(book: Book) -> list[MessageKind]:
     return [message.kind for message in book.outbox]
 
 
-def test_growth_is_sent_at_most_every_ten_minutes() -> None:
+def test_incident_changes_are_sent_at_most_every_ten_minutes() -> None:
     book = looked(Book(), NOON)
     for number in range(1, 100):
         more = tuple(LateAsset(f"marts/{n}") for n in range(number))
@@ -132,14 +132,14 @@ def test_growth_is_sent_at_most_every_ten_minutes() -> None:
     assert kinds(book) == [MessageKind.OPENED, *[MessageKind.CHANGED] * 4]
 
 
-def test_a_deadline_that_passes_is_news_after_an_early_warning() -> None:
+def test_passed_deadline_is_sent_as_a_change_after_an_early_warning() -> None:
     book = looked(Book(), NOON, troubles=(replace(LATE, late=(LateAsset("marts/sales", deadline=NOON + 60),)),))
     late = (LateAsset("marts/sales", deadline=NOON + 60, is_late=True),)
     book = looked(book, NOON + 601, troubles=(replace(LATE, late=late),))
     assert kinds(book) == [MessageKind.OPENED, MessageKind.CHANGED]
 
 
-def test_quiet_hours_hold_the_opening_until_they_end_and_drop_what_healed_in_them() -> None:
+def test_quiet_hours_delay_the_opening_message_and_drop_incidents_closed_within_them() -> None:
     quiet = Route("night", quiet=QuietHours("11:00", "13:00"))
     healed = looked(looked(Book(), NOON, quiet), NOON + 200, quiet, troubles=())
     healed = looked(healed, NOON + 300, quiet, troubles=())
@@ -149,7 +149,7 @@ def test_quiet_hours_hold_the_opening_until_they_end_and_drop_what_healed_in_the
     assert kinds(looked(book, NOON + 3600, quiet)) == [MessageKind.OPENED]
 
 
-def test_a_closing_within_quiet_hours_is_sent_when_they_end() -> None:
+def test_closing_message_within_quiet_hours_is_sent_when_they_end() -> None:
     quiet = Route("night", quiet=QuietHours("12:10", "13:00"))
     book = looked(Book(), NOON, quiet)
     for second in (700, 800):
@@ -159,20 +159,20 @@ def test_a_closing_within_quiet_hours_is_sent_when_they_end() -> None:
 
 
 @pytest.mark.parametrize("what", ["marts/*", "raw/tills"])
-def test_a_muted_incident_is_recorded_and_sent_if_it_outlasts_the_mute(what: str) -> None:
+def test_muted_incident_is_recorded_and_sent_if_it_outlasts_the_mute(what: str) -> None:
     book = muted(Book(), Mute(what, NOON - 1, NOON + 100, "known"))
     book = looked(book, NOON)
     assert len(book.open) == 1 and book.outbox == ()
     assert kinds(looked(book, NOON + 101)) == [MessageKind.OPENED]
 
 
-def test_a_mute_of_some_assets_does_not_hide_others() -> None:
+def test_mute_of_some_assets_does_not_hide_other_assets() -> None:
     both = replace(LATE, late=(LateAsset("marts/sales"), LateAsset("core/orders")))
     book = muted(Book(), Mute("marts/*", NOON - 1, NOON + 100, "known"))
     assert kinds(looked(book, NOON, troubles=(both,))) == [MessageKind.OPENED]
 
 
-def test_an_acknowledged_incident_sends_no_changes_until_the_end_of_the_acknowledgement() -> None:
+def test_acknowledged_incident_sends_no_changes_until_the_acknowledgement_ends() -> None:
     book = looked(Book(), NOON)
     (incident,) = book.open
     book = acknowledged(book, incident.id, Acknowledgement(NOON + 5, NOON + 2000, "looking"))
@@ -185,14 +185,14 @@ def test_an_acknowledged_incident_sends_no_changes_until_the_end_of_the_acknowle
     assert kinds(looked(book, NOON + 2001, troubles=(other,)))[-1] is MessageKind.CHANGED
 
 
-def test_a_partial_look_closes_nothing() -> None:
+def test_partial_evaluation_closes_no_incident() -> None:
     book = looked(Book(), NOON)
     for second in range(10, 1000, 10):
         book = reviewed(book, [], [Route("all")], NOON + second, location="here", may_close=False)
     assert len(book.open) == 1
 
 
-def test_an_incident_is_not_closed_while_the_platform_is_blind_to_its_assets() -> None:
+def test_incident_stays_open_while_a_platform_fault_hides_its_assets() -> None:
     blind = Trouble(RootCause(CauseKind.PLATFORM, "S3", "unreachable", NOON), (LateAsset("marts/sales"),))
     book = looked(Book(), NOON)
     for second in range(10, 1000, 10):
@@ -200,7 +200,7 @@ def test_an_incident_is_not_closed_while_the_platform_is_blind_to_its_assets() -
     assert {each.cause.subject for each in book.open} == {"raw/tills", "S3"}
 
 
-def test_routes_take_by_owner_group_and_key_of_late_assets_and_of_the_asset_at_fault() -> None:
+def test_routes_select_incidents_by_owner_group_and_asset_key() -> None:
     late = (LateAsset("marts/sales", owners=("team:sales",), group="marts"),)
     (incident,) = looked(Book(), NOON, troubles=(replace(LATE, late=late),)).open
     takes = [Route("a", owners=["team:sales"]), Route("b", groups=["marts"]), Route("c", assets=["raw/*"]), Route("d")]

@@ -105,14 +105,14 @@ def survives(store: IncidentStore, settings: Settings, points: Sequence[int]) ->
     return len(got) - len(set(got))
 
 
-def test_a_sender_that_dies_at_any_write_or_message_loses_nothing_and_repeats_at_most_one_message(
+def test_killed_incident_sender_loses_no_message_and_repeats_at_most_one(
     instance: DagsterInstance, settings: Settings
 ) -> None:
     for point in range(WRITES + SENDS):
         assert survives(IncidentStore(instance, f"kill {point}"), settings, [point]) <= 1
 
 
-def test_only_one_of_two_senders_sends(store: IncidentStore, settings: Settings) -> None:
+def test_only_one_of_two_concurrent_incident_senders_sends_messages(store: IncidentStore, settings: Settings) -> None:
     clock, channel = Clock(), FakeChannel()
     ids = written(store, channel)
     second = Sender.started(store, [channel], settings, clock)
@@ -121,7 +121,7 @@ def test_only_one_of_two_senders_sends(store: IncidentStore, settings: Settings)
     assert [delivery.message.id for delivery in channel.sent] == sorted(ids, key=ids.index)
 
 
-def test_an_unavailable_channel_pauses_as_it_asks_and_is_dead_after_a_minute(
+def test_unavailable_channel_waits_for_retry_after_and_is_dead_after_a_minute(
     store: IncidentStore, settings: Settings
 ) -> None:
     clock = Clock()
@@ -151,7 +151,9 @@ def test_an_unavailable_channel_pauses_as_it_asks_and_is_dead_after_a_minute(
     assert any(name == "sent late" for name, _ in channel.sent[0].report.facts), "the message says how old it is"
 
 
-def test_a_refused_message_is_given_up_and_the_next_one_is_sent(store: IncidentStore, settings: Settings) -> None:
+def test_refused_incident_message_is_dropped_and_the_next_message_is_sent(
+    store: IncidentStore, settings: Settings
+) -> None:
     def _refuses(delivery: Delivery) -> None:
         if delivery.message.incident.cause.subject == "a0":
             raise MessageRefused("too long")
@@ -165,7 +167,7 @@ def test_a_refused_message_is_given_up_and_the_next_one_is_sent(store: IncidentS
     assert any(step.said == "fake: too long" for step in given_up.timeline)
 
 
-def test_a_message_that_always_fails_does_not_hold_up_other_incidents_and_ends_after_a_day(
+def test_failing_incident_message_delays_no_other_and_is_dropped_after_a_day(
     store: IncidentStore, settings: Settings
 ) -> None:
     def _fails(delivery: Delivery) -> None:
@@ -186,7 +188,7 @@ def test_a_message_that_always_fails_does_not_hold_up_other_incidents_and_ends_a
     assert store.read().outbox == ()
 
 
-def test_a_change_of_another_process_is_never_overwritten(instance: DagsterInstance) -> None:
+def test_concurrent_change_of_the_incident_store_is_never_overwritten(instance: DagsterInstance) -> None:
     store = IncidentStore(instance, "two")
 
     def _with(name: str, meanwhile: Callable[[], object] = lambda: None) -> Callable[[Book], Book]:
@@ -213,9 +215,9 @@ def test_a_change_of_another_process_is_never_overwritten(instance: DagsterInsta
 
 
 @pytest.mark.skipif(not has_postgres(), reason="the programs of PostgreSQL are not installed")
-def test_the_book_is_replaced_on_postgresql_as_on_sqlite() -> None:
+def test_incident_store_is_updated_atomically_on_postgresql() -> None:
     with postgres_instance() as instance:
-        test_a_change_of_another_process_is_never_overwritten(instance)
+        test_concurrent_change_of_the_incident_store_is_never_overwritten(instance)
         assert instance_store.replace_saved(instance, "tidemark/any", None, "1")
         assert not instance_store.replace_saved(instance, "tidemark/any", None, "2"), "another process made it first"
         assert not instance_store.replace_saved(instance, "tidemark/any", "0", "2")

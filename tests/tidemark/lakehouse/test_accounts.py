@@ -21,7 +21,7 @@ def accounts(loaded: Loaded) -> dict[str, tuple[int, int, int, int, int]]:
     }
 
 
-def test_every_row_is_accounted_for_whoever_takes_its_place(
+def test_every_landed_row_is_counted_as_loaded_rejected_or_superseded(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(1, quantity=4), BAD, line(2), line(3)))
@@ -45,7 +45,7 @@ def test_every_row_is_accounted_for_whoever_takes_its_place(
     assert replaced["A.csv"] == (1, 0, 0, 1, 0)
 
 
-def test_rows_of_which_a_transform_makes_one_key_are_ranked_by_it(
+def test_rows_given_one_key_by_a_transform_are_ranked_by_it(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     """Whether they meet within a file, in a load or in the table."""
@@ -68,14 +68,14 @@ def test_rows_of_which_a_transform_makes_one_key_are_ranked_by_it(
     assert loading(tens, HOUR).files_read == 0
 
 
-def test_rows_that_a_transform_drops_are_missed(loading: Loading, put: Put, orders: Load) -> None:
+def test_rows_dropped_by_a_transform_are_reported_as_unaccounted(loading: Loading, put: Put, orders: Load) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(2), line(3)))
     put(key(orders, "b.csv"), csv(line(4)))
     wrong = dataclasses.replace(orders, transform=lambda rows: orders.transform(rows).where("order_id <> 2"))
     assert accounts(loading(wrong, HOUR)) == {"a.csv": (3, 2, 0, 0, 1), "b.csv": (1, 1, 0, 0, 0)}
 
 
-def test_rows_that_a_commit_loses_or_doubles_are_missed(
+def test_rows_lost_or_doubled_by_a_commit_are_reported_as_unaccounted(
     loading: Loading, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(2), line(3)))
@@ -95,7 +95,7 @@ def test_rows_that_a_commit_loses_or_doubles_are_missed(
     assert committing(lambda good: good.unionAll(good), "twice") == -3
 
 
-def test_rows_that_a_transform_adds_are_accounted_for(
+def test_rows_added_by_a_transform_are_counted_as_added(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     def with_halves(rows: DataFrame) -> DataFrame:

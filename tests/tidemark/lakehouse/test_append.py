@@ -33,7 +33,7 @@ def row(table: Appendable, id: str, **marks: str) -> TableCommit:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_rows_and_marks_go_in_only_while_the_head_is_the_one_that_was_seen(writer: Writer, first: bool) -> None:
+def test_append_is_committed_only_while_the_table_head_is_unchanged(writer: Writer, first: bool) -> None:
     one, other = writer(), writer()
     if not first:
         one.commit(row(one, "before"))
@@ -52,7 +52,7 @@ def test_rows_and_marks_go_in_only_while_the_head_is_the_one_that_was_seen(write
     assert "b" not in other.rows()["id"].to_pylist()
 
 
-def test_old_snapshots_expire_and_a_writer_still_notices_what_others_have_committed(writer: Writer) -> None:
+def test_writer_detects_commits_of_others_after_snapshots_expire(writer: Writer) -> None:
     one, other = writer(), writer()
     for n in range(12):
         one.commit(row(one, f"a{n}"))
@@ -69,7 +69,7 @@ def test_old_snapshots_expire_and_a_writer_still_notices_what_others_have_commit
     assert one.rows().num_rows == 13
 
 
-def test_a_commit_copies_snapshots_once_and_not_all_the_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_commit_copies_the_snapshot_list_at_most_once(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     one = writer()
     for n in range(5):
         one.commit(row(one, f"a{n}"))
@@ -82,7 +82,7 @@ def test_a_commit_copies_snapshots_once_and_not_all_the_time(writer: Writer, mon
     assert one._loaded.metadata.snapshots[:-1] == seen
 
 
-def test_what_somebody_still_has_to_read_since_is_kept(writer: Writer) -> None:
+def test_snapshots_a_reader_still_needs_are_not_expired(writer: Writer) -> None:
     one = writer()
     heads = [one.commit(row(one, f"a{n}")) for n in range(10)]
     needed = heads[4]
@@ -94,7 +94,7 @@ def test_what_somebody_still_has_to_read_since_is_kept(writer: Writer) -> None:
     assert one.appended_since(heads[2]) is None
 
 
-def test_a_declaration_that_gains_a_column_goes_on_beside_code_that_does_not_have_it(writer: Writer) -> None:
+def test_writers_with_and_without_a_new_column_append_to_one_table(writer: Writer) -> None:
     wider = replace(TABLE, columns={**TABLE.columns, "weight": "double"})
     before = writer()
     before.commit(row(before, "a"))
@@ -114,7 +114,7 @@ def test_a_declaration_that_gains_a_column_goes_on_beside_code_that_does_not_hav
     assert added is not None and sorted(added["id"].to_pylist()) == ["b", "c"]
 
 
-def test_a_column_of_another_type_or_that_somebody_has_dropped_is_refused_by_name(writer: Writer) -> None:
+def test_appender_refuses_a_column_of_changed_type_or_dropped_by_hand(writer: Writer) -> None:
     wider = replace(TABLE, columns={**TABLE.columns, "weight": "double"})
     first = writer(wider)
     first.commit(TableCommit(rows_of(first.schema, [{"id": "a", "weight": 2.5}])))
@@ -128,7 +128,7 @@ def test_a_column_of_another_type_or_that_somebody_has_dropped_is_refused_by_nam
 
 
 @pytest.mark.parametrize("seed", sample(range(6), 0, 1))
-def test_any_snapshots_expire_with_all_files_that_no_other_needs(
+def test_expired_snapshots_delete_exactly_the_files_no_other_snapshot_needs(
     writer: Writer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against the files on disk, with merged manifests, deleted rows and a branch."""
@@ -162,9 +162,7 @@ def test_any_snapshots_expire_with_all_files_that_no_other_needs(
     assert {path for path in known if Path(path.removeprefix("file://")).exists()} == needed
 
 
-def test_an_expiry_reads_only_what_it_expires_however_many_snapshots_stay(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshot_expiry_reads_only_the_manifests_it_expires(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     table, read = writer(), list[str]()
     for n in range(30):
         table.commit(row(table, f"a{n}"))

@@ -31,7 +31,7 @@ def seen(spark: SparkSession, x: Table) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("has_rows", [True, False])
-def test_a_branch_becomes_the_table_at_once(spark: SparkSession, x: Table, has_rows: bool) -> None:
+def test_fast_forward_publishes_a_branch_atomically(spark: SparkSession, x: Table, has_rows: bool) -> None:
     if has_rows:
         write.overwrite(rows(spark, 1, *DAYS), x, DAYS, run_id="1")
     before, base = seen(spark, x), current_snapshot(spark, x)
@@ -52,7 +52,7 @@ def test_a_branch_becomes_the_table_at_once(spark: SparkSession, x: Table, has_r
 
 
 @pytest.mark.parametrize("has_rows", [True, False])
-def test_what_others_have_committed_is_not_lost(spark: SparkSession, x: Table, has_rows: bool) -> None:
+def test_fast_forward_refuses_if_the_table_has_other_commits(spark: SparkSession, x: Table, has_rows: bool) -> None:
     if has_rows:
         write.overwrite(rows(spark, 1, *DAYS), x, DAYS, run_id="1")
     branches.create(spark, x, "preview_a", current_snapshot(spark, x))
@@ -64,7 +64,7 @@ def test_what_others_have_committed_is_not_lost(spark: SparkSession, x: Table, h
     assert seen(spark, x) == before
 
 
-def test_a_branch_expires_by_itself_and_a_table_made_for_one_goes_with_it(spark: SparkSession, x: Table) -> None:
+def test_branch_has_an_expiry_and_its_unused_table_is_dropped(spark: SparkSession, x: Table) -> None:
     branches.create(spark, x, "preview_a", None)
     [ref] = spark.sql(f"SELECT max_reference_age_in_ms AS age FROM {x.identifier}.refs").collect()
     assert ref.age == 2 * 86_400_000
@@ -77,9 +77,7 @@ def test_a_branch_expires_by_itself_and_a_table_made_for_one_goes_with_it(spark:
     assert spark.catalog.tableExists(x.identifier)
 
 
-def test_a_declared_column_is_added_for_a_branch_and_one_that_the_running_code_refuses_is_not(
-    spark: SparkSession, x: Table
-) -> None:
+def test_branch_gets_new_declared_columns_and_refuses_incompatible_ones(spark: SparkSession, x: Table) -> None:
     write.overwrite(rows(spark, 1, *DAYS), x, DAYS, run_id="1")
     branches.add_declared_columns(spark, x)
     more = replace(x, columns={**x.columns, "more": "string", "small": "int"})

@@ -11,7 +11,7 @@ from tests.sampling import sample
 from tests.tidemark.lakehouse.arriving import arrive
 
 
-def test_small_files_that_arrive_in_order_are_fetched_once(
+def test_small_files_are_fetched_from_s3_exactly_once(
     spark: SparkSession, landing: S3Bucket, orders: Load, cloud: Settings
 ) -> None:
     fetched = arrive(spark, landing, orders, cloud, hours=["2026-10-01-07:00"], files=16, at_once=5)
@@ -26,7 +26,7 @@ def test_small_files_that_arrive_in_order_are_fetched_once(
         [((".csv", ".parquet"), 15_000), ((".csv.gz",), 30_000), ((".jsonl",), 15_000)], ((".csv", ".parquet"), 15_000)
     ),
 )
-def test_of_large_files_little_more_than_themselves_is_fetched(
+def test_large_files_are_fetched_with_at_most_20_percent_overhead(
     spark: SparkSession,
     landing: S3Bucket,
     orders: Load,

@@ -29,14 +29,14 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_a_writer_looks_again_before_each_further_commit_and_not_before_the_first(waits: list[float]) -> None:
+def test_writer_reads_the_table_again_only_before_a_retried_commit(waits: list[float]) -> None:
     writer = Writer(loses=2)
     assert until_committed(writer.decide, "a.b", look_again=writer.look) == 5
     assert writer.did == ["commit", "look", "commit", "look", "commit"]
     assert len(waits) == 2 and max(waits) <= 0.02
 
 
-def test_a_writer_that_loses_always_gives_up_with_the_number_of_attempts(waits: list[float]) -> None:
+def test_writer_stops_after_the_maximum_number_of_commit_attempts(waits: list[float]) -> None:
     writer = Writer(loses=ATTEMPTS)
     with pytest.raises(CommitConflict, match=rf"a\.b: other writers won {ATTEMPTS} commits in a row: a\.b") as told:
         until_committed(writer.decide, "a.b")
@@ -44,7 +44,7 @@ def test_a_writer_that_loses_always_gives_up_with_the_number_of_attempts(waits: 
     assert 0 < sum(waits) < 10, "no wait after the last attempt keeps a run for long"
 
 
-def test_a_policy_around_one_that_gave_up_does_not_start_again() -> None:
+def test_outer_commit_retry_does_not_repeat_an_exhausted_inner_retry() -> None:
     inner = Writer(loses=ATTEMPTS * 2)
     with pytest.raises(CommitConflict):
         until_committed(lambda: until_committed(inner.decide, "a.b"), "a.c")
@@ -52,7 +52,7 @@ def test_a_policy_around_one_that_gave_up_does_not_start_again() -> None:
 
 
 @pytest.mark.parametrize("error", [SourceAdvanced("readings: another run has read on"), ValueError("no row")])
-def test_other_errors_are_raised_at_once(error: Exception) -> None:
+def test_commit_errors_other_than_conflicts_are_not_retried(error: Exception) -> None:
     done: list[str] = []
 
     def decide() -> None:

@@ -34,22 +34,22 @@ def _sql(value: str | None) -> str:
     return "CAST(NULL AS STRING)" if value is None else f"'{value}'"
 
 
-def test_the_same_rows_are_the_same_content_in_any_order_and_from_any_file(spark: SparkSession, table: Table) -> None:
+def test_content_version_ignores_row_order_and_source_file(spark: SparkSession, table: Table) -> None:
     assert version(spark, table, ("x", "1"), ("y", None)) == version(spark, table, ("y", None), ("x", "1"), file="g")
 
 
-def test_a_null_on_the_other_side_is_other_content(spark: SparkSession, table: Table) -> None:
+def test_content_version_distinguishes_nulls_in_different_columns(spark: SparkSession, table: Table) -> None:
     assert version(spark, table, (None, "a")) != version(spark, table, ("a", None))
 
 
-def test_a_row_twice_more_or_none_is_other_content(spark: SparkSession, table: Table) -> None:
+def test_content_version_counts_duplicate_rows(spark: SparkSession, table: Table) -> None:
     once = version(spark, table, ("x", "1"))
     thrice = version(spark, table, ("x", "1"), ("x", "1"), ("x", "1"))
     none = version(spark, table)
     assert len({once, thrice, none}) == 3
 
 
-def test_a_column_of_nulls_more_is_other_content(spark: SparkSession, table: Table) -> None:
+def test_content_version_changes_with_an_added_null_column(spark: SparkSession, table: Table) -> None:
     before = version(spark, table, ("x", "1"))
     wider = Table(table.name, table.columns | {"c": "string"}, table.row_key, table.partitioned_by)
     catalog.ensure(spark, wider)
@@ -57,9 +57,7 @@ def test_a_column_of_nulls_more_is_other_content(spark: SparkSession, table: Tab
     assert content_of(spark, wider, ["2026-10-01"], snapshot)["2026-10-01"].version != before
 
 
-def test_a_column_that_a_load_added_is_other_content_only_where_it_holds_a_value(
-    spark: SparkSession, table: Table
-) -> None:
+def test_content_version_ignores_load_added_columns_without_values(spark: SparkSession, table: Table) -> None:
     before = version(spark, table, ("x", "1"))
     wider = dataclasses.replace(table, columns=table.columns | {"null": "string"}, added=("null",))
 
@@ -72,5 +70,5 @@ def test_a_column_that_a_load_added_is_other_content_only_where_it_holds_a_value
     assert now() != before
 
 
-def test_a_table_without_a_commit_is_empty_everywhere(spark: SparkSession, table: Table) -> None:
+def test_content_of_a_table_without_commits_is_empty(spark: SparkSession, table: Table) -> None:
     assert content_of(spark, table, ["2026-10-01"], None)["2026-10-01"].rows == 0

@@ -51,7 +51,7 @@ def reports(written: list[pa.RecordBatch]) -> list[Report]:
     return [report_of(text) for batch in written for text in batch.column("report").to_pylist() if text]
 
 
-def test_into_a_bucket(cloud: Settings) -> None:
+def test_data_file_task_writes_one_parquet_file_per_partition_to_s3(cloud: Settings) -> None:
     store = BucketAddress(cloud.landing_bucket, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY)
     written = list(task("tasks/t", store).run([rows([0, 0, 2]), rows([1, 2])]))
     north, south = reports(written)
@@ -69,19 +69,19 @@ def test_into_a_bucket(cloud: Settings) -> None:
     assert [pq.read_metadata(io.BytesIO(footer)).num_rows for footer in footers] == [3, 2]
 
 
-def test_two_rows_of_one_key_are_noticed(tmp_path: Path) -> None:
+def test_data_file_task_detects_two_rows_with_one_key(tmp_path: Path) -> None:
     (report,) = reports(list(task(str(tmp_path)).run([rows([0, 1], keys=[5, 6]), rows([0], keys=[5])])))
     assert report.has_rivals
 
 
-def test_a_row_of_another_partition_is_noticed_and_nothing_stays(tmp_path: Path) -> None:
+def test_data_file_task_detects_rows_of_other_partitions_and_leaves_no_file(tmp_path: Path) -> None:
     (report,) = reports(list(task(str(tmp_path)).run([rows([0]), rows([0], region="south")])))
     assert report.is_astray
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 @pytest.mark.parametrize("fault", ["bucket", "folder"])
-def test_a_store_that_refuses_is_named_apart_from_faults_of_the_data(
+def test_data_file_task_reports_storage_errors_apart_from_data_errors(
     cloud: Settings, tmp_path: Path, fault: str
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -94,7 +94,7 @@ def test_a_store_that_refuses_is_named_apart_from_faults_of_the_data(
         list(task(str(tmp_path / "file"), store).run([rows([0])]))
 
 
-def test_a_task_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
+def test_interrupted_data_file_task_leaves_no_file(tmp_path: Path) -> None:
     small = dataclasses.replace(task(str(tmp_path)), prefix="x")
 
     def batches() -> Any:

@@ -39,7 +39,9 @@ def bookings(begin: int, count: int) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-def test_a_bank_export_is_the_same_at_each_size(spark: SparkSession, put: Put, loading: Loading) -> None:
+def test_small_and_large_bank_export_load_the_same_rows_and_rejections(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
     feed = Feed(
         "bookings",
         "bookings/",
@@ -80,7 +82,9 @@ def test_a_bank_export_is_the_same_at_each_size(spark: SparkSession, put: Put, l
         assert all(said in message for (_, said), (_, _, message) in zip(ODD, found, strict=True)), found
 
 
-def test_rows_in_an_array_are_the_same_at_each_size(spark: SparkSession, put: Put, loading: Loading) -> None:
+def test_small_and_large_json_array_load_the_same_rows_and_rejections(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
     columns = {"event_id": "string", "user_type": "string", "at": "timestamp"}
     feed = Feed(
         "trail",

@@ -60,7 +60,7 @@ def files(spark: SparkSession, table: Table) -> dict[str, int]:
     }
 
 
-def test_old_snapshots_expire_with_their_files_and_the_newest_stay(spark: SparkSession) -> None:
+def test_old_snapshots_expire_with_their_files_and_the_newest_are_kept(spark: SparkSession) -> None:
     table = made(spark, Retention(newest=2, held_for=timedelta(0), batch=2))
     commits = commit(spark, table, 1, 2, 3)
     assert snapshots(spark, table) == ids(commits), "one more than are kept, and no batch"
@@ -71,13 +71,13 @@ def test_old_snapshots_expire_with_their_files_and_the_newest_stay(spark: SparkS
     assert [r.n for r in read(spark, table).collect()] == [4]
 
 
-def test_old_snapshots_are_due_in_batches_and_a_failure_is_not_tried_again_by_every_commit() -> None:
+def test_snapshots_expire_in_batches_and_a_failure_is_not_retried_every_commit() -> None:
     keeps = Retention(newest=1_000, held_for=timedelta(0), batch=500)
     due = [n for n in range(2_000) if expiry.cutoff(keeps, range(n), now=n) is not None]
     assert due == list(range(1_500, 2_000, 50))
 
 
-def test_what_was_current_within_the_last_hour_stays_however_many_follow(spark: SparkSession) -> None:
+def test_snapshots_current_within_the_last_hour_are_not_expired(spark: SparkSession) -> None:
     minutes_ago = lambda *minutes: [-m * 60_000 for m in minutes]  # noqa: E731
     keeps = Retention(newest=1, batch=2)
     assert expiry.cutoff(keeps, minutes_ago(200, 190, 61, 3, 2, 1), now=0) == -61 * 60_000, "current until -3"
@@ -89,7 +89,9 @@ def test_what_was_current_within_the_last_hour_stays_however_many_follow(spark: 
     assert snapshots(spark, table) == ids(commits)[1:]
 
 
-def test_an_expiry_that_fails_fails_no_commit(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_snapshot_expiry_is_logged_and_fails_no_commit(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
     table = made(spark, FEW)
     spark.sql(f"ALTER TABLE {table.identifier} SET TBLPROPERTIES ('gc.enabled'='false')")
     commits = commit(spark, table, 1, 2)
@@ -103,7 +105,7 @@ def test_an_expiry_that_fails_fails_no_commit(spark: SparkSession, caplog: pytes
     assert [r.n for r in read(spark, table).collect()] == [3]
 
 
-def test_two_runs_expire_the_same_snapshots_at_once(spark: SparkSession, other_spark: SparkSession) -> None:
+def test_two_runs_can_expire_the_same_snapshots_concurrently(spark: SparkSession, other_spark: SparkSession) -> None:
     patient = made(spark, Retention())
     commits = commit(spark, patient, 1, 2, 3, 4)
     table = dataclasses.replace(patient, retention=FEW)
@@ -114,7 +116,7 @@ def test_two_runs_expire_the_same_snapshots_at_once(spark: SparkSession, other_s
     assert [r.n for r in read(spark, table).collect()] == [4]
 
 
-def test_who_holds_a_snapshot_that_has_expired_is_told(spark: SparkSession) -> None:
+def test_reading_or_replacing_since_an_expired_snapshot_is_refused(spark: SparkSession) -> None:
     table = made(spark, FEW)
     (first, _) = commit(spark, table, 1, 2)
     elsewhere = rows(spark, 3).selectExpr("DATE '2026-10-02' AS day", "n")  # nothing in the writer's partition is left
@@ -128,7 +130,7 @@ def test_who_holds_a_snapshot_that_has_expired_is_told(spark: SparkSession) -> N
     assert snapshots(spark, table) == [last.snapshot_id], "nothing was written"
 
 
-def test_a_load_whose_first_snapshot_expires_begins_again(
+def test_load_starts_again_if_its_base_snapshot_expires(
     spark: SparkSession,
     landing: S3Bucket,
     put: Put,

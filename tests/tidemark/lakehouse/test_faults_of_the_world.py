@@ -59,7 +59,7 @@ def refusing(bucket: S3Bucket, name: str, *, archived: bool = False) -> Faulty:
     return Faulty(bucket, _fault)
 
 
-def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
+def test_bucket_error_during_a_partition_reread_fails_the_load(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:
     for n in range(3):
@@ -75,7 +75,7 @@ def test_a_bucket_that_refuses_while_a_partition_is_read_again_fails_the_load(
 
 
 @pytest.mark.parametrize("name", sample(["a.csv", "a.csv.gz", "a.parquet"], "a.csv.gz"))
-def test_storage_that_refuses_workers_alone_changes_nothing_and_the_files_are_named(
+def test_files_unreadable_only_by_spark_workers_are_reported_and_keep_their_rows(
     spark: SparkSession,
     cloud: Settings,
     put: Put,
@@ -104,7 +104,7 @@ def test_storage_that_refuses_workers_alone_changes_nothing_and_the_files_are_na
 
 
 @pytest.mark.parametrize("version", sample(["1", "2"], "2"))
-def test_a_file_that_workers_alone_fail_on_is_named_and_its_neighbours_are_committed(
+def test_file_failing_only_on_workers_is_reported_and_other_files_are_committed(
     spark: SparkSession,
     cloud: Settings,
     put: Put,
@@ -130,7 +130,7 @@ def test_a_file_that_workers_alone_fail_on_is_named_and_its_neighbours_are_commi
     assert healed.files_read == (1 if failing else 2)
 
 
-def test_an_object_that_only_fails_is_named_and_its_neighbours_are_committed(
+def test_failing_s3_object_is_reported_and_other_files_are_committed(
     spark: SparkSession, cloud: Settings, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -145,7 +145,7 @@ def test_an_object_that_only_fails_is_named_and_its_neighbours_are_committed(
 
 
 @both_sizes
-def test_an_archived_object_is_named_and_its_neighbours_are_committed(
+def test_archived_s3_object_is_reported_and_other_files_are_committed(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:
     put(key(orders, "good.csv"), csv(line(1)))
@@ -163,7 +163,7 @@ def test_an_archived_object_is_named_and_its_neighbours_are_committed(
     assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
 
 
-def test_new_code_keeps_the_rows_of_archived_history_and_loads_the_rest_anew(
+def test_new_code_version_keeps_rows_of_archived_files_and_reloads_the_rest(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -179,7 +179,7 @@ def test_new_code_keeps_the_rows_of_archived_history_and_loads_the_rest_anew(
     assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}
 
 
-def test_new_code_is_not_done_with_while_a_file_is_refused(
+def test_new_code_version_stays_pending_while_a_file_is_unavailable(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -197,7 +197,7 @@ def test_new_code_is_not_done_with_while_a_file_is_refused(
     assert {r.loaded_by for r in spark.table(orders.table.identifier).collect()} == {"2"}
 
 
-def test_what_goes_beside_a_file_that_is_refused_is_gone_and_what_wins_then_is_there_later(
+def test_deletion_beside_an_unavailable_file_is_committed_and_its_rows_load_later(
     spark: SparkSession, landing: S3Bucket, put: Put, delete: Delete, loading: Loading, orders: Load, size: str
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(2)))
@@ -215,7 +215,7 @@ def test_what_goes_beside_a_file_that_is_refused_is_gone_and_what_wins_then_is_t
 
 
 @both_sizes
-def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
+def test_constantly_overwritten_file_does_not_delay_other_files(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load, size: str
 ) -> None:
     put(key(orders, "same.csv"), csv(line(1)))
@@ -229,7 +229,7 @@ def test_a_file_that_is_written_all_the_time_keeps_no_other_waiting(
     assert quantities(spark, orders) == {1: 3, 2: 3}
 
 
-def test_a_file_of_any_name_is_read_by_workers(
+def test_files_with_special_characters_in_their_name_are_read_by_workers(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
@@ -242,7 +242,7 @@ def test_a_file_of_any_name_is_read_by_workers(
     assert quantities(spark, orders) == dict.fromkeys((*range(len(names)), 9), 3)
 
 
-def test_a_file_that_is_written_again_or_deleted_before_it_is_read_is_listed_again(
+def test_file_changed_or_deleted_before_its_read_is_listed_again(
     spark: SparkSession, landing: S3Bucket, put: Put, delete: Delete, orders: Load, size: str
 ) -> None:
     changed, deleted = key(orders, "changed.csv"), key(orders, "deleted.csv")
@@ -261,7 +261,7 @@ def test_a_file_that_is_written_again_or_deleted_before_it_is_read_is_listed_aga
     assert quantities(spark, orders) == {1: 7, 3: 3}
 
 
-def test_a_large_file_that_is_written_again_before_workers_read_it_is_read_again(
+def test_large_file_overwritten_before_workers_read_it_is_read_again(
     spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)

@@ -69,7 +69,7 @@ LOAD = RunLoad(HOURS)
         ),
     ],
 )
-def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
+def test_incremental_loads_of_a_history_equal_a_full_load(
     spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
 ) -> None:
     play(spark, other_spark, landing, orders, history)
@@ -84,7 +84,7 @@ def test_a_table_that_lived_through_a_history_is_what_a_fresh_load_makes(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(history=HISTORIES)
-def test_and_so_is_one_of_an_invented_history(
+def test_incremental_loads_of_a_generated_history_equal_a_full_load(
     spark: SparkSession, other_spark: SparkSession, landing: S3Bucket, orders: Load, history: list[Event]
 ) -> None:
     play(spark, other_spark, landing, orders, history)

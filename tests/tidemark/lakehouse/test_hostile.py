@@ -78,7 +78,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
 }
 
 
-def test_files_that_cannot_be_taken_are_named_and_their_neighbours_are_committed(
+def test_invalid_files_are_quarantined_and_other_files_are_committed(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, size: str
 ) -> None:
     for name, (body, _, _) in FILES.items():
@@ -145,7 +145,7 @@ ROWS = {
 
 @pytest.mark.usefixtures("size")
 @both_sizes
-def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_number(
+def test_invalid_rows_are_quarantined_with_content_reason_and_row_number(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     lines = [row for bad in ROWS for row in (bad, line(100 + list(ROWS).index(bad)))]
@@ -166,7 +166,7 @@ def test_rows_that_cannot_be_taken_are_kept_as_they_were_with_their_reason_and_n
 
 
 @pytest.mark.usefixtures("size")
-def test_a_text_that_is_none_never_reaches_a_table(
+def test_text_with_invalid_encoding_is_never_written_to_a_table(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     ids = pa.array([b"1", b"2", b"\xff3"]).view(pa.string())
@@ -187,7 +187,7 @@ def test_a_text_that_is_none_never_reaches_a_table(
 
 
 @pytest.mark.usefixtures("size")
-def test_a_json_key_that_comes_late_rejects_only_the_rows_without_it(
+def test_late_json_key_rejects_only_the_rows_without_it(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     lines = [b'{"order_id": %d, "surplus": "%s"}' % (n, b"x" * 1000) for n in range(80)]
@@ -201,7 +201,9 @@ def test_a_json_key_that_comes_late_rejects_only_the_rows_without_it(
     assert found == {("late.jsonl", "null_value"): 80, ("prose.jsonl", "unreadable"): 1}
 
 
-def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+def test_undeclared_column_is_ignored_and_reported_by_the_load(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
     put(key(orders, "a.csv"), csv(line(1) + ",web", header=HEADER + ",channel"))
     put(key(orders, "b.parquet"), parquet(1, order_id=pa.array([2]), colour=pa.array(["red"])))
     put(
@@ -220,7 +222,7 @@ def test_a_new_column_is_ignored_and_reported(spark: SparkSession, put: Put, loa
     assert (check.passed, check.description) == (True, "new columns, ignored: channel, colour")
 
 
-def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
+def test_misplaced_files_are_reported_until_they_are_deleted(
     landing: S3Bucket, spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     start, prefix = date(2026, 9, 28), orders.feed.prefix
@@ -252,7 +254,7 @@ def test_what_lies_beside_the_partitions_is_named_until_it_is_gone(
     assert quarantined(spark, orders) == []
 
 
-def test_a_folder_of_misplaced_files_is_one_entry_with_their_number(
+def test_folder_of_misplaced_files_is_one_quarantine_entry_with_its_count(
     landing: S3Bucket, spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     folder = f"{orders.feed.prefix}backup/"
@@ -265,7 +267,7 @@ def test_a_folder_of_misplaced_files_is_one_entry_with_their_number(
     assert entry.message.startswith(f"3 files in '{folder}'")
 
 
-def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
+def test_file_with_an_unknown_suffix_is_quarantined_until_it_is_deleted(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -280,7 +282,7 @@ def test_a_file_of_another_ending_is_named_and_forgotten_with_it(
     assert quantities(spark, orders) == {1: 3}
 
 
-def test_bytes_that_are_no_text_are_found_in_large_json_beyond_what_was_looked_into(
+def test_invalid_bytes_late_in_a_large_json_file_are_detected(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)

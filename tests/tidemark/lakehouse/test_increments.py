@@ -46,7 +46,7 @@ def snapshots(spark: SparkSession, load: Load) -> int:
     return spark.sql(f"SELECT * FROM {load.table.identifier}.snapshots").count()
 
 
-def test_an_added_file_is_merged_in_one_commit_and_old_files_are_not_read(
+def test_added_file_is_merged_in_one_commit_without_reading_old_files(
     spark: SparkSession, put: Put, landing: S3Bucket, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(2, 3)))
@@ -64,7 +64,7 @@ def test_an_added_file_is_merged_in_one_commit_and_old_files_are_not_read(
     assert snapshots(spark, orders) == 2
 
 
-def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_has_them_where_it_is_now(
+def test_corrected_file_replaces_rows_and_moved_file_loads_into_its_new_partition(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     later = "2026-10-01-08:00"
@@ -80,7 +80,7 @@ def test_a_corrected_file_under_a_new_name_replaces_rows_and_a_moved_file_has_th
     assert quarantined(spark, orders) == []
 
 
-def test_an_older_file_that_comes_later_loses_and_is_known_without_rows(
+def test_older_file_listed_late_loses_to_newer_rows_and_is_not_reread(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a.csv lands first, and is not listed yet when b.csv is loaded.
@@ -118,7 +118,7 @@ def without(name: str, look: Callable[..., object]) -> Callable[..., object]:
     return _look
 
 
-def test_a_file_that_loses_its_last_row_stays_known(
+def test_file_that_loses_its_last_row_is_not_read_again(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -131,7 +131,7 @@ def test_a_file_that_loses_its_last_row_stays_known(
     assert loading(orders, HOUR).added_to == ()
 
 
-def test_added_changed_and_lost_files_of_several_partitions_are_one_commit(
+def test_added_changed_and_deleted_files_of_several_partitions_load_in_one_commit(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     hours = [f"2026-10-01-{h:02}:00" for h in range(4)]
@@ -152,7 +152,7 @@ def test_added_changed_and_lost_files_of_several_partitions_are_one_commit(
     assert snapshots(spark, orders) == 2
 
 
-def test_what_a_run_leaves_that_died_before_the_table_is_read_again(
+def test_files_of_a_load_that_died_are_read_again_by_the_next(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Died(Exception):
@@ -181,7 +181,7 @@ EXPIRED = {"follow_for": timedelta(days=1)}
 
 
 @pytest.mark.parametrize("options", [EXPIRED, {"removals": OnRemoval.KEEP}])
-def test_a_partition_with_expired_files_keeps_its_rows_and_takes_added_files_only(
+def test_partition_with_expired_files_keeps_their_rows_and_loads_added_files(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, options: dict[str, object]
 ) -> None:
     kept = renamed(orders, **options)
@@ -213,7 +213,7 @@ def put_hours(put: Put, orders: Load, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("change", ["prefix", "endings"])
-def test_rows_go_with_a_file_that_would_be_no_data_of_the_feed_any_more(
+def test_rows_of_a_deleted_file_outside_the_changed_feed_are_removed(
     change: str, spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     jsonl = '{"order_id":2,"line_number":1,"customer_id":3,"product_id":4,"store_id":5,"quantity":3,'
@@ -231,7 +231,7 @@ def test_rows_go_with_a_file_that_would_be_no_data_of_the_feed_any_more(
     assert quantities(spark, orders) == ({1: 3} if change == "prefix" else {1: 3, 3: 3})
 
 
-def test_rows_of_another_prefix_are_held_while_nothing_lies_below_the_new_one(
+def test_rows_of_an_old_prefix_are_kept_while_the_new_is_empty(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -241,7 +241,7 @@ def test_rows_of_another_prefix_are_held_while_nothing_lies_below_the_new_one(
     assert quantities(spark, orders) == {1: 3}
 
 
-def test_very_many_changed_files_beside_one_that_expired_are_one_statement(
+def test_load_replaces_600_changed_files_beside_an_expired_file(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     kept = renamed(orders, follow_for=timedelta(days=1))
@@ -258,7 +258,7 @@ def test_very_many_changed_files_beside_one_that_expired_are_one_statement(
     assert quantities(spark, kept) == {0: 3} | dict.fromkeys(names, 7)
 
 
-def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
+def test_rows_of_a_vanished_feed_are_kept_until_the_removal_is_accepted(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load, landing: S3Bucket
 ) -> None:
     hours = put_hours(put, orders, 3)
@@ -279,7 +279,7 @@ def test_nothing_is_removed_while_a_whole_feed_is_gone_until_it_is_accepted(
     assert quantities(spark, orders) == {}
 
 
-def test_a_tenth_partition_that_vanishes_within_a_day_is_held_and_nine_were_not(
+def test_removal_of_a_tenth_partition_within_a_day_is_held(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     hours = put_hours(put, orders, 12)
@@ -296,7 +296,7 @@ def test_a_tenth_partition_that_vanishes_within_a_day_is_held_and_nine_were_not(
     assert loading(orders, *hours).read_again == [hours[9]], "by itself it is one of three"
 
 
-def test_what_lies_before_the_first_day_makes_no_loss_a_smaller_share(
+def test_files_before_the_start_date_do_not_reduce_the_removed_share(
     put: Put, delete: Delete, loading: Loading, orders: Load, spark: SparkSession
 ) -> None:
     hours = put_hours(put, orders, 12)
@@ -312,7 +312,7 @@ def test_what_lies_before_the_first_day_makes_no_loss_a_smaller_share(
     assert len(quantities(spark, orders)) == 12
 
 
-def test_new_code_reads_every_built_partition_once(
+def test_new_code_version_reads_each_built_partition_once(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     hours = [f"2026-10-01-{h:02}:00" for h in range(3)]
@@ -326,7 +326,7 @@ def test_new_code_reads_every_built_partition_once(
 
 @pytest.mark.parametrize("second_looks_at", sample(["look", "before_commit", "after_commit"], "before_commit"))
 @pytest.mark.parametrize("begins", sample(["empty", "filled"], "filled"))
-def test_overlapping_runs_of_a_partition_never_double_or_lose_a_row(
+def test_overlapping_loads_of_a_partition_never_double_or_lose_a_row(
     spark: SparkSession,
     other_spark: SparkSession,
     put: Put,

@@ -90,7 +90,7 @@ def fetched(bodies: dict[str, bytes]) -> set[str]:
     return here
 
 
-def test_a_few_kilobytes_of_parquet_with_millions_of_rows_are_left_to_spark() -> None:
+def test_small_parquet_file_with_millions_of_rows_is_read_by_spark() -> None:
     bomb = parquet(3_000_000)
     assert len(bomb) < small_files.SMALL
     assert fetched({"bomb.parquet": bomb, "a.parquet": parquet(10)}) == {"a.parquet"}
@@ -108,13 +108,13 @@ def one_value(rows: int, size: int, *, nested: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_text_that_every_row_of_a_parquet_file_has_counts_for_each(nested: bool) -> None:
+def test_repeated_parquet_text_counts_for_each_row_in_the_memory_budget(nested: bool) -> None:
     bomb = one_value(4_000, 16_000, nested=nested)
     assert len(bomb) < 200_000
     assert fetched({"bomb.parquet": bomb, "a.parquet": one_value(4, 16_000, nested=nested)}) == {"a.parquet"}
 
 
-def test_a_few_kilobytes_of_gzip_with_megabytes_of_text_are_left_to_spark() -> None:
+def test_small_gzip_file_with_megabytes_of_text_is_read_by_spark() -> None:
     line = b'{"order_id": [' + b"1," * (small_files.LONGEST_TEXT // 2) + b"1]}\n"
     bomb = gzip.compress(line)
     assert len(bomb) < 100_000 and len(line) > small_files.LONGEST_TEXT
@@ -132,7 +132,7 @@ def peak_per_byte(unit: bytes) -> float:
         tracemalloc.stop()
 
 
-def test_json_of_very_many_values_takes_a_run_50_times_its_text_at_most() -> None:
+def test_parsing_json_needs_at_most_50_times_its_text_in_memory() -> None:
     """Each is a Python object for a moment. A record has at most 24 MB, and one file is parsed at a time."""
     units = [b"{} ,", b'{"order_id":1} ,', b"[],", b"1,"]
     # In a process of its own: what other threads of this one allocate would count too.
@@ -141,7 +141,7 @@ def test_json_of_very_many_values_takes_a_run_50_times_its_text_at_most() -> Non
     assert max(peaks.values()) < 50, peaks
 
 
-def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_capacity_error_is_raised_and_not_reported_as_a_file_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
@@ -151,15 +151,13 @@ def test_a_limit_of_our_own_format_is_no_verdict_on_a_file(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
-def test_many_files_that_are_small_each_are_left_to_spark_beyond_what_fits_together(
-    form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_files_beyond_the_row_budget_are_read_by_spark(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_memory, "_Budget", partial(in_memory._Budget, rows=1000))
     body = {"csv": csv(90), "csv.gz": gzip.compress(csv(90)), "parquet": parquet(90)}[form]
     assert len(fetched({f"{n:02}.{form}": body for n in range(30)})) == 11
 
 
-def test_what_is_inflated_counts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_compressed_files_count_by_their_inflated_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_memory, "_Budget", partial(in_memory._Budget, size=10_000))
     zeros = gzip.compress((HEADER + "0" * 4_000 + "\n").encode())
     assert len(fetched({f"{n}.csv.gz": zeros for n in range(10)})) == 2
@@ -182,7 +180,7 @@ LONG = LONGEST_LINE + BLOCK
 @pytest.mark.parametrize(
     ("length", "end", "refused"), [(LONG, b"\n", True), (LONG, b"", True), (LONGEST_LINE - 1, b"\r", False)]
 )
-def test_a_line_that_is_too_long_is_found_in_what_is_compressed(length: int, end: bytes, refused: bool) -> None:
+def test_too_long_line_in_a_compressed_file_is_detected(length: int, end: bytes, refused: bool) -> None:
     body = gzip.compress(csv(1) + csv(1) + b"1" * length + end + csv(1)[len(HEADER) :], 1)
     assert len(body) < 1 << 20
     assert batch_of({"a.csv.gz": body}).large, "so much text is for workers, which read it with the same function"
@@ -207,7 +205,7 @@ class Plain:
         return b"1" * long_one + (b"12345678\n" * (length // 9 + 1))[: length - long_one]
 
 
-def test_a_file_with_a_line_that_is_too_long_is_read_no_further_than_that() -> None:
+def test_reading_stops_at_a_line_that_is_too_long() -> None:
     source = Plain(LONG * 5 // 4)
     with pytest.raises(Unusable, match="it has a line of more than"):
         for _ in csv_rows.rows_of(declared_by(ORDERS), Shape("csv", (("order_id", "string"),)), source, WHOLE):
@@ -215,7 +213,7 @@ def test_a_file_with_a_line_that_is_too_long_is_read_no_further_than_that() -> N
     assert source.asked <= 7_000_000 + LONGEST_LINE + 2 * BLOCK
 
 
-def test_what_only_ends_like_a_long_footer_is_not_fetched() -> None:
+def test_file_with_a_false_parquet_footer_length_is_refused_without_large_reads() -> None:
     for end in (b"junk", b"PAR1"):
         store = Counting({"a.parquet": b"x" * 100 + (900 << 20).to_bytes(4, "little") + end})
         store.asked = []
@@ -247,7 +245,7 @@ ODD_PARQUET = {
 
 
 @pytest.mark.parametrize("odd", ODD_PARQUET)
-def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -> None:
+def test_odd_small_parquet_file_does_not_stop_other_files(odd: str) -> None:
     columns = dict.fromkeys(ORDERS.columns, "string")
     for feed in (ORDERS, dataclasses.replace(ORDERS, columns=columns, rules={})):
         bodies = {"a.csv": csv(2), "odd.parquet": ODD_PARQUET[odd]}
@@ -256,7 +254,7 @@ def test_whatever_a_small_parquet_file_holds_its_neighbours_are_read(odd: str) -
         assert {fault.file.key for fault in found.faults} <= {"odd.parquet"}
 
 
-def test_json_is_read_however_it_is_printed() -> None:
+def test_json_file_is_read_in_each_common_layout() -> None:
     rows = [{"order_id": n, "line_number": 1, "product_id": "a [ {"} for n in range(200)]
     printed = {
         "lines.json": "\n".join(map(json.dumps, rows)),
@@ -271,20 +269,20 @@ def test_json_is_read_however_it_is_printed() -> None:
         assert [row["order_id"] for row in rows_by_file(found)[name]] == list(range(200))
 
 
-def test_a_line_of_a_jsonl_file_is_a_row_however_it_is_printed() -> None:
+def test_indented_json_is_refused_in_a_jsonl_file() -> None:
     body = json.dumps([{"order_id": 1, "line_number": 1}], indent=2).encode()
     (fault,) = batch_of({"a.jsonl": body, "a.json": body}).faults
     assert (fault.file.key, fault.message) == ("a.jsonl", f"no line of it is a JSON object; the first: {NO_OBJECT}")
 
 
-def test_json_that_is_nested_very_deep_keeps_no_other_file_from_being_read() -> None:
+def test_deeply_nested_json_file_does_not_stop_other_files() -> None:
     feed = dataclasses.replace(ORDERS, multiline=True)
     bodies = {"a.csv": csv(2), "deep.json": b'{"order_id": ' + b"[" * 450 + b"]" * 450 + b"}"}
     assert len(rows_by_file(batch_of(bodies, feed))["a.csv"]) == 2
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2300, 9999])
-def test_a_time_that_nanoseconds_cannot_hold_is_what_it_was(year: int) -> None:
+def test_timestamps_outside_the_nanosecond_range_are_read_exactly(year: int) -> None:
     far = of_times(pa.array([datetime(year, 12, 31, 7)], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
     found = batch_of({"far.parquet": far})
     assert not found.faults

@@ -72,7 +72,7 @@ def range_of(first: str, last: str) -> dict[str, str]:
     return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
 
 
-def test_a_range_is_one_commit_with_content_for_each_partition(
+def test_io_manager_writes_a_range_in_one_commit_with_content_per_partition(
     spark: SparkSession, location: SimpleNamespace, tag: str
 ) -> None:
     written = run(location, "hours", tags=range_of(HOUR_KEYS[0], HOUR_KEYS[-1]))
@@ -82,7 +82,7 @@ def test_a_range_is_one_commit_with_content_for_each_partition(
     assert spark.sql(f"SELECT * FROM lake.{tag}.hourly.snapshots").count() == 1
 
 
-def test_inputs_are_the_partitions_that_map_and_none_else(
+def test_io_manager_reads_only_the_mapped_input_partitions(
     spark: SparkSession, location: SimpleNamespace, tag: str
 ) -> None:
     run(location, "hours", tags=range_of("2026-09-30-22:00", "2026-10-02-01:00"))
@@ -91,7 +91,7 @@ def test_inputs_are_the_partitions_that_map_and_none_else(
     assert [r.n for r in spark.table(f"lake.{tag}.whole").collect()] == [sum(range(24))]
 
 
-def test_each_partition_tells_the_newest_arrival_that_its_inputs_told(location: SimpleNamespace, tag: str) -> None:
+def test_output_partition_reports_the_newest_arrival_of_its_inputs(location: SimpleNamespace, tag: str) -> None:
     told = {"2026-10-01-03:00": 100, "2026-10-01-05:00": 300, "2026-10-01-06:00": 200, "2026-10-03-00:00": 50}
     hourly = dg.AssetKey([tag, "hourly"])
     with dg.DagsterInstance.ephemeral() as instance:
@@ -106,7 +106,9 @@ def test_each_partition_tells_the_newest_arrival_that_its_inputs_told(location: 
     assert whole.metadata[THROUGH].value == 300
 
 
-def test_writing_a_partition_again_leaves_the_others(spark: SparkSession, location: SimpleNamespace, tag: str) -> None:
+def test_io_manager_replaces_a_partition_and_keeps_the_others(
+    spark: SparkSession, location: SimpleNamespace, tag: str
+) -> None:
     run(location, "hours", tags=range_of(HOUR_KEYS[0], HOUR_KEYS[2]))
     (first,) = run(location, "hours", partition_key=HOUR_KEYS[1])
     (second,) = run(location, "hours", partition_key=HOUR_KEYS[1])
@@ -115,9 +117,7 @@ def test_writing_a_partition_again_leaves_the_others(spark: SparkSession, locati
     assert first.metadata["snapshot id"] != second.metadata["snapshot id"]
 
 
-def test_an_input_as_of_one_commit_holds_what_it_held_then(
-    spark: SparkSession, location: SimpleNamespace, tag: str
-) -> None:
+def test_snapshot_input_reads_the_rows_of_its_commit(spark: SparkSession, location: SimpleNamespace, tag: str) -> None:
     seen: list[tuple[int | None, int, int]] = []
 
     @dg.asset(key=[tag, "pinned"], ins={"days": dg.AssetIn(key=[tag, "daily"])}, io_manager_key="none")
@@ -138,7 +138,7 @@ def test_an_input_as_of_one_commit_holds_what_it_held_then(
     assert spark.table(f"lake.{tag}.daily").count() == 2
 
 
-def test_an_asset_without_a_declared_table_is_refused_by_name(spark: SparkSession) -> None:
+def test_io_manager_refuses_an_asset_without_a_declared_table(spark: SparkSession) -> None:
     manager = IcebergIOManager({}, SimpleNamespace(session=spark))  # type: ignore[arg-type]
     with pytest.raises(NoSuchTable, match="marts/forgotten"):
         manager.load_input(dg.build_input_context(asset_key=dg.AssetKey(["marts", "forgotten"])))

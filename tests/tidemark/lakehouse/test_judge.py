@@ -40,15 +40,15 @@ def found(spark: SparkSession, texts: list[str], kind: str) -> list[object]:
     return [row.value for row in rows.select("n", typed(F.col("text"), kind).alias("value")).orderBy("n").collect()]
 
 
-def test_a_day_is_a_day_and_nothing_else(spark: SparkSession) -> None:
+def test_only_valid_date_text_is_cast_to_a_date(spark: SparkSession) -> None:
     days = found(spark, list(DATES), "date")
     assert {text: day and str(day) for text, day in zip(DATES, days, strict=True)} == DATES
 
 
-def test_a_month_is_no_time(spark: SparkSession) -> None:
+def test_only_valid_timestamp_text_is_cast_to_a_timestamp(spark: SparkSession) -> None:
     times = found(spark, list(TIMES), "timestamp")
     assert {text: time and str(time) for text, time in zip(TIMES, times, strict=True)} == TIMES
 
 
-def test_a_number_is_written_as_data_and_not_as_a_program(spark: SparkSession) -> None:
+def test_only_plain_number_text_is_cast_to_a_double(spark: SparkSession) -> None:
     assert dict(zip(NUMBERS, found(spark, list(NUMBERS), "double"), strict=True)) == NUMBERS

@@ -87,7 +87,7 @@ def texts(random: Random, count: int) -> list[str | None]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_text_that_arrow_takes_means_the_same_to_spark(spark: SparkSession, kind: str) -> None:
+def test_text_cast_by_arrow_equals_the_cast_by_spark(spark: SparkSession, kind: str) -> None:
     given = pa.array(texts(Random(kind), 4_000), pa.string())
     values, odd = kernels.typed(given, kind)
     frame = spark.createDataFrame(pa.table({"n": range(len(given)), "text": given}))

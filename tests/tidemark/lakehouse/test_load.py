@@ -22,7 +22,7 @@ from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 
 
-def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+def test_csv_file_loads_into_order_lines(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
     put(key(orders, "a b+ü.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
 
     loaded = loading(orders, HOUR)
@@ -35,7 +35,7 @@ def test_one_csv_becomes_order_lines(spark: SparkSession, put: Put, loading: Loa
     assert quarantined(spark, orders) == []
 
 
-def test_the_same_rows_in_every_format_are_identical(
+def test_same_rows_in_csv_json_and_parquet_load_identically(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     lines = [
@@ -77,7 +77,7 @@ def test_the_same_rows_in_every_format_are_identical(
     assert len(results[0][0]) == 2
 
 
-def test_bad_rows_are_quarantined_and_the_rest_is_committed(
+def test_load_quarantines_bad_rows_and_commits_the_rest(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     good = "7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z"
@@ -100,7 +100,7 @@ def test_bad_rows_are_quarantined_and_the_rest_is_committed(
     ]
 
 
-def test_a_file_that_cannot_be_read_does_not_stop_its_neighbours(
+def test_unreadable_file_is_quarantined_and_other_files_are_loaded(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "good.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_its_neighbours(
     assert loading(orders, HOUR).read_again == (), "all five files are known now"
 
 
-def test_nothing_new_reads_nothing_and_commits_nothing(
+def test_load_without_new_files_reads_and_commits_nothing(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
@@ -130,7 +130,7 @@ def test_nothing_new_reads_nothing_and_commits_nothing(
     assert (again.read_again, again.snapshot_id, again.content) == ((), first.snapshot_id, first.content)
 
 
-def test_an_overwritten_and_a_deleted_file_leave_no_old_row(
+def test_overwritten_and_deleted_files_leave_no_old_rows(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, landing: object
 ) -> None:
     put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
@@ -143,7 +143,9 @@ def test_an_overwritten_and_a_deleted_file_leave_no_old_row(
     assert quarantined(spark, orders) == []
 
 
-def test_new_code_reads_the_partition_again(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+def test_new_code_version_reads_the_partition_again(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load
+) -> None:
     put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
     first = loading(orders, HOUR)
     second = loading(dataclasses.replace(orders, code_version="2"), HOUR)
@@ -151,7 +153,7 @@ def test_new_code_reads_the_partition_again(spark: SparkSession, put: Put, loadi
     assert second.content == first.content, "the same rows by other code are the same content"
 
 
-def test_of_the_same_line_in_two_files_the_later_wins_and_within_a_file_the_later_row(
+def test_later_file_and_later_row_win_for_one_row_key(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     line = "7,1,3,4,5,{},1.25,0,2026-10-01T07:15:00Z\n"
@@ -164,7 +166,7 @@ def test_of_the_same_line_in_two_files_the_later_wins_and_within_a_file_the_late
     assert winner[0][5] in (2, 4)
 
 
-def test_a_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
+def test_load_of_a_partition_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, orders: Load) -> None:
     hours = [f"2026-10-01-{h:02}:00" for h in range(5)]
     for h, hour in enumerate(hours):
         put(key(orders, "a.csv", hour), f"{HEADER}\n7,1,3,4,5,{h},1.25,0.1,2026-10-01T0{h}:15:00Z\n")
@@ -173,7 +175,7 @@ def test_a_range_is_one_commit(spark: SparkSession, put: Put, loading: Loading, 
     assert spark.sql(f"SELECT * FROM {orders.table.identifier}.snapshots").count() == 1
 
 
-def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: Loading) -> None:
+def test_unpartitioned_load_replaces_the_whole_customers_table(spark: SparkSession, put: Put, loading: Loading) -> None:
     load = renamed(Load(feeds.CUSTOMERS, schemas.CUSTOMERS, lambda rows: rows, code_version="1"))
     header = "customer_id,name,email,segment,nation,signed_up_at\n"
     put(load.feed.prefix, header + "1,Ada,a@x,home,UK,2026-01-01\n2,Bob,,home,UK,\n")
@@ -183,7 +185,7 @@ def test_customers_are_the_whole_truth(spark: SparkSession, put: Put, loading: L
 
 
 @pytest.mark.usefixtures("size")
-def test_a_feed_may_call_its_columns_as_it_likes(spark: SparkSession, put: Put, loading: Loading) -> None:
+def test_feed_columns_may_have_names_used_by_the_quarantine(spark: SparkSession, put: Put, loading: Loading) -> None:
     texts = [
         "reason",
         "message",
@@ -212,7 +214,7 @@ def test_a_feed_may_call_its_columns_as_it_likes(spark: SparkSession, put: Put, 
 
 
 @pytest.mark.usefixtures("size")
-def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
+def test_column_names_may_be_sql_keywords_or_contain_special_characters(
     spark: SparkSession, put: Put, loading: Loading
 ) -> None:
     columns = {"order-id": "bigint", "unit price": "bigint", "größe": "string", "select": "string"}
@@ -232,7 +234,7 @@ def test_names_of_columns_may_be_words_of_sql_and_hold_what_is_no_letter(
 
 @pytest.mark.usefixtures("size")
 @both_sizes
-def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
+def test_row_on_which_a_rule_cannot_be_evaluated_is_rejected_alone(
     spark: SparkSession, put: Put, loading: Loading
 ) -> None:
     columns = {"id": "bigint", "total": "decimal(18,4)", "n": "bigint", "code": "string"}
@@ -250,7 +252,7 @@ def test_a_row_of_which_a_rule_cannot_be_worked_out_is_turned_away_alone(
     assert quarantined(spark, load) == [("mini.csv", 2, "dear"), ("mini.csv", 3, "code"), ("mini.csv", 4, "many")]
 
 
-def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
+def test_parquet_column_may_be_named_like_a_hidden_spark_column(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
@@ -264,7 +266,7 @@ def test_a_column_of_parquet_may_be_called_as_what_spark_hides(
 
 
 @pytest.mark.proof  # a minute
-def test_a_feed_may_have_more_than_a_hundred_columns(
+def test_feed_may_have_more_than_a_hundred_columns(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
@@ -277,7 +279,7 @@ def test_a_feed_may_have_more_than_a_hundred_columns(
 
 
 @pytest.mark.parametrize("name", ["_row", "source_file"])
-def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
+def test_column_name_reserved_by_the_load_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"feed notes: '{name}': the names source_file, .* rename the column"):
         Feed("notes", "notes.csv", Grain.NONE, {name: "string"})
 
@@ -294,7 +296,7 @@ def test_a_name_that_a_load_uses_itself_is_refused(name: str) -> None:
         ("customer_id,name\n", "empty"),
     ),
 )
-def test_a_new_version_of_a_feeds_one_object_without_a_row_keeps_the_last_ones(
+def test_object_version_without_rows_keeps_the_rows_of_the_last_version(
     spark: SparkSession, put: Put, loading: Loading, customers: Load, body: str | bytes, reason: str
 ) -> None:
     put(customers.feed.prefix, "customer_id,name\n1,Ada\n2,Bob\n")
@@ -312,7 +314,7 @@ def test_a_new_version_of_a_feeds_one_object_without_a_row_keeps_the_last_ones(
     assert quarantined(spark, customers) == []
 
 
-def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, loading: Loading, customers: Load) -> None:
+def test_feed_with_allow_empty_can_be_emptied(spark: SparkSession, put: Put, loading: Loading, customers: Load) -> None:
     customers = dataclasses.replace(customers, feed=dataclasses.replace(customers.feed, allow_empty=True))
     put(customers.feed.prefix, "customer_id,name\n1,Ada\n")
     loading(customers, None)
@@ -321,7 +323,7 @@ def test_a_feed_that_may_be_empty_is_emptied(spark: SparkSession, put: Put, load
     assert spark.table(customers.table.identifier).count() == 0
 
 
-def test_a_row_key_without_the_partition_is_refused() -> None:
+def test_row_key_without_the_partition_column_is_refused() -> None:
     table = dataclasses.replace(schemas.ORDERS, row_key=("order_id", "line_number"))
     with pytest.raises(ValueError, match=r"table core\.orders: .*'hour' must be in row_key"):
         Load(feeds.ORDERS, table, order_lines, "1")

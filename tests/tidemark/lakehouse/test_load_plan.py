@@ -49,13 +49,13 @@ def step(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles = 
         ),
     ],
 )
-def test_added_files_are_added_and_a_change_is_read_with_its_partition(
+def test_load_plan_adds_new_files_and_rereads_partitions_with_changes(
     listed: list[SourceFile], known: list[KnownFile], expected: LoadStep | None
 ) -> None:
     assert step(listed, known) == expected
 
 
-def test_a_file_that_is_not_given_keeps_its_rows_and_entries_and_nobody_elses() -> None:
+def test_load_plan_keeps_rows_and_entries_of_withheld_files_only() -> None:
     withheld = RemovedFiles(withheld=frozenset(["a.csv"]))
     old = {"loaded_by": "0"}
     assert step([B], [KNOWN_A._replace(**old), KNOWN_B._replace(**old)], withheld) is None, "read with it, later"
@@ -67,7 +67,7 @@ def test_a_file_that_is_not_given_keeps_its_rows_and_entries_and_nobody_elses() 
     assert step([], [KNOWN_A, KNOWN_B], gone) == LoadStep((), replaces=False, outdated=frozenset([("b.csv", "v1")]))
 
 
-def test_rows_that_were_left_as_they_were_are_read_again_once_their_file_is_given() -> None:
+def test_load_plan_rereads_kept_rows_once_their_file_is_available() -> None:
     left = KNOWN_A._replace(loaded_by=AGAIN)
     assert step([A, B], [left, KNOWN_B]) == BOTH_AGAIN
     assert step([B], [left, KNOWN_B], RemovedFiles(withheld=frozenset(["a.csv"]))) is None
@@ -76,7 +76,7 @@ def test_rows_that_were_left_as_they_were_are_read_again_once_their_file_is_give
     assert kept == LoadStep((A, B), replaces=False, outdated=frozenset([("a.csv", "v1")]))
 
 
-def test_a_file_that_is_gone_takes_its_rows_and_entries_along() -> None:
+def test_load_plan_removes_rows_and_entries_of_deleted_files() -> None:
     gone = RemovedFiles(gone=frozenset(["b.csv"]))
     assert step([A], [KNOWN_A, KNOWN_B], gone) == A_AGAIN
     assert step([A], [KNOWN_A, ENTERED_B], gone) == LoadStep((A,), True, forgotten=frozenset(["b.csv"]))
@@ -84,7 +84,7 @@ def test_a_file_that_is_gone_takes_its_rows_and_entries_along() -> None:
 
 
 @pytest.mark.parametrize("fate", [RemovedFiles(expired=frozenset(["b.csv"])), RemovedFiles(held=frozenset(["b.csv"]))])
-def test_a_partition_that_keeps_rows_of_lost_files_is_never_read_again(fate: RemovedFiles) -> None:
+def test_load_plan_never_rereads_partitions_with_rows_of_lost_files(fate: RemovedFiles) -> None:
     by_other_code = [KNOWN_A._replace(loaded_by="0"), KNOWN_B._replace(loaded_by="0")]
     assert step([A], by_other_code, fate) is None
     assert step([A], [KNOWN_B], fate) == LoadStep((A,), replaces=False), "added files only"
@@ -92,7 +92,7 @@ def test_a_partition_that_keeps_rows_of_lost_files_is_never_read_again(fate: Rem
     assert step([], [KNOWN_B], fate) is None
 
 
-def test_beside_lost_files_a_changed_one_is_exchanged() -> None:
+def test_load_plan_replaces_a_changed_file_beside_lost_files() -> None:
     c = SourceFile("c.csv", "v1", A.arrived_at, HOUR)
     known = [OLD_A, KNOWN_B, KNOWN_A._replace(key="c.csv")]
     changed = step([A, c], known, RemovedFiles(expired=frozenset(["b.csv"])))

@@ -33,7 +33,7 @@ spark.stop()
 """
 
 
-def test_a_load_in_the_runs_own_process(
+def test_load_without_spark_remote_starts_spark_in_its_own_process(
     cloud: Settings, tmp_path: Path, put: Callable[[str, str | bytes], None]
 ) -> None:
     header = ",".join(feeds.ORDERS.columns)

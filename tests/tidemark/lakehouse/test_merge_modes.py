@@ -42,7 +42,7 @@ def mode(spark: SparkSession) -> Iterator[str]:
         set_mode(spark, table, "merge-on-read")
 
 
-def test_added_files_bad_rows_and_waivers_are_merged_in_copy_on_write(
+def test_loads_and_waivers_are_merged_and_keep_the_tables_merge_mode(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, mode: str, size: str
 ) -> None:
     set_mode(spark, orders.table, mode)
@@ -63,7 +63,7 @@ def test_added_files_bad_rows_and_waivers_are_merged_in_copy_on_write(
     assert {mode_of(spark, table) for table in (orders.table, QUARANTINE, WAIVERS)} == {mode}
 
 
-def test_a_transform_may_compute_what_another_evaluation_would_not_repeat(
+def test_transform_with_random_values_loads_in_both_merge_modes(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)  # files are scanned by Spark
@@ -81,7 +81,7 @@ def test_a_transform_may_compute_what_another_evaluation_would_not_repeat(
 
 
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
-def test_rows_with_ids_and_the_time_are_merged_in_both_modes(spark: SparkSession, mode: str) -> None:
+def test_rows_with_generated_ids_and_times_are_merged_in_both_modes(spark: SparkSession, mode: str) -> None:
     table = Table(f"test.t{uuid.uuid4().hex[:8]}", {"n": "bigint", "at": "timestamp", "id": "bigint"}, row_key=("n",))
     set_mode(spark, table, mode)
     for many in (3, 5):

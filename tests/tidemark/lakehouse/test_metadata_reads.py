@@ -40,7 +40,7 @@ def same(spark: SparkSession, load: Load, snapshot_id: int | None, *partitions: 
     return seen
 
 
-def test_what_is_known_is_the_same_seen_either_way(
+def test_known_files_read_from_metadata_equal_those_read_by_spark(
     spark: SparkSession, orders: Load, loading: Loading, put: Put, delete: Delete
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), line(2), BAD))
@@ -60,7 +60,7 @@ def test_what_is_known_is_the_same_seen_either_way(
     assert not same(spark, orders, None, HOUR).rows, "before the first commit nothing was known"
 
 
-def test_of_an_unpartitioned_table_all_rows_are_known(
+def test_metadata_read_counts_all_rows_of_an_unpartitioned_table(
     spark: SparkSession, customers: Load, loading: Loading, put: Put
 ) -> None:
     put(
@@ -73,7 +73,7 @@ def test_of_an_unpartitioned_table_all_rows_are_known(
     assert list(known.rows.values()) == [1]
 
 
-def test_a_table_that_is_not_there_or_has_too_many_rows_is_for_spark(
+def test_metadata_read_leaves_missing_or_large_tables_to_spark(
     spark: SparkSession, orders: Load, loading: Loading, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert metadata_reads.loaded(spark, orders.table) is None
@@ -92,14 +92,18 @@ def test_a_table_that_is_not_there_or_has_too_many_rows_is_for_spark(
     assert sum(known_files(spark, orders, many, at).rows.values()) == 2
 
 
-def test_a_snapshot_that_has_expired_is_named(spark: SparkSession, orders: Load, loading: Loading, put: Put) -> None:
+def test_reading_known_files_of_an_expired_snapshot_is_refused(
+    spark: SparkSession, orders: Load, loading: Loading, put: Put
+) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
     loading(orders, HOUR)
     with pytest.raises(SnapshotExpired):
         known_files(spark, orders, [HOUR], 4711)
 
 
-def test_a_commit_is_found_the_same_either_way(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_found_in_metadata_equals_the_one_found_by_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = Table(f"test.t{uuid.uuid4().hex[:8]}", {"day": "date", "n": "bigint"}, ("day", "n"), "day")
     catalog.ensure(spark, table)
     assert write.current_snapshot(spark, table) is None
@@ -116,7 +120,7 @@ def test_a_commit_is_found_the_same_either_way(spark: SparkSession, monkeypatch:
     assert write.current_snapshot(spark, table) == seen[1].snapshot_id
 
 
-def test_another_catalog_than_the_servers_is_not_looked_at(spark_server: Settings) -> None:
+def test_metadata_read_skips_a_catalog_other_than_the_servers(spark_server: Settings) -> None:
     elsewhere = spark_server.model_copy(update={"catalog_uri": "jdbc:sqlite:/nowhere/catalog.db"})
     session = new_session(elsewhere)
     try:
@@ -126,7 +130,7 @@ def test_another_catalog_than_the_servers_is_not_looked_at(spark_server: Setting
         session.stop()
 
 
-def test_a_lake_that_cannot_be_seen_is_told_once_and_left_alone(
+def test_unreachable_catalog_is_logged_once_and_not_asked_again(
     spark_server: Settings, orders: Load, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = new_session(spark_server)

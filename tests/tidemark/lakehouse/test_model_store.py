@@ -71,19 +71,19 @@ def store(settings: Settings) -> ModelStore[list[float], list[float]]:
 Store = ModelStore[list[float], list[float]]
 
 
-def test_a_version_is_what_it_was_after_it_was_loaded(store: Store) -> None:
+def test_saved_model_version_is_loaded_unchanged(store: Store) -> None:
     assert store.save("a", Mean(0.1)) == store.path("a")
     store.save("b", Mean(0.2))
     assert store.load("a").predict([1.0, 2.0]) == [0.1, 0.1]
 
 
-def test_a_version_is_never_written_again(store: Store) -> None:
+def test_model_version_is_never_overwritten(store: Store) -> None:
     store.save("a", Mean(0.1))
     store.save("a", Mean(0.2))
     assert store.load("a").predict([1.0]) == [0.1]
 
 
-def test_one_that_was_begun_and_not_finished_is_none_and_is_completed_by_the_next(
+def test_unfinished_model_version_is_not_loaded_and_the_next_save_completes_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Died(Exception): ...
@@ -105,14 +105,14 @@ def test_one_that_was_begun_and_not_finished_is_none_and_is_completed_by_the_nex
     assert store.load("a").predict([1.0]) == [0.1]
 
 
-def test_a_file_that_was_changed_is_not_loaded(store: Store) -> None:
+def test_model_version_with_a_changed_file_is_not_loaded(store: Store) -> None:
     path = store.save("a", Mean(0.1))
     store._files.write(f"{path}/value", b"0.2")
     with pytest.raises(ModelDamaged, match="value"):
         store.load("a")
 
 
-def test_a_name_says_what_a_version_was_made_of(tmp_path: Path) -> None:
+def test_model_version_name_depends_on_learner_features_and_code(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     names = [
         ModelStore("means", learner, settings).version_of(features, code)
@@ -124,13 +124,13 @@ def test_a_name_says_what_a_version_was_made_of(tmp_path: Path) -> None:
     assert names[0] == ModelStore("others", Means(), settings).version_of("x", "1")
 
 
-def test_elsewhere_than_in_a_folder_or_on_s3_is_refused_by_name(tmp_path: Path) -> None:
+def test_model_store_refuses_storage_other_than_a_folder_or_s3(tmp_path: Path) -> None:
     settings = make_settings(tmp_path).model_copy(update={"warehouse": "gs://lake"})
     with pytest.raises(Terminal, match="TIDEMARK_WAREHOUSE"):
         ModelStore("means", Means(), settings).holds("a")
 
 
-def test_the_newest_published_version_serves(spark: SparkSession) -> None:
+def test_newest_published_model_version_is_the_current_one(spark: SparkSession) -> None:
     def versions(*rows: tuple[str, bool, int]) -> str | None:
         at = [(name, published, datetime(2026, 10, day, tzinfo=UTC)) for name, published, day in rows]
         return current_version(spark.createDataFrame(at, "version string, published boolean, fitted_at timestamp"))

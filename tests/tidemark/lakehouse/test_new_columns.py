@@ -68,7 +68,7 @@ def said(loaded: Loaded, load: Load) -> tuple[bool, str | None]:
     return result.passed, result.description
 
 
-def test_a_table_gets_plain_names_that_are_nobodys_and_not_too_many() -> None:
+def test_only_valid_unused_column_names_are_added_up_to_the_limit() -> None:
     odd = ["", " ", "a b", "a.b", "a`b", "1a", "_a", "ä", "a-b", "x" * 129, "a\nb"]
     taken = ["id", "day", "Source_File"]
     names = [*odd, "ID", "Day", "source_file", "order", "Colour", "colour", *(f"c{n}" for n in range(10_000))]
@@ -81,7 +81,7 @@ def test_a_table_gets_plain_names_that_are_nobodys_and_not_too_many() -> None:
     assert refused["c9999"] == "a table gets at most 200 columns"
 
 
-def test_a_policy_that_there_is_not_is_refused() -> None:
+def test_unknown_new_columns_policy_is_refused() -> None:
     assert Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="add").new_columns is NewColumns.ADD  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="feed x: expected new_columns as one of ignore, add, fail, found 'keep'"):
         Feed("x", "x/", Grain.DAY, COLUMNS, new_columns="keep")  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ def test_a_policy_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.usefixtures("size")
 @both_sizes
-def test_columns_of_files_of_every_format_are_added_and_filled(
+def test_new_columns_of_every_file_format_are_added_and_filled(
     spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:
     put(key(things, "a.csv"), "id,colour,order,a b\n1,red, 07 ,x\n2,,,y\n")
@@ -121,7 +121,7 @@ def test_columns_of_files_of_every_format_are_added_and_filled(
     assert set(loaded.new_columns) == {"a b", "twice", "ID", "Order"}
 
 
-def test_another_policy_and_new_code_fill_the_column_of_what_landed_before_and_later_files_go_on(
+def test_new_column_is_filled_for_old_files_after_a_policy_change(
     spark: SparkSession, put: Put, loading: Loading, things: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_columns, "MOST", len(things.table.columns) + 1)
@@ -148,7 +148,7 @@ def test_another_policy_and_new_code_fill_the_column_of_what_landed_before_and_l
     assert (settled.content, settled.added_to, settled.read_again) == (more.content, (), ())
 
 
-def test_a_column_that_was_added_stays_text_until_it_is_dropped(
+def test_added_column_remains_text_until_it_is_dropped(
     spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:
     put(key(things, "a.csv"), "id,colour,size\n1,red,7\n")
@@ -167,7 +167,7 @@ def test_a_column_that_was_added_stays_text_until_it_is_dropped(
     assert values(spark, typed, "size") == {1: (7,)}
 
 
-def test_a_file_with_a_new_column_is_turned_away_and_its_neighbours_are_not(
+def test_file_with_an_undeclared_column_is_rejected_under_the_fail_policy(
     spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:
     failing = changed(things, "1", new_columns=NewColumns.FAIL)
@@ -185,7 +185,7 @@ def test_a_file_with_a_new_column_is_turned_away_and_its_neighbours_are_not(
     assert loaded.files_rejected[0].message.startswith("not declared: 'size', 'a b'; declare such columns, or")
 
 
-def test_a_rehearsal_tells_which_columns_the_table_would_get_and_gives_it_none(
+def test_rehearsal_reports_new_columns_without_adding_them(
     spark: SparkSession, put: Put, loading: Loading, landing: S3Bucket, things: Load
 ) -> None:
     put(key(things, "a.csv"), "id,colour\n1,red\n")
@@ -204,7 +204,7 @@ def test_a_rehearsal_tells_which_columns_the_table_would_get_and_gives_it_none(
     assert values(spark, newer, "weight", "size") == {1: (None, None), 2: (8, "7")}
 
 
-def test_a_transform_that_drops_a_column_is_named(
+def test_load_reports_columns_its_transform_drops_fails_on_or_creates(
     spark: SparkSession, put: Put, loading: Loading, things: Load
 ) -> None:
     def selecting(rows: DataFrame) -> DataFrame:
@@ -230,7 +230,7 @@ def test_a_transform_that_drops_a_column_is_named(
     assert said(loaded, again) == (False, dropped)
 
 
-def test_a_run_that_another_overtakes_with_the_same_column_adds_its_rows_too(
+def test_load_overtaken_while_adding_the_same_column_still_adds_its_rows(
     spark: SparkSession,
     other_spark: SparkSession,
     put: Put,
@@ -256,7 +256,7 @@ def test_a_run_that_another_overtakes_with_the_same_column_adds_its_rows_too(
     assert loaded.additions.refused == {"Size": "the column size exists"}
 
 
-def test_a_run_without_the_column_that_another_adds_meanwhile_goes_on_with_it(
+def test_load_without_a_column_added_concurrently_still_commits(
     spark: SparkSession, other_spark: SparkSession, put: Put, loading: Loading, landing: S3Bucket, things: Load
 ) -> None:
     put(key(things, "a.csv"), "id,colour\n1,red\n")

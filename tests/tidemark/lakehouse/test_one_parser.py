@@ -412,7 +412,7 @@ def read(
 
 
 @pytest.mark.parametrize("feed", sample(FEEDS, "utf-16-le over lines"))
-def test_a_file_gives_the_same_rows_wherever_and_in_however_many_parts_it_is_read(
+def test_file_gives_the_same_rows_read_whole_or_in_parts_by_workers(
     spark: SparkSession, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch, feed: str
 ) -> None:
     declared, bodies = FEEDS[feed]

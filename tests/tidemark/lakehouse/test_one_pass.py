@@ -115,7 +115,7 @@ def stray_files(spark: SparkSession, load: Load) -> set[str]:
         pytest.param(10_000, small_files.SMALL, 400_000, id="small and large files of one hour"),
     ],
 )
-def test_one_pass_leaves_what_a_load_leaves_that_keeps_its_rows(
+def test_one_pass_load_gives_the_same_result_as_a_cached_load(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -146,7 +146,7 @@ def test_one_pass_leaves_what_a_load_leaves_that_keeps_its_rows(
     assert stray_files(spark, orders) == set()
 
 
-def test_new_code_replaces_what_the_partitions_held(
+def test_one_pass_load_of_a_new_code_version_replaces_partitions(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 50))))
@@ -163,7 +163,7 @@ def _doubled(transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame
 
 
 @pytest.mark.parametrize("task_bytes", sample([200, spark_tasks.TASK_BYTES], 200))
-def test_of_two_rows_of_one_key_the_later_one_is_kept(
+def test_later_of_two_rows_with_one_key_is_kept_without_one_pass(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -197,7 +197,7 @@ def _shuffled(rows: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize("change", sample([_narrowed, _retyped, _shuffled], _shuffled))
-def test_a_transform_that_does_more_goes_the_other_way(
+def test_transform_that_narrows_retypes_or_shuffles_is_loaded_without_one_pass(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -213,7 +213,7 @@ def test_a_transform_that_does_more_goes_the_other_way(
     assert stray_files(spark, orders) == set()
 
 
-def test_rows_that_a_transform_moves_to_another_partition_are_noticed(
+def test_rows_moved_to_another_partition_by_a_transform_prevent_one_pass_loading(
     put: Put, loading: Loading, orders: Load, passes: Passes, spark: SparkSession
 ) -> None:
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
@@ -223,7 +223,7 @@ def test_rows_that_a_transform_moves_to_another_partition_are_noticed(
     assert stray_files(spark, orders) == set()
 
 
-def test_a_rule_that_says_another_thing_each_time_loses_no_row(
+def test_nondeterministic_rule_loses_no_row(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 4_001))))
@@ -234,7 +234,7 @@ def test_a_rule_that_says_another_thing_each_time_loses_no_row(
     assert stray_files(spark, orders) == set()
 
 
-def test_many_rejected_rows_are_all_entered(
+def test_one_pass_load_quarantines_all_of_many_rejected_rows(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -260,7 +260,7 @@ PROPERTIES = {
 }
 
 
-def test_a_table_whose_owner_says_how_files_are_written_is_written_by_spark(
+def test_table_with_custom_write_properties_is_written_by_spark(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -279,7 +279,7 @@ def test_a_table_whose_owner_says_how_files_are_written_is_written_by_spark(
     assert quantities(spark, orders) == {1: 3, 2: 3}
 
 
-def test_the_codec_of_the_owner_is_used(
+def test_one_pass_load_uses_the_compression_codec_of_the_table(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1)))
@@ -292,7 +292,7 @@ def test_the_codec_of_the_owner_is_used(
     assert data_files.pq.read_metadata(report.path).row_group(0).column(0).compression == "GZIP"
 
 
-def test_partitions_with_rows_deleted_by_position_are_written_by_spark(
+def test_partitions_with_position_deletes_are_written_by_spark(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
@@ -305,7 +305,7 @@ def test_partitions_with_rows_deleted_by_position_are_written_by_spark(
 
 
 @pytest.mark.parametrize("touched", sample([1, 3], 1))
-def test_a_commit_in_between_is_kept(
+def test_one_pass_load_keeps_a_concurrent_commit(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -337,7 +337,7 @@ def test_a_commit_in_between_is_kept(
     assert stray_files(spark, orders) == set()
 
 
-def test_a_catalog_that_fails_in_the_commit_leaves_the_files(
+def test_catalog_failure_during_the_commit_leaves_the_data_files(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -360,7 +360,9 @@ def test_a_catalog_that_fails_in_the_commit_leaves_the_files(
     assert quantities(spark, orders) == {1: 3}
 
 
-def test_a_feed_of_one_object(spark: SparkSession, put: Put, loading: Loading, customers: Load, passes: Passes) -> None:
+def test_one_pass_load_replaces_a_feed_of_one_object(
+    spark: SparkSession, put: Put, loading: Loading, customers: Load, passes: Passes
+) -> None:
     header = ",".join(customers.feed.columns)
     texts = {"date": "2026-01-01", "timestamp": "2026-01-01T00:00:00Z"}
 
@@ -381,7 +383,9 @@ def test_a_feed_of_one_object(spark: SparkSession, put: Put, loading: Loading, c
     assert passes.last is not None
 
 
-def test_rows_are_numbered(spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes) -> None:
+def test_one_pass_load_numbers_rows_by_their_place_in_the_file(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
     table = dataclasses.replace(
         orders.table,
         columns=orders.table.columns | {"source_row": "bigint"},
@@ -395,7 +399,7 @@ def test_rows_are_numbered(spark: SparkSession, put: Put, loading: Loading, orde
     assert sorted(row.source_row for row in found) == list(range(1, 301))
 
 
-def test_a_warehouse_that_tasks_cannot_write_to_is_left_to_spark(
+def test_warehouse_not_writable_by_tasks_is_written_by_spark(
     spark: SparkSession,
     put: Put,
     loading: Loading,
@@ -412,7 +416,7 @@ def test_a_warehouse_that_tasks_cannot_write_to_is_left_to_spark(
     assert quantities(spark, orders) == {1: 3}
 
 
-def test_files_without_a_row_that_can_be_taken_give_no_data_file(
+def test_one_pass_load_without_valid_rows_writes_no_data_file(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put(key(orders, "a.csv"), csv(*(line(n, quantity=TOO_MANY) for n in range(1, 21))))
@@ -421,7 +425,7 @@ def test_files_without_a_row_that_can_be_taken_give_no_data_file(
     assert loaded.rows_rejected == 20 and rows(spark, orders) == []
 
 
-def test_what_is_known_of_a_file_lets_readers_skip_it(
+def test_data_files_written_in_one_pass_have_exact_column_bounds(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
     put_hours(put, orders)

@@ -70,7 +70,7 @@ def faults(found: Inspected, feed: Feed = FEED) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("new_columns", list(NewColumns))
-def test_a_small_file_of_other_columns_is_refused_in_every_format(new_columns: NewColumns) -> None:
+def test_small_file_without_declared_columns_is_refused_in_every_format(new_columns: NewColumns) -> None:
     feed = Feed("trips", "trips/", Grain.DAY, COLUMNS, new_columns=new_columns)
     found = faults(looked_into(bodies(NEW), feed), feed)
     assert list(found) and sorted(found) == sorted(bodies(NEW))
@@ -81,18 +81,18 @@ def test_a_small_file_of_other_columns_is_refused_in_every_format(new_columns: N
         )
 
 
-def test_a_large_file_of_other_columns_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_file_without_declared_columns_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)
     files = {key: body for key, body in bodies(NEW).items() if "json" not in key}
     found = looked_into(files)
     assert {key: reason for key, (reason, _) in faults(found).items()} == dict.fromkeys(files, "missing_column")
 
 
-def test_objects_without_any_member_are_no_rows_of_nulls() -> None:
+def test_json_objects_without_members_are_refused() -> None:
     assert faults(looked_into({"a.jsonl": b"{}\n{}\n"}))["a.jsonl"][0] == "missing_column"
 
 
-def test_declared_columns_that_files_lack_are_named_beside_the_new_ones() -> None:
+def test_declared_columns_missing_in_files_are_reported_beside_new_columns() -> None:
     found = looked_into(bodies(OLD))
     assert not faults(found) and found.missing_columns(FEED) == {"bikeid": sorted(bodies(OLD))}
     loaded = Loaded(None, {}, missing_columns=found.missing_columns(FEED))
@@ -103,13 +103,13 @@ def test_declared_columns_that_files_lack_are_named_beside_the_new_ones() -> Non
     assert columns_said(said)["missing_columns"] == said["missing columns"], "a waiver changes nothing of it"
 
 
-def test_of_json_nothing_is_said_that_was_not_looked_at() -> None:
+def test_missing_columns_are_not_reported_for_json_read_only_in_part() -> None:
     late = b'{"tripduration": 1}\n' * 20_000 + b'{"bikeid": 7}\n'
     assert looked_into({"a.jsonl": late}).missing_columns(FEED) == {}
 
 
 @pytest.mark.parametrize("small", [True, False], ids=["fetched", "scanned"])
-def test_files_of_other_columns_leave_no_row_and_are_in_quarantine(
+def test_files_without_declared_columns_are_quarantined_and_leave_no_row(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", small_files.SMALL if small else 0)
@@ -130,7 +130,7 @@ def test_files_of_other_columns_leave_no_row_and_are_in_quarantine(
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_rows_are_numbered_as_they_stand_also_in_a_file_that_would_be_read_in_many_parts(
+def test_row_numbers_match_the_file_also_if_it_is_read_in_parts(
     spark: SparkSession, put: Put, loading: Loading, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)

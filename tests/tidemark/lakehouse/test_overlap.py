@@ -58,7 +58,7 @@ def days(spark: SparkSession, number: int) -> DataFrame:
 
 @pytest.mark.parametrize("commits_first", ["person", "planner"])
 @pytest.mark.parametrize("looks_first", ["person", "planner"])
-def test_two_overlapping_runs_leave_what_a_fresh_build_gives(
+def test_overlapping_runs_of_a_partition_leave_the_result_of_a_fresh_build(
     new_spark: Callable[[], SparkSession], monkeypatch: pytest.MonkeyPatch, looks_first: str, commits_first: str
 ) -> None:
     other = {"person": "planner", "planner": "person"}

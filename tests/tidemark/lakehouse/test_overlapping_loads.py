@@ -37,7 +37,7 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 
 
 @pytest.mark.proof  # all cells: tests/proof/test_overlapping_loads.py
-def test_of_two_overlapping_loads_nothing_is_lost_whoever_dies(
+def test_overlapping_loads_lose_nothing_if_either_dies(
     spark: SparkSession,
     other_spark: SparkSession,
     put: Put,

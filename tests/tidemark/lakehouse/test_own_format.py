@@ -76,7 +76,7 @@ def as_orc_of(columns: dict[str, Any]) -> bytes:
     return sink.getvalue()
 
 
-def test_small_and_large_files_of_an_own_format_become_rows(
+def test_small_and_large_files_of_a_custom_format_are_loaded(
     spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType
 ) -> None:
     load, count = renamed(TRIPS), 60_000
@@ -101,7 +101,7 @@ def test_small_and_large_files_of_an_own_format_become_rows(
     }
 
 
-def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
+def test_custom_format_gives_the_same_values_in_small_and_large_files(
     spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
@@ -114,7 +114,7 @@ def test_a_value_is_the_same_in_a_small_and_in_a_large_file_of_an_own_format(
     assert found[0] == found[1] and len(found[0]) == 20
 
 
-def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault() -> None:
+def test_custom_format_of_the_docs_parses_a_row_and_reports_its_fault() -> None:
     (snippet,) = re.findall(
         r"```python\n(from collections.abc import Iterator\n\nimport pyarrow.*?def pairs.*?)```",
         (CHECKOUT / "docs" / "feeds.md").read_text(),
@@ -133,7 +133,7 @@ def test_the_format_of_pairs_that_the_page_shows_gives_a_row_and_names_its_fault
     assert raised.value.reason == "no_pair"
 
 
-def test_rows_of_a_table_count_though_no_column_of_theirs_is_declared() -> None:
+def test_rows_without_declared_columns_are_counted_by_a_custom_format() -> None:
     found = rows_of_table(DeclaredContent(COLUMNS), pa.table({"other": [1, 2, 3]}))
     assert found.count == 3
     assert {name: column.null_count for name, column in found.columns.items()} == dict.fromkeys(COLUMNS, 3)
@@ -141,7 +141,7 @@ def test_rows_of_a_table_count_though_no_column_of_theirs_is_declared() -> None:
 
 @pytest.mark.usefixtures("own_format")
 @pytest.mark.parametrize(("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "no ORC file")])
-def test_damage_is_told_by_the_bytes_of_an_own_format(begin: int, end: int, said: str | None) -> None:
+def test_damage_in_a_file_of_a_custom_format_is_detected(begin: int, end: int, said: str | None) -> None:
     body = bytearray(as_orc(1, 5_000))
     body[begin:end] = b"\xff" * len(body[begin:end])
     found = damage("a.orc", Holding(bytes(body)), COLUMNS)
@@ -170,7 +170,7 @@ class Refusing:
 
 @pytest.mark.usefixtures("own_format")
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(share: float) -> None:
+def test_unavailable_bytes_of_a_custom_format_are_not_reported_as_damage(share: float) -> None:
     """Though the library that reads them calls it a fault of the file."""
     body = as_orc(1, 5_000)
     refused_from = int(len(body) * share)
@@ -181,7 +181,7 @@ def test_bytes_of_an_own_format_that_cannot_be_had_are_no_verdict(share: float) 
         probe.inspect(Refusing(body, refused_from), TRIPS.feed, [large])
 
 
-def test_a_sample_may_be_of_an_own_format(tmp_path: Path, own_format: ModuleType) -> None:
+def test_sample_may_be_in_a_custom_format(tmp_path: Path, own_format: ModuleType) -> None:
     path = tmp_path / "trips.orc"
     path.write_bytes(as_orc(1, 30))
     seen = read_sample(path)
@@ -200,7 +200,7 @@ def with_feeds(monkeypatch: pytest.MonkeyPatch, register: Callable[[], Any]) -> 
     monkeypatch.setattr("dagster_tidemark.location.feeds", feeds)
 
 
-def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_feeds(
+def test_feed_is_scaffolded_from_a_sample_in_a_format_the_project_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     with_feeds(monkeypatch, lambda: request.getfixturevalue("own_format"))
@@ -211,7 +211,7 @@ def test_a_feed_is_written_from_a_sample_whose_format_is_registered_beside_the_f
     assert said.exit_code == 0 and "6 columns from 30 rows" in said.output, said.output
 
 
-def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_beside_the_feeds(
+def test_sample_with_two_suffixes_is_read_by_the_longest_registered_suffix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_format: ModuleType
 ) -> None:
     own = a_format(
@@ -229,12 +229,12 @@ def test_a_sample_is_read_as_its_longest_ending_says_though_that_is_registered_b
     assert said.exit_code == 0 and "1 columns from 1 rows" in said.output, said.output
 
 
-def test_a_feed_takes_formats_that_are_registered_after_it_was_declared(own_format: ModuleType) -> None:
+def test_feed_accepts_formats_registered_after_its_declaration(own_format: ModuleType) -> None:
     assert TRIPS.feed.is_named_like_data("a.orc")
     assert not Feed("x", "x.csv", Grain.NONE, {}, suffixes=(".csv",)).is_named_like_data("a.orc")
 
 
-def test_a_format_that_is_not_registered_is_none(tmp_path: Path) -> None:
+def test_file_of_an_unregistered_format_is_no_data_and_no_sample(tmp_path: Path) -> None:
     assert not TRIPS.feed.is_named_like_data("a.orc")
     (tmp_path / "a.orc").write_bytes(b"ORC\x00\x01")
     with pytest.raises(NoSample, match=r"it ends in \.orc and is ORC"):
@@ -257,7 +257,7 @@ def a_format(**changed: Any) -> FileFormat[Shape]:
         ({"name": "json"}, "format json: there is a format of this name already"),
     ],
 )
-def test_a_format_that_takes_what_is_taken_is_refused_by_name(
+def test_format_with_an_invalid_or_taken_suffix_or_name_is_refused(
     own_format: ModuleType, changed: dict[str, Any], said: str
 ) -> None:
     known = file_endings.every_ending()
@@ -266,13 +266,13 @@ def test_a_format_that_takes_what_is_taken_is_refused_by_name(
     assert file_endings.every_ending() == known, "nothing of it was registered"
 
 
-def test_a_format_that_lacks_an_operation_is_refused_by_name() -> None:
+def test_format_without_a_required_operation_is_refused() -> None:
     with pytest.raises(ValueError, match="format own: it lacks shape, rows_of"):
         FileFormat(name="own", endings=(".own",))
     with pytest.raises(ValueError, match="format without a name: it lacks name"):
         FileFormat(endings=(".own",))
 
 
-def test_the_longest_ending_that_is_known_says_the_format(own_format: ModuleType) -> None:
+def test_format_is_chosen_by_the_longest_known_suffix(own_format: ModuleType) -> None:
     register_format(a_format(endings=(".v2.orc",)))
     assert (file_endings.format_of("a.v2.orc"), file_endings.format_of("a.orc")) == ("own", "orc")

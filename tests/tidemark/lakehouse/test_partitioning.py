@@ -85,7 +85,7 @@ CASES: dict[str, tuple[dg.PartitionsDefinition[str], Partitioning | str, dict[st
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_row_is_in_the_partition_whose_key_it_was_made_from(spark: SparkSession, name: str) -> None:
+def test_partition_key_is_restored_from_row_values_in_python_and_sql(spark: SparkSession, name: str) -> None:
     definition, declared, columns = CASES[name]
     table = Table("test.t", columns | {"n": "bigint"}, row_key=("n",), partitioned_by=declared)
     keys = list(definition.get_partition_keys())
@@ -100,7 +100,7 @@ def test_a_row_is_in_the_partition_whose_key_it_was_made_from(spark: SparkSessio
 
 
 @pytest.mark.parametrize("definition", [BERLIN, HOURS_OF_BERLIN, HOURS_OF_ST_JOHNS])
-def test_start_of_a_window_is_the_instant_that_dagster_says(definition: dg.TimeWindowPartitionsDefinition) -> None:
+def test_window_start_of_a_partition_equals_that_of_dagster(definition: dg.TimeWindowPartitionsDefinition) -> None:
     by = ByTime("at", format=definition.fmt, timezone=definition.timezone)
     for key in definition.get_partition_keys():
         begins = definition.time_window_for_partition_key(key).start.timestamp()
@@ -119,8 +119,6 @@ def test_start_of_a_window_is_the_instant_that_dagster_says(definition: dg.TimeW
         (ByDimensions({"a": ByKey("x"), "b": ByKey("x")}), {"x": "string"}, "each with its own column"),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_declared(
-    declared: Partitioning, columns: dict[str, str], said: str
-) -> None:
+def test_invalid_table_partitioning_is_refused(declared: Partitioning, columns: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Table("test.t", columns, row_key=(), partitioned_by=declared)

@@ -31,7 +31,7 @@ def moved(catalog: InMemoryCatalog) -> Table:
     return seen
 
 
-def test_a_required_head_is_checked_without_rows(catalog: InMemoryCatalog) -> None:
+def test_pyiceberg_head_requirement_is_checked_without_rows(catalog: InMemoryCatalog) -> None:
     for head in (None, 1):
         seen = moved(catalog)
         commit_without_retries(seen)
@@ -46,7 +46,7 @@ def test_a_required_head_is_checked_without_rows(catalog: InMemoryCatalog) -> No
     assert catalog.load_table("a.b").properties["mark"] == "2"
 
 
-def test_rows_are_not_added_on_top_of_a_commit_of_another_writer(catalog: InMemoryCatalog) -> None:
+def test_pyiceberg_append_on_an_outdated_head_fails(catalog: InMemoryCatalog) -> None:
     seen = moved(catalog)
     commit_without_retries(seen)
     with pytest.raises(CommitFailedException):
@@ -56,7 +56,7 @@ def test_rows_are_not_added_on_top_of_a_commit_of_another_writer(catalog: InMemo
     assert "commit.retry.num-retries" not in stored.properties, "the other writers' policy is left alone"
 
 
-def test_copies_of_metadata_share_its_snapshots_and_commits_go_on(catalog: InMemoryCatalog) -> None:
+def test_pyiceberg_metadata_copies_share_snapshots_and_can_still_commit(catalog: InMemoryCatalog) -> None:
     catalog.load_table("a.b").append(ROWS)
     seen = catalog.load_table("a.b")
     share_copies(seen)

@@ -54,7 +54,7 @@ def waiting(spark: SparkSession, load: Load) -> list[tuple[str, int]]:
 
 
 @pytest.mark.proof  # a minute
-def test_a_waiver_holds_for_its_version_of_a_file_however_often_that_is_read(
+def test_waiver_applies_to_its_file_version_however_often_it_is_read(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD))
@@ -78,7 +78,7 @@ def test_a_waiver_holds_for_its_version_of_a_file_however_often_that_is_read(
     assert waiting(spark, orders) == [("discount_out_of_range", 1), ("unreadable", 1)]
 
 
-def test_a_selection_names_assets_reasons_files_and_times(
+def test_quarantine_entries_are_selected_by_asset_reason_file_and_time(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a_1.csv"), csv(BAD, BAD.replace("3,1.25", "x,1.25")))
@@ -98,7 +98,7 @@ def test_a_selection_names_assets_reasons_files_and_times(
     assert of(since=datetime.now(UTC) + timedelta(minutes=5)) == []
 
 
-def test_what_is_sent_back_is_read_again_with_the_rules_of_now(
+def test_quarantine_entries_sent_back_are_read_again_with_the_current_rules(
     spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD))
@@ -120,7 +120,7 @@ def test_what_is_sent_back_is_read_again_with_the_rules_of_now(
     assert loading(lenient, HOUR).files_read == 0
 
 
-def test_where_rows_of_expired_files_stay_only_what_is_sent_back_is_read(
+def test_only_quarantined_files_are_reread_where_rows_of_expired_files_are_kept(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     kept = renamed(orders, follow_for=timedelta(days=1))
@@ -135,7 +135,7 @@ def test_where_rows_of_expired_files_stay_only_what_is_sent_back_is_read(
     assert quarantined(spark, kept) == [("b.parquet", 0, "unreadable")]
 
 
-def test_a_rehearsal_says_what_then_happens(
+def test_rehearsal_reports_the_rejections_of_the_next_load(
     spark: SparkSession, landing: S3Bucket, put: Put, loading: Loading, orders: Load
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD, line(2, quantity=500), line(3, quantity=600).replace(",0.1,", ",x,")))
@@ -167,7 +167,7 @@ def test_a_rehearsal_says_what_then_happens(
     ]  # fmt: skip
 
 
-def test_a_corrected_copy_beside_a_file_takes_its_place(
+def test_patch_uploads_a_corrected_copy_that_overrides_the_quarantined_file(
     spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load, tmp_path: Path
 ) -> None:
     put(key(orders, "a.csv"), csv(line(1), BAD, line(2)))
@@ -193,7 +193,7 @@ def test_a_corrected_copy_beside_a_file_takes_its_place(
 
 
 @pytest.mark.proof  # a minute
-def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
+def test_misplaced_files_can_be_waived_until_another_one_is_found(
     spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, orders: Load
 ) -> None:
     def reconciled() -> bool:
@@ -225,7 +225,7 @@ def test_what_is_misplaced_may_be_waived_too_until_there_is_more_of_it(
     assert not passes()
 
 
-def test_a_feed_of_one_object_is_patched_in_its_place(
+def test_patch_refuses_a_feed_of_one_object_and_suggests_overwriting_it(
     spark: SparkSession, place: QuarantineTarget, put: Put, loading: Loading, customers: Load, tmp_path: Path
 ) -> None:
     put(customers.feed.prefix, "customer_id,name\nx,A\n1,B\n")

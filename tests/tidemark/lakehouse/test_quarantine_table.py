@@ -33,7 +33,7 @@ def commits(spark: SparkSession) -> int:
     return spark.sql(f"SELECT * FROM {QUARANTINE.identifier}.snapshots").count()
 
 
-def test_what_stands_in_the_quarantine_is_not_written_again(
+def test_existing_quarantine_entries_are_not_written_again(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(key(orders, "a.csv"), csv(BAD, line(1)))
@@ -53,7 +53,7 @@ def test_what_stands_in_the_quarantine_is_not_written_again(
     assert commits(spark) == before
 
 
-def test_entries_that_a_run_did_not_see_stay(spark: SparkSession, loading: Loading, orders: Load) -> None:
+def test_quarantine_entries_a_run_did_not_read_are_kept(spark: SparkSession, loading: Loading, orders: Load) -> None:
     loading(orders, HOUR)  # the table is there
 
     def fault(name: str, version: str) -> FileFault:
@@ -75,7 +75,7 @@ def test_entries_that_a_run_did_not_see_stay(spark: SparkSession, loading: Loadi
     assert told == [("a.csv", "v2"), ("a.csv", "v3"), ("b.csv", "v1"), ("c.csv", "v1")]
 
 
-def test_an_expired_file_without_rows_leaves_the_quarantine(
+def test_entries_of_an_expired_file_without_rows_are_removed(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:
     kept = renamed(orders, follow_for=timedelta(days=1))

@@ -90,7 +90,7 @@ def figures(diff: RowDiff) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", sample(range(4), 0, 1))
-def test_the_figures_are_those_of_pandas(spark: SparkSession, seed: int) -> None:
+def test_row_diff_counts_equal_those_of_pandas(spark: SparkSession, seed: int) -> None:
     dice, x = random.Random(seed), table()
     before = {day: [random_row(dice, day) for _ in range(40)] for day in DAYS}
     after = before | {day: mutated(dice, before[day]) for day in DAYS[:2]}
@@ -116,7 +116,7 @@ def test_the_figures_are_those_of_pandas(spark: SparkSession, seed: int) -> None
     assert not row_diff(spark, x, DAYS[2:], base, head).differs
 
 
-def test_each_version_of_the_partitions_is_read_once_and_no_other_partition(spark: SparkSession) -> None:
+def test_row_diff_reads_each_version_of_the_selected_partitions_once(spark: SparkSession) -> None:
     x = table()
     rows = [(date.fromisoformat(day), f"k{i}", i, Decimal(i), "", 0.5) for day in DAYS for i in range(100)]
     catalog.ensure(spark, x)
@@ -133,7 +133,7 @@ def test_each_version_of_the_partitions_is_read_once_and_no_other_partition(spar
     assert len(read) == 2 and sum(read) <= 1.1 * 200, read
 
 
-def test_changed_added_and_removed_rows_are_shown(spark: SparkSession) -> None:
+def test_row_diff_reports_changed_added_and_removed_rows(spark: SparkSession) -> None:
     x = Table(f"t{uuid.uuid4().hex[:8]}.x", {"k": "bigint", "m": "map<string,bigint>", "b": "binary"}, ("k",))
     schema = "k bigint, m map<string,bigint>, b binary"
     one = [(1, {"a": 1}, b"\x00"), (2, None, None), (3, None, None)]

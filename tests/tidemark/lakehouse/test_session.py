@@ -33,9 +33,7 @@ SECRETS = {
 }
 
 
-def test_no_secret_is_in_what_a_client_of_the_server_can_ask_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_spark_server_configuration_contains_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     settings = Settings(state_dir=tmp_path)
@@ -50,7 +48,7 @@ def test_no_secret_is_in_what_a_client_of_the_server_can_ask_for(
 
 
 @pytest.mark.parametrize("said", ["cannot connect to sc://host:1/;token=s3cret;use_ssl=true", "of another thing"])
-def test_no_error_holds_the_token_of_the_connection(
+def test_spark_errors_hide_the_connection_token(
     said: str, monkeypatch: pytest.MonkeyPatch, spark_server: Settings
 ) -> None:
     remote = "sc://127.0.0.1:1/;token=s3cret;user_id=me"
@@ -69,9 +67,7 @@ def test_no_error_holds_the_token_of_the_connection(
     assert "s3cret" not in str(refused.value)
 
 
-def test_an_error_of_a_session_the_server_does_not_know_names_the_server(
-    spark_server: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_spark_session_error_names_the_server(spark_server: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", str(spark_server.spark_remote))
     gone, there = new_session(spark_server), new_session(spark_server)
     error = PySparkRuntimeError("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND")
@@ -86,7 +82,7 @@ def test_an_error_of_a_session_the_server_does_not_know_names_the_server(
         there.stop()
 
 
-def test_the_clients_own_log_stays_off_the_terminal_whatever_is_configured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_spark_client_log_is_not_printed_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """An example is "ReleaseExecute failed" after a failed query. Dagster configures logging in each run."""
     quiet_client()
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})

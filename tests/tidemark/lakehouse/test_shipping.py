@@ -136,7 +136,7 @@ def worker(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_worker_needs_nothing_of_the_project_to_read_files(
+def test_worker_reads_files_without_the_project_installed(
     cloud: Settings, landing: S3Bucket, put: Put, worker: list[str]
 ) -> None:
     load = renamed(NUMBERS)
@@ -162,7 +162,7 @@ def test_a_worker_needs_nothing_of_the_project_to_read_files(
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_format_of_another_package_is_sent_to_workers_with_all_of_that_package(
+def test_custom_format_is_sent_to_workers_with_its_whole_package(
     spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = renamed(NUMBERS)

@@ -89,7 +89,7 @@ def name_of(key: str) -> str:
 
 
 @pytest.mark.parametrize("limit", ["padded", "lower"])
-def test_the_size_of_a_file_changes_no_verdict(
+def test_small_and_large_files_with_the_same_content_get_the_same_verdict(
     spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     load = renamed(NUMBERS)

@@ -8,7 +8,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed, Grain
 
 
-def test_the_column_of_an_hour_may_have_any_name() -> None:
+def test_partition_column_may_have_any_name() -> None:
     table = Table("test.trips", {"begins": "timestamp", "trip": "bigint"}, ("begins", "trip"), "begins")
     assert "TIMESTAMP '2026-10-01 07:00:00'" in table.predicate(["2026-10-01-07:00"])
     assert table.partition_key_sql == "date_format(`begins`, 'yyyy-MM-dd-HH:mm')"
@@ -17,7 +17,7 @@ def test_the_column_of_an_hour_may_have_any_name() -> None:
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])
-def test_a_number_that_is_not_exact_identifies_no_row(kind: str) -> None:
+def test_float_column_is_refused_as_a_row_key(kind: str) -> None:
     table = Table("test.trips", {"trip": kind}, ("trip",))
     feed = Feed("trips", "trips/latest.csv", Grain.NONE, {"trip": kind}, required=("trip",))
     with pytest.raises(
@@ -35,7 +35,7 @@ def test_a_number_that_is_not_exact_identifies_no_row(kind: str) -> None:
         (Grain.NONE, "date", "nothing"),
     ],
 )
-def test_a_table_is_partitioned_as_its_feed_is_cut(grain: Grain, by: str | None, needs: str) -> None:
+def test_table_partitioning_that_does_not_fit_the_feed_is_refused(grain: Grain, by: str | None, needs: str) -> None:
     columns = {"trip": "bigint"} | ({"begins": by} if by else {})
     table = Table("test.trips", columns, ("begins", "trip") if by else ("trip",), "begins" if by else None)
     prefix = "trips.csv" if grain is Grain.NONE else "trips/"
@@ -44,26 +44,26 @@ def test_a_table_is_partitioned_as_its_feed_is_cut(grain: Grain, by: str | None,
         Load(feed, table, lambda rows: rows, "1")
 
 
-def test_a_partition_column_may_be_called_as_a_function_is() -> None:
+def test_partition_column_may_be_named_like_a_sql_function() -> None:
     by_day = Table("test.rain", {"date": "date", "mm": "double"}, ("date",), "date")
     assert by_day.partition_key_of_metadata_sql == "date_format(partition.`date`, 'yyyy-MM-dd')"
     assert Table("test.all", {"a": "date"}, ("a",)).partition_key_of_metadata_sql == "CAST(NULL AS STRING)"
 
 
-def test_a_column_of_the_files_is_not_what_the_table_is_partitioned_by() -> None:
+def test_load_refuses_a_partition_column_that_its_files_contain() -> None:
     table = Table("test.trips", {"day": "date", "trip": "bigint"}, ("day", "trip"), "day")
     feed = Feed("trips", "trips/", Grain.DAY, {"day": "date", "trip": "bigint"}, required=("day", "trip"))
     with pytest.raises(ValueError, match="'day' is a column of its files"):
         Load(feed, table, lambda rows: rows, "1")
 
 
-def test_an_asset_without_a_code_version_does_not_ask_for_everything_to_be_loaded_again() -> None:
+def test_empty_code_version_does_not_cause_a_reload() -> None:
     table = Table("test.trips", {"trip": "bigint"}, ("trip",))
     feed = Feed("trips", "trips/latest.csv", Grain.NONE, {"trip": "bigint"}, required=("trip",))
     assert Load(feed, table, lambda rows: rows, "").code_version not in ("", AGAIN)
 
 
 @pytest.mark.parametrize("columns", [{"begins": "string"}, {"other": "timestamp"}])
-def test_a_partition_column_that_is_none_is_refused_by_name(columns: dict[str, str]) -> None:
+def test_missing_or_wrongly_typed_partition_column_is_refused(columns: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"table test\.trips: partitioned by begins"):
         Table("test.trips", columns, ("begins",), "begins")

@@ -37,7 +37,7 @@ def told(columns: dict[str, str], stored: Stored = STORED, **more: bool) -> list
     return [f"{change}{' refused' * bool(change.refused)}" for change in changes]
 
 
-def test_each_difference_is_named_and_only_what_iceberg_cannot_make_is_refused() -> None:
+def test_schema_changes_are_listed_and_those_iceberg_cannot_make_are_refused() -> None:
     same = dict(TABLE.columns)
     assert told(same) == []
     assert told(dict(reversed(same.items()))) == [], "the order is no difference"
@@ -56,7 +56,7 @@ def test_each_difference_is_named_and_only_what_iceberg_cannot_make_is_refused()
     ]
 
 
-def test_what_the_table_requires_or_a_feed_has_added_or_a_person_dropped_is_refused_with_the_way_out() -> None:
+def test_dropping_a_required_column_or_restoring_a_dropped_one_is_refused() -> None:
     less = {c: k for c, k in TABLE.columns.items() if c != "n"}
     assert told(less, replace(STORED, required=("n",))) == ["dropped n int refused"]
     assert told(less, replace(STORED, retired=("n",))) == [], "a run has seen it"
@@ -67,7 +67,7 @@ def test_what_the_table_requires_or_a_feed_has_added_or_a_person_dropped_is_refu
     assert told(dict(TABLE.columns), again) == ["added n int refused"]
 
 
-def test_partitioning_and_row_key_are_compared() -> None:
+def test_changes_of_partitioning_and_row_key_are_detected() -> None:
     by_hour = replace(TABLE, columns=TABLE.columns | {"hour": "timestamp"}, partitioned_by="hour", stored_by=())
     added, partitioning = changes_of(by_hour, STORED)
     assert (added.kind, partitioning.kind) == (TableChangeKind.ADDED, TableChangeKind.PARTITIONING)
@@ -80,7 +80,7 @@ def test_partitioning_and_row_key_are_compared() -> None:
 
 
 @pytest.mark.parametrize("before", KINDS, ids=str)
-def test_what_counts_as_widening_is_what_iceberg_promotes(tmp_path: Path, before: IcebergType) -> None:
+def test_type_change_is_accepted_only_if_iceberg_promotes_it(tmp_path: Path, before: IcebergType) -> None:
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()
     made = Appendable(open_lake(settings), Table("core.y", {"x": spark_type(before)}, ()))._loaded
@@ -95,7 +95,7 @@ def test_what_counts_as_widening_is_what_iceberg_promotes(tmp_path: Path, before
         assert (not any(change.refused for change in changes)) is is_promoted, (before, after)
 
 
-def test_a_writer_widens_adds_and_leaves_what_is_declared_no_more(tmp_path: Path) -> None:
+def test_appender_widens_and_adds_columns_and_keeps_undeclared_ones(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()
     lake = open_lake(settings)
@@ -113,7 +113,7 @@ def test_a_writer_widens_adds_and_leaves_what_is_declared_no_more(tmp_path: Path
         Appendable(lake, table)
 
 
-def test_the_catalog_tells_of_each_table_or_why_it_cannot(tmp_path: Path) -> None:
+def test_stored_table_schemas_are_read_from_the_catalog_or_the_error_reported(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     assert stored_tables(settings, [TABLE]) == {}, "nothing was ever built"
     assert not (tmp_path / "catalog.db").exists(), "and nothing is written"
@@ -129,7 +129,7 @@ def test_the_catalog_tells_of_each_table_or_why_it_cannot(tmp_path: Path) -> Non
         stored_tables(settings, [TABLE])
 
 
-def test_a_table_of_another_generation_takes_the_place_of_one_that_cannot_be_changed(tmp_path: Path) -> None:
+def test_new_table_generation_replaces_a_table_that_cannot_be_changed(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()
     lake = open_lake(settings)

@@ -36,7 +36,7 @@ def streamed(kafka: Broker, topic: str) -> tuple[Rows, str | None]:
     ), resume
 
 
-def test_a_range_is_what_the_stream_would_have_brought(spark: SparkSession, kafka: Broker) -> None:
+def test_topic_range_read_by_spark_equals_the_streamed_records(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, "a", b"\xff\x00")
     kafka.commit(topic, "b", "c")
@@ -55,7 +55,7 @@ def test_a_range_is_what_the_stream_would_have_brought(spark: SparkSession, kafk
     assert is_still_of(kafka.options, read)
 
 
-def test_the_next_range_begins_where_the_last_one_ended(spark: SparkSession, kafka: Broker) -> None:
+def test_next_topic_range_starts_at_the_end_of_the_last_one(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, "a", "b")
     first = range_behind(kafka.options, topic, None)
@@ -70,7 +70,7 @@ def test_the_next_range_begins_where_the_last_one_ended(spark: SparkSession, kaf
     assert rows(spark, kafka, range_behind(kafka.options, topic, resume)) == [(0, 2, b"c"), (2, 0, b"d")]
 
 
-def test_a_range_ends_before_an_open_transaction(spark: SparkSession, kafka: Broker) -> None:
+def test_topic_range_ends_before_an_open_transaction(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     with kafka.transaction(topic, "b") as producer:
@@ -84,14 +84,14 @@ def test_a_range_ends_before_an_open_transaction(spark: SparkSession, kafka: Bro
     assert rows(spark, kafka, range_behind(kafka.options, topic, resume)) == [(0, 1, b"b"), (0, 2, b"c")]
 
 
-def test_a_range_of_aborted_records_alone_is_empty(spark: SparkSession, kafka: Broker) -> None:
+def test_topic_range_of_aborted_records_is_empty(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.abort(topic, "x", "y")
     read = range_behind(kafka.options, topic, None)
     assert (read.size, rows(spark, kafka, read)) == (3, [])
 
 
-def test_holes_that_compaction_makes_are_no_loss(spark: SparkSession, kafka: Broker) -> None:
+def test_offsets_removed_by_compaction_are_not_reported_as_lost(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic(cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
     for number in range(20):
         kafka.send(topic, str(number), key=b"same")
@@ -104,7 +104,7 @@ def test_holes_that_compaction_makes_are_no_loss(spark: SparkSession, kafka: Bro
     assert (read.lost, read.ends) == ((), {0: 21})
 
 
-def test_what_was_lost_is_said_and_what_is_lost_meanwhile_stops_the_read(spark: SparkSession, kafka: Broker) -> None:
+def test_lost_offsets_are_reported_and_stop_a_running_range_read(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     (resume,) = range_behind(kafka.options, topic, None).reached.values()
@@ -118,7 +118,7 @@ def test_what_was_lost_is_said_and_what_is_lost_meanwhile_stops_the_read(spark: 
     assert ["offsets 1 to 2" in sentence for sentence in again.lost] == [True]
 
 
-def test_a_topic_that_is_created_anew_meanwhile_is_noticed(spark: SparkSession, kafka: Broker) -> None:
+def test_topic_recreated_during_a_range_read_is_detected(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b")
     read = range_behind(kafka.options, topic, None)
@@ -132,7 +132,7 @@ def test_a_topic_that_is_created_anew_meanwhile_is_noticed(spark: SparkSession, 
     assert ["created again" in sentence for sentence in again.lost] == [True]
 
 
-def test_spark_comes_in_by_tls_and_password_and_no_error_holds_it(spark: SparkSession, kafka: Broker) -> None:
+def test_spark_reads_kafka_by_tls_and_password_without_exposing_it(spark: SparkSession, kafka: Broker) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     read = range_behind(kafka.options, topic, None)
@@ -148,7 +148,7 @@ def test_spark_comes_in_by_tls_and_password_and_no_error_holds_it(spark: SparkSe
     assert len(read_range(spark, kafka.locked_options(READER), read).collect()) == 1
 
 
-def test_a_topic_that_is_gone_and_a_broker_that_is_gone_are_said_within_seconds(
+def test_spark_reports_a_missing_topic_or_broker_within_seconds(
     spark: SparkSession, kafka: Broker, note: Callable[[str], None]
 ) -> None:
     topic, kept = kafka.topic(), kafka.topic()

@@ -30,7 +30,7 @@ def handed_on(kind: str) -> tuple[pa.Array, list[str | None]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_value_gets_the_verdict_of_its_text(spark: SparkSession, kind: str) -> None:
+def test_typed_value_is_judged_like_its_text(spark: SparkSession, kind: str) -> None:
     values, texts = handed_on(kind)
     assert len(values) >= 6
     rows = spark.createDataFrame(pa.table({"n": pa.array(range(len(texts))), "text": texts, "again": texts_of(values)}))
@@ -53,7 +53,7 @@ def test_a_value_gets_the_verdict_of_its_text(spark: SparkSession, kind: str) ->
     assert values.type == arrow_type(kind)
 
 
-def test_a_far_year_is_read_as_it_is(spark: SparkSession) -> None:
+def test_timestamp_text_of_a_far_year_is_read_exactly(spark: SparkSession) -> None:
     micros = [10**17, -(10**17), -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1]
     column = pa.array(micros, pa.int64()).view(pa.timestamp("us"))
     texts = rows_of_table(DeclaredContent({"v": "timestamp_ntz"}), pa.table({"v": column})).columns["v"]

@@ -138,7 +138,7 @@ def report_of(scan: Scan) -> PartReport:
         ("a.parquet", HOLED, "damaged"),
     ],
 )
-def test_what_is_wrong_with_the_bytes_is_named(name: str, body: bytes, said: str | None) -> None:
+def test_damaged_file_bytes_are_reported(name: str, body: bytes, said: str | None) -> None:
     found = damage(name, Holding(body))
     assert found is None if said is None else found and said in found
 
@@ -148,7 +148,7 @@ FORMS = [("a.csv", TEXT), ("a.csv.gz", GZIP), ("a.json", TEXT), ("a.parquet", PA
 
 @pytest.mark.parametrize(("name", "body"), FORMS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_bytes_that_cannot_be_had_are_no_verdict(name: str, body: bytes, share: float) -> None:
+def test_refused_bytes_are_not_reported_as_damage(name: str, body: bytes, share: float) -> None:
     with pytest.raises(Refused, match="ExpiredToken"):
         damage(name, Holding(body, int(len(body) * share)))
 
@@ -168,7 +168,7 @@ def own(rows_of: Any) -> None:
 
 @pytest.mark.usefixtures("formats")
 @pytest.mark.parametrize("passes_over", [True, False])
-def test_a_format_that_calls_a_refusal_damage_or_passes_over_it_gives_no_verdict(passes_over: bool) -> None:
+def test_refused_bytes_a_custom_format_hides_are_not_reported_as_damage(passes_over: bool) -> None:
     def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
         try:
             source.read(0, 10)
@@ -183,7 +183,7 @@ def test_a_format_that_calls_a_refusal_damage_or_passes_over_it_gives_no_verdict
     assert damage("a.own", Holding(b"0123456789")) is None
 
 
-def test_a_file_that_is_another_version_by_now_is_no_verdict() -> None:
+def test_overwritten_file_is_not_reported_as_damaged() -> None:
     longer = Holding(TEXT)
     scan = scan_of("a.csv", longer, COLUMNS)
     longer.body += b"1,x\n"
@@ -192,7 +192,7 @@ def test_a_file_that_is_another_version_by_now_is_no_verdict() -> None:
 
 
 @pytest.mark.usefixtures("formats")
-def test_a_limit_of_the_worker_is_no_verdict() -> None:
+def test_worker_capacity_error_is_not_reported_as_damage() -> None:
     def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
         yield
@@ -226,7 +226,7 @@ def read(
     return said, {short[key]: count for key, count in counted.items()}
 
 
-def test_rows_that_a_file_gave_before_its_damage_are_none_and_its_neighbours_are_read(
+def test_rows_before_the_damage_of_a_file_are_discarded(
     spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = renamed(NUMBERS)
@@ -252,7 +252,7 @@ def test_rows_that_a_file_gave_before_its_damage_are_none_and_its_neighbours_are
     ("name", "status"),
     [("b.csv", 403), ("b.csv.gz", 200), ("b.parquet", 403)],
 )
-def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
+def test_file_refused_while_read_is_reported_alone_and_not_as_damaged(
     spark: SparkSession,
     cloud: Settings,
     landing: S3Bucket,
@@ -271,7 +271,7 @@ def test_a_file_that_is_refused_in_its_middle_is_no_verdict_and_is_named_alone(
     assert [file.key for file in raised.value.files] == [load.feed.prefix_of(DAY) + name]
 
 
-def test_a_file_that_is_refused_once_only_is_named_alone(
+def test_file_refused_only_once_is_reported_alone(
     spark: SparkSession, cloud: Settings, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = renamed(NUMBERS)
@@ -287,7 +287,7 @@ def test_a_file_that_is_refused_once_only_is_named_alone(
 
 
 @pytest.mark.usefixtures("formats")
-def test_a_file_that_ends_workers_is_no_verdict_and_is_named_alone(
+def test_file_that_crashes_workers_is_reported_alone_and_not_as_damaged(
     spark: SparkSession, landing: S3Bucket, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Part) -> Iterator[Rows]:
@@ -317,7 +317,7 @@ class Away:
 
 
 @pytest.mark.parametrize("failure", ["gone", "Python worker exited unexpectedly (crashed)"])
-def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str) -> None:
+def test_unavailable_spark_is_asked_once_and_not_for_each_file(failure: str) -> None:
     at = datetime(2026, 10, 1, tzinfo=UTC)
     files = [SourceFile(f"{n}.csv", "v", at, DAY, 1) for n in range(6)]
     shapes = {file: Shape("csv", tuple((c, "string") for c in COLUMNS)) for file in files}
@@ -331,12 +331,12 @@ def test_while_spark_is_away_it_is_asked_once_and_not_for_each_file(failure: str
     assert spark.asked <= 1
 
 
-def test_a_report_of_a_worker_is_read_as_it_was_written() -> None:
+def test_worker_report_is_restored_from_its_json() -> None:
     report = PartReport(3, 7, 2, 1, ["x"], None, ("unreadable", "why"))
     assert PartReport.of_json(report.to_json()) == report
 
 
-def test_a_file_that_spark_reads_again_with_another_result_ends_the_job(spark: SparkSession) -> None:
+def test_file_that_spark_rereads_with_another_result_fails_the_job(spark: SparkSession) -> None:
     reports = [None, PartReport(0, rows=1).to_json(), PartReport(1, refused="ExpiredToken").to_json()]
     read = spark.createDataFrame([(0, reports[0]), (0, reports[1]), (1, reports[2])], "_file int, _report string")
     assert _rows_alone(read, [1]).count() == 1

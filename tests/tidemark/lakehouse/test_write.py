@@ -36,28 +36,28 @@ def run_id() -> str:
     return str(uuid.uuid4())
 
 
-def test_only_the_named_partitions_are_replaced(spark: SparkSession, table: Table) -> None:
+def test_overwrite_replaces_only_the_named_partitions(spark: SparkSession, table: Table) -> None:
     write.overwrite(rows(spark, (DAYS[0], 1), (DAYS[1], 2)), table, DAYS, run_id=run_id())
     write.overwrite(rows(spark, (DAYS[0], 3)), table, DAYS[:1], run_id=run_id())
     assert held(spark, table) == [(DAYS[0], 3), (DAYS[1], 2)]
     assert held(spark, table, DAYS[1]) == [(DAYS[1], 2)]
 
 
-def test_no_rows_clear_a_partition_in_a_commit_of_their_own(spark: SparkSession, table: Table) -> None:
+def test_overwrite_without_rows_clears_the_partition_in_one_commit(spark: SparkSession, table: Table) -> None:
     first = write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run_id())
     second = write.overwrite(rows(spark), table, DAYS[:1], run_id=run_id())
     assert held(spark, table) == []
     assert second.snapshot_id not in (None, first.snapshot_id)
 
 
-def test_a_commit_names_its_run(spark: SparkSession, table: Table) -> None:
+def test_commit_records_its_run_id(spark: SparkSession, table: Table) -> None:
     run = run_id()
     commit = write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run)
     (row,) = spark.sql(f"SELECT snapshot_id, summary FROM {table.identifier}.snapshots").collect()
     assert (row.snapshot_id, row.summary[write.RUN_ID]) == (commit.snapshot_id, run)
 
 
-def test_a_writer_that_was_overtaken_computes_again(
+def test_overtaken_writer_computes_its_rows_again(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Table(f"{table.name}_source", table.columns, table.row_key, table.partitioned_by)
@@ -80,7 +80,7 @@ def test_a_writer_that_was_overtaken_computes_again(
     assert held(spark, table) == [(DAYS[0], 2)], "what the other wrote is replaced by what the inputs hold now"
 
 
-def test_a_writer_of_another_partition_is_no_conflict(
+def test_commit_to_another_partition_is_no_conflict(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS[:1], run_id=run_id())
@@ -99,7 +99,7 @@ def test_a_writer_of_another_partition_is_no_conflict(
     assert held(spark, table) == [(DAYS[0], 2), (DAYS[1], 5)]
 
 
-def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession, table: Table) -> None:
+def test_table_declaration_may_add_a_column_but_not_change_a_type(spark: SparkSession, table: Table) -> None:
     wider = Table(table.name, table.columns | {"note": "string"}, table.row_key, table.partitioned_by)
     assert "note" in read(spark, wider).columns
     other = Table(table.name, {"day": "date", "n": "string", "note": "string"}, table.row_key, table.partitioned_by)
@@ -107,9 +107,7 @@ def test_a_declaration_may_gain_a_column_and_not_change_one(spark: SparkSession,
         catalog.ensure(spark, other)
 
 
-def test_columns_are_widened_and_what_is_declared_no_more_stays_for_those_who_have_it(
-    spark: SparkSession, table: Table
-) -> None:
+def test_writer_widens_columns_and_keeps_undeclared_ones_for_older_readers(spark: SparkSession, table: Table) -> None:
     wide = Table(table.name, {**table.columns, "small": "int", "gone": "string"}, table.row_key, "day")
     catalog.ensure(spark, wide)
     write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "1 AS small", "'x' AS gone"), wide, DAYS, run_id=run_id())
@@ -131,9 +129,7 @@ def test_columns_are_widened_and_what_is_declared_no_more_stays_for_those_who_ha
         catalog.ensure(spark, wide)
 
 
-def test_a_column_that_a_preview_has_widened_is_as_declared_for_the_deployed_code_until_the_wider_one_is_deployed(
-    spark: SparkSession, table: Table
-) -> None:
+def test_column_widened_by_a_preview_reads_as_declared_until_deployed(spark: SparkSession, table: Table) -> None:
     narrow = Table(table.name, {**table.columns, "small": "int"}, table.row_key, "day")
     wide = Table(table.name, {**table.columns, "small": "bigint"}, table.row_key, "day")
     catalog.ensure(spark, narrow)
@@ -149,7 +145,7 @@ def test_a_column_that_a_preview_has_widened_is_as_declared_for_the_deployed_cod
         catalog.ensure(spark, narrow)
 
 
-def test_a_table_of_another_generation_replaces_it_once(spark: SparkSession, table: Table) -> None:
+def test_new_table_generation_replaces_the_table_once(spark: SparkSession, table: Table) -> None:
     write.overwrite(rows(spark, (DAYS[0], 1)), table, DAYS, run_id=run_id())
     text = Table(table.name, {"day": "date", "n": "string"}, table.row_key, "day", generation=2)
     catalog.ensure(spark, text)
@@ -161,7 +157,7 @@ def test_a_table_of_another_generation_replaces_it_once(spark: SparkSession, tab
         catalog.ensure(spark, table)
 
 
-def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, table: Table) -> None:
+def test_column_dropped_by_hand_is_not_added_again(spark: SparkSession, table: Table) -> None:
     catalog.ensure(spark, wider := Table(table.name, table.columns | {"note": "string"}, table.row_key, "day"))
     write.overwrite(rows(spark, (DAYS[0], 1)).selectExpr("*", "'x' AS note"), wider, DAYS, run_id=run_id())
     spark.sql(f"ALTER TABLE {table.identifier} DROP COLUMN note")
@@ -172,7 +168,7 @@ def test_a_column_that_a_person_dropped_is_not_added_empty(spark: SparkSession, 
     assert catalog.ensure(spark, wider) == ()
 
 
-def test_what_a_table_refuses_for_itself_is_no_other_writers_doing(spark: SparkSession, table: Table) -> None:
+def test_write_the_table_refuses_is_not_reported_as_a_conflict(spark: SparkSession, table: Table) -> None:
     spark.sql(f"ALTER TABLE {table.identifier} REPLACE PARTITION FIELD day WITH months(day)")
     write.overwrite(rows(spark, (DAYS[0], 1), (DAYS[1], 2)).coalesce(1), table, None, run_id=run_id())
     with pytest.raises(PySparkException, match="some, but not all, rows match"):
@@ -183,9 +179,7 @@ def properties(spark: SparkSession, table: Table) -> dict[str, str]:
     return {r.key: r.value for r in spark.sql(f"SHOW TBLPROPERTIES {table.identifier}").collect()}
 
 
-def test_a_table_keeps_few_versions_of_its_metadata_also_one_that_was_made_before(
-    spark: SparkSession, table: Table
-) -> None:
+def test_new_and_existing_tables_keep_few_metadata_versions(spark: SparkSession, table: Table) -> None:
     ours = ("write.metadata.delete-after-commit.enabled", "write.metadata.previous-versions-max")
     write.overwrite(rows(spark, (DAYS[0], 0)), table, DAYS[:1], run_id=run_id())
     made = properties(spark, table)

@@ -18,7 +18,7 @@ def settings(tmp_path: Path) -> Settings:
     return made
 
 
-def test_the_server_of_the_tests_uses_the_recorded_archive(spark_server: Settings) -> None:
+def test_spark_test_server_uses_the_recorded_class_archive(spark_server: Settings) -> None:
     recorded = class_archive(spark_server)
     assert recorded.stat().st_size > 50_000_000
     properties = (spark_server.state_dir / "run" / "spark" / "spark.properties").read_text()
@@ -26,17 +26,17 @@ def test_the_server_of_the_tests_uses_the_recorded_archive(spark_server: Setting
     assert "Unable to use shared archive" not in (spark_server.state_dir / "spark.log").read_text()
 
 
-def test_without_an_archive_a_server_starts_as_usual(settings: Settings) -> None:
+def test_spark_server_starts_without_a_class_archive(settings: Settings) -> None:
     assert java_options(settings) == []
 
 
-def test_a_recording_that_fails_says_why_and_leaves_nothing(settings: Settings) -> None:
+def test_failed_class_archive_recording_is_logged_and_leaves_no_file(settings: Settings) -> None:
     assert not record_classes(settings.model_copy(update={"spark_memory": "1m"})), "no server starts with 1 MB"
     assert "did not start" in (settings.jars_dir / "classes.log").read_text()
     assert sorted(path.name for path in settings.jars_dir.iterdir()) == [".classes.lock", "classes.log", "conf", "jars"]
 
 
-def test_a_recording_beside_the_platform_ends_with_it_and_leaves_no_process(settings: Settings) -> None:
+def test_class_archive_recording_ends_with_the_platform(settings: Settings) -> None:
     before = set(psutil.Process().children(recursive=True))
     with recording(settings):
         children = set(psutil.Process().children(recursive=True)) - before
@@ -45,14 +45,14 @@ def test_a_recording_beside_the_platform_ends_with_it_and_leaves_no_process(sett
     assert not class_archive(settings).exists()
 
 
-def test_other_jars_have_another_archive(settings: Settings) -> None:
+def test_class_archive_changes_with_the_set_of_jars(settings: Settings) -> None:
     before = class_archive(settings)
     (settings.jars_dir / "jars" / "new-1.0.jar").touch()
 
     assert class_archive(settings) != before
 
 
-def test_jars_that_were_installed_again_have_another_archive(settings: Settings) -> None:
+def test_class_archive_changes_with_reinstalled_jars(settings: Settings) -> None:
     jar = settings.jars_dir / "jars" / "some-1.0.jar"
     jar.touch()
     before = class_archive(settings)

@@ -68,7 +68,7 @@ class Events:
         return list(answer.get("Messages", []))
 
 
-def test_each_change_of_an_object_is_notified(s3: "S3Client", events: Events) -> None:
+def test_local_cloud_notifies_each_object_change(s3: "S3Client", events: Events) -> None:
     s3.put_object(Bucket="landing", Key="told/a b+ü.csv", Body=b"x")
     assert events.drain(wait=5) == [("ObjectCreated:Put", "told%2Fa+b%2B%C3%BC.csv")]
     s3.copy_object(Bucket="landing", Key="told/copy.csv", CopySource={"Bucket": "landing", "Key": "told/a b+ü.csv"})
@@ -80,15 +80,13 @@ def test_each_change_of_an_object_is_notified(s3: "S3Client", events: Events) ->
     ]
 
 
-def test_a_message_nobody_can_use_ends_among_the_dead_letters(events: Events) -> None:
+def test_landing_queue_has_a_dead_letter_queue_after_five_receives(events: Events) -> None:
     policy = events.redrive_policy()
     assert policy["maxReceiveCount"] == 5
     assert policy["deadLetterTargetArn"].endswith(":landing-events-dlq")
 
 
-def test_an_object_is_on_disk_when_its_put_returns_and_gone_when_its_delete_does(
-    s3: "S3Client", cloud: Settings
-) -> None:
+def test_local_cloud_writes_and_deletes_objects_on_disk_synchronously(s3: "S3Client", cloud: Settings) -> None:
     folder = cloud.state_dir / "objects" / "landing"
     before = set(os.listdir(folder))
     s3.put_object(Bucket="landing", Key="disk/one.csv", Body=b"body of one")
@@ -98,7 +96,7 @@ def test_an_object_is_on_disk_when_its_put_returns_and_gone_when_its_delete_does
     assert set(os.listdir(folder)) == before
 
 
-def test_a_cloud_that_was_killed_comes_back_with_the_same_objects_and_tells_nobody(tmp_path: Path) -> None:
+def test_restarted_local_cloud_has_the_same_objects_and_sends_no_events(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     log = tmp_path / "cloud.log"
     process = start_service("dagster_tidemark.local.cloud.server", settings, settings.port_cloud, log)

@@ -36,7 +36,7 @@ def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Co
     return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
 
 
-def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
+def test_env_command_without_a_platform_exits_with_code_3(tmp_path: Path) -> None:
     result = _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path))
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.count("\n") == 1 and "make dev" in result.stderr
@@ -57,14 +57,14 @@ def test_nothing_runs_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
         ("TIDEMARK_KAFKA_SECURITY_PROTOCOL", "SASL_SSL"),
     ],
 )
-def test_a_wrong_setting_is_exit_code_2_and_one_line_that_names_it(tmp_path: Path, variable: str, value: str) -> None:
+def test_invalid_setting_exits_with_code_2_and_is_named(tmp_path: Path, variable: str, value: str) -> None:
     result = _pipelines("up", cwd=tmp_path, **{"TIDEMARK_STATE_DIR": str(tmp_path), variable: value})
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1 and f"{variable}={value}" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
+def test_misspelled_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     result = _pipelines("up", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path), TIDEMARK_START_DAY="2026-09-28")
     assert result.returncode == 2
     said = "TIDEMARK_START_DAY: there is no such setting; did you mean TIDEMARK_START_DATE?"
@@ -72,7 +72,7 @@ def test_a_misspelled_setting_is_named_with_the_one_that_is_meant(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_shell_reads_back_every_value_whatever_is_in_it(tmp_path: Path) -> None:
+def test_env_command_output_is_read_back_by_a_shell_unchanged(tmp_path: Path) -> None:
     state = tmp_path / "it's $HOME `x` 50 %"
     settings = make_settings(state).for_platform()
     with running(settings):
@@ -88,7 +88,7 @@ def test_a_shell_reads_back_every_value_whatever_is_in_it(tmp_path: Path) -> Non
     assert _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(state)).returncode == 3
 
 
-def test_every_setting_is_exported_and_reads_back_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_exported_settings_are_read_back_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ def test_every_setting_is_exported_and_reads_back_the_same(monkeypatch: pytest.M
     assert Settings().for_platform().exports() == exports
 
 
-def test_keys_of_a_developer_do_not_reach_the_local_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_local_platform_does_not_use_the_developers_aws_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
@@ -117,7 +117,7 @@ def test_keys_of_a_developer_do_not_reach_the_local_platform(monkeypatch: pytest
     assert (production.aws_endpoint_url, production.aws_access_key_id) == (None, "mine")
 
 
-def test_a_spark_server_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
+def test_external_spark_server_is_not_managed_by_the_platform(tmp_path: Path) -> None:
     assert Settings(state_dir=tmp_path).for_platform().own_spark
     other = Settings(state_dir=tmp_path, spark_remote="sc://cluster:15002").for_platform()
     assert (other.own_spark, other.spark_remote) == (False, "sc://cluster:15002")
@@ -135,11 +135,11 @@ def test_a_spark_server_of_somebody_else_is_not_ours(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_pyiceberg_gets_the_catalog_that_spark_has(jdbc: str, expected: str) -> None:
+def test_pyiceberg_uses_the_same_catalog_as_spark(jdbc: str, expected: str) -> None:
     assert sqlalchemy_uri(jdbc) == expected
 
 
-def test_two_platforms_cannot_have_one_state_folder(tmp_path: Path) -> None:
+def test_two_platforms_cannot_share_a_state_folder(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with running(settings), pytest.raises(AlreadyRunning), running(settings):
         pass
@@ -147,7 +147,7 @@ def test_two_platforms_cannot_have_one_state_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_kafka_is_off_until_somebody_says_where_it_is(tmp_path: Path) -> None:
+def test_kafka_is_off_without_a_configured_broker(tmp_path: Path) -> None:
     plain = Settings(state_dir=tmp_path)
     assert (plain.kafka_options(), plain.for_platform().kafka_bootstrap_servers) == ({}, None)
     ours = plain.for_platform(with_kafka=True)
@@ -156,7 +156,7 @@ def test_kafka_is_off_until_somebody_says_where_it_is(tmp_path: Path) -> None:
     assert ours.exports()["TIDEMARK_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
 
 
-def test_a_kafka_of_somebody_else_is_not_ours_and_its_password_is_not_shown(tmp_path: Path) -> None:
+def test_external_kafka_is_not_managed_and_its_password_is_hidden(tmp_path: Path) -> None:
     theirs = Settings(
         state_dir=tmp_path,
         kafka_bootstrap_servers="kafka:9093",

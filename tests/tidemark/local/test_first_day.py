@@ -15,22 +15,22 @@ def first_day(folder: Path, now: datetime = SUNDAY, *, has_sample: bool = True, 
     return with_first_day(Settings(state_dir=folder, **given), has_sample=has_sample, now=now).start_date
 
 
-def test_a_new_platform_with_a_sample_begins_on_the_monday_before_it(tmp_path: Path) -> None:
+def test_first_day_of_a_new_platform_is_the_monday_before_its_sample(tmp_path: Path) -> None:
     assert first_day(tmp_path / "a") == date(2026, 11, 16)
     assert first_day(tmp_path / "b", MONDAY) == date(2026, 11, 16), "the sample begins on Friday"
 
 
-def test_it_stays_for_as_long_as_the_state(tmp_path: Path) -> None:
+def test_first_day_is_kept_with_the_state_folder(tmp_path: Path) -> None:
     first_day(tmp_path)
     assert first_day(tmp_path, datetime(2027, 3, 1, tzinfo=UTC)) == date(2026, 11, 16)
     assert first_day(tmp_path, has_sample=False) == date(2026, 11, 16)
 
 
-def test_what_is_set_comes_first(tmp_path: Path) -> None:
+def test_configured_start_date_overrides_the_first_day(tmp_path: Path) -> None:
     assert first_day(tmp_path, start_date=date(2026, 10, 5)) == date(2026, 10, 5)
 
 
-def test_without_a_sample_or_with_older_state_it_is_the_default(tmp_path: Path) -> None:
+def test_first_day_without_a_sample_or_with_older_state_is_the_default(tmp_path: Path) -> None:
     assert first_day(tmp_path / "none", has_sample=False) == DEFAULT
     Settings(state_dir=tmp_path / "old").platform_home.mkdir(parents=True)
     assert first_day(tmp_path / "old") == DEFAULT

@@ -11,7 +11,7 @@ from dagster_tidemark.local.platform.services import log_file
 from tests.conftest import make_settings
 
 
-def test_what_a_log_gains_is_printed_with_the_name_of_its_service(tmp_path: Path) -> None:
+def test_new_log_lines_are_printed_with_the_service_name(tmp_path: Path) -> None:
     settings, printed = make_settings(tmp_path), io.StringIO()
     log = log_file(settings, "spark")
     log.parent.mkdir()

@@ -14,7 +14,7 @@ from tests.checkout import CHECKOUT
 from tests.conftest import make_settings
 
 
-def test_a_home_has_the_checkouts_configuration(tmp_path: Path) -> None:
+def test_dagster_home_has_the_configuration_of_the_checkout(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with opened_home(settings) as instance:
         assert instance.root_directory == str(settings.dagster_home)
@@ -26,7 +26,7 @@ def test_a_home_has_the_checkouts_configuration(tmp_path: Path) -> None:
     assert (tmp_path / "dagster" / "dagster.yaml").readlink() == CHECKOUT / "dagster.yaml"
 
 
-def test_a_home_of_another_dagster_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_dagster_home_of_another_dagster_version_is_migrated(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     with opened_home(settings):
         pass
@@ -37,7 +37,7 @@ def test_a_home_of_another_dagster_is_brought_up_to_date(tmp_path: Path) -> None
     assert stamp.read_text() == dg.__version__
 
 
-def test_a_run_whose_process_is_gone_is_canceled_and_a_queued_one_stays(tmp_path: Path) -> None:
+def test_run_with_a_dead_process_is_canceled_and_a_queued_run_kept(tmp_path: Path) -> None:
     status = dg.DagsterRunStatus
     settings = make_settings(tmp_path)
     with opened_home(settings) as instance:

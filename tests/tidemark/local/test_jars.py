@@ -22,13 +22,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return made
 
 
-def test_a_complete_folder_is_not_fetched_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_jar_folder_is_not_fetched_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ivy, "run_ivy")
     fetch_jars(settings)
     assert {jar.name for jar in (settings.jars_dir / "jars").iterdir()} == expected_jars()
 
 
-def test_a_fetch_that_brings_nothing_names_a_jar_and_shows_what_ivy_said(
+def test_failed_jar_fetch_reports_a_missing_jar_and_the_ivy_output(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivy, "run_ivy", lambda *_: "connection refused")
@@ -39,14 +39,12 @@ def test_a_fetch_that_brings_nothing_names_a_jar_and_shows_what_ivy_said(
     assert caught.value.missing == [gone]
 
 
-def test_nothing_is_fetched_that_spark_has_itself() -> None:
+def test_jars_included_in_spark_are_not_fetched() -> None:
     names = " ".join(expected_jars())
     assert not any(part in names for part in ("netty-common", "slf4j", "hadoop-client", "bundle-", "kafka"))
 
 
-def test_a_folder_that_was_removed_is_filled_from_the_cache(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removed_jar_folder_is_restored_from_the_cache(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ivy, "run_ivy")
     (settings.jars_dir / "jars").rename(settings.state_dir / "cache-jars")
     (settings.state_dir / "cache").mkdir()
@@ -57,7 +55,7 @@ def test_a_folder_that_was_removed_is_filled_from_the_cache(
     assert older.exists(), "another checkout may need it"
 
 
-def test_where_the_cache_cannot_be_written_the_folder_is_its_own(
+def test_jars_are_fetched_without_the_cache_if_it_is_not_writable(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (settings.state_dir / "cache").touch()
@@ -81,7 +79,7 @@ def _brings(jars: str, said: str = "") -> Callable[..., str]:
     return run_ivy
 
 
-def test_a_bundle_is_fetched_once_for_all_checkouts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jar_bundle_is_fetched_once_for_all_checkouts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(ivy, "run_ivy", _brings("a"))
     assert not has_bundle(settings, BUNDLE)
@@ -95,9 +93,7 @@ def test_a_bundle_is_fetched_once_for_all_checkouts(settings: Settings, monkeypa
     assert [jar.name for jar in fetch_with_dependencies(other, BUNDLE)] == [jar.name for jar in jars]
 
 
-def test_another_version_of_a_bundle_takes_the_place_of_the_old_one(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_newer_jar_bundle_replaces_the_old_version(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ivy, "run_ivy", _brings("a b"))
     fetch_with_dependencies(settings, BUNDLE)
     newer = Bundle("thing", ((("org.thing:thing:2.0",), ()),), count=1)
@@ -108,7 +104,7 @@ def test_another_version_of_a_bundle_takes_the_place_of_the_old_one(
     ]
 
 
-def test_a_bundle_that_is_not_whole_is_said_and_tried_again(
+def test_incomplete_jar_bundle_is_reported_and_fetched_again(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ivy, "run_ivy", _brings("a", said="UNRESOLVED DEPENDENCIES"))

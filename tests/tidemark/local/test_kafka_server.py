@@ -39,7 +39,7 @@ def topic(settings: Settings) -> Iterator[KafkaTopic]:
     made.close()
 
 
-def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: KafkaTopic, tmp_path: Path) -> None:
+def test_restarted_kafka_broker_keeps_its_records(settings: Settings, topic: KafkaTopic, tmp_path: Path) -> None:
     process = _start(settings, tmp_path / "kafka.log")
     connections = psutil.Process(process.pid).net_connections("tcp")
     listening = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
@@ -62,6 +62,6 @@ def test_what_a_killed_broker_had_is_there_again(settings: Settings, topic: Kafk
         end_service(process)
 
 
-def test_no_id_of_a_cluster_begins_with_a_hyphen() -> None:
+def test_kafka_cluster_id_never_starts_with_a_hyphen() -> None:
     # Kafka's tools take such an id for an option, and one start of 64 failed.
     assert not [found for found in (server._new_id() for _ in range(2_000)) if found.startswith("-")]

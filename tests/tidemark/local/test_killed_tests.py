@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such signal")
 @pytest.mark.parametrize("of_the_tests", [signal.SIG_DFL, signal.SIG_IGN])
-def test_a_server_ends_with_the_tests_that_started_it(tmp_path: Path, of_the_tests: signal.Handlers) -> None:
+def test_test_server_ends_with_the_killed_test_process(tmp_path: Path, of_the_tests: signal.Handlers) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _TESTS, str(tmp_path), str(int(of_the_tests))],
         stdin=subprocess.PIPE,

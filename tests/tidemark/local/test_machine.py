@@ -27,24 +27,24 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Unable to locate a Java Runtime", "JAVA_HOME="),
     ],
 )
-def test_java_17_and_21_do(java: Path, says: str, complaint: str) -> None:
+def test_java_17_and_21_are_accepted_and_other_versions_refused(java: Path, says: str, complaint: str) -> None:
     java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     java.chmod(0o755)
     assert machine.complaint().startswith(complaint)
     assert bool(machine.complaint()) is bool(complaint)
 
 
-def test_no_java_is_said(java: Path) -> None:
+def test_missing_java_is_reported(java: Path) -> None:
     assert not java.exists()
     assert machine.complaint().startswith(f"JAVA_HOME={java.parent.parent} has no working Java")
 
 
 @pytest.mark.parametrize("version", [(3, 10), (3, 14), (2, 7)])
-def test_another_python_is_refused(version: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_python_version_is_refused(version: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     assert machine.complaint().startswith(f"Python {version[0]}.{version[1]} is not supported")
 
 
-def test_it_runs_before_anything_is_installed() -> None:
+def test_machine_check_runs_without_installed_packages() -> None:
     command = [sys.executable, "-I", "-S", machine.__file__]
     assert subprocess.run(command, capture_output=True, timeout=30).returncode == 0

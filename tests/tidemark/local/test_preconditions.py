@@ -39,7 +39,7 @@ def _refused(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 @needs_mounts
-def test_a_read_only_folder(tmp_path: Path) -> None:
+def test_start_with_a_read_only_state_folder_is_refused(tmp_path: Path) -> None:
     mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o ro x {tmp_path} && exec "$@"', "sh"]
 
     told = _refused(_up(tmp_path / "state", *mounted))
@@ -48,7 +48,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 
 @needs_mounts
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_start_on_a_full_disk_is_refused(tmp_path: Path) -> None:
     filled = f"mount -t tmpfs -o size=64k x {tmp_path} && head -c 1M /dev/zero > {tmp_path}/full 2>/dev/null"
     mounted = ["unshare", "-rm", "sh", "-c", f'{filled}; exec "$@"', "sh"]
 
@@ -58,7 +58,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @needs_mounts
-def test_a_disk_with_little_room(tmp_path: Path) -> None:
+def test_start_with_too_little_disk_space_is_refused(tmp_path: Path) -> None:
     mounted = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=100m x {tmp_path} && exec "$@"', "sh"]
 
     told = _refused(_up(tmp_path, *mounted))
@@ -66,14 +66,14 @@ def test_a_disk_with_little_room(tmp_path: Path) -> None:
     assert "MB of free disk space, found" in told
 
 
-def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+def test_start_with_a_file_as_state_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
 
     assert f"TIDEMARK_STATE_DIR={tmp_path}/state cannot be written" in _refused(_up(tmp_path / "state"))
 
 
 @pytest.mark.parametrize("name", ["UI", "CLOUD", "SPARK"])
-def test_a_taken_port(tmp_path: Path, name: str) -> None:
+def test_start_on_a_used_port_is_refused(tmp_path: Path, name: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -87,6 +87,6 @@ def test_a_taken_port(tmp_path: Path, name: str) -> None:
         assert f"TIDEMARK_PORT_{name}={port}: another program uses this port" in _refused(_up(tmp_path, **environment))
 
 
-def test_a_second_one_in_the_same_folder(tmp_path: Path) -> None:
+def test_second_platform_start_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with running(make_settings(tmp_path)):
         assert f"the platform already runs on {tmp_path}" in _refused(_up(tmp_path))

@@ -54,12 +54,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings,
         end_service(process)
 
 
-def test_its_heap_is_what_the_setting_says(server: tuple[Settings, psutil.Process]) -> None:
+def test_spark_server_heap_size_is_the_configured_one(server: tuple[Settings, psutil.Process]) -> None:
     _, process = server
     assert "-Xmx640m" in process.cmdline()
 
 
-def test_the_session_of_a_killed_run_is_dropped(server: tuple[Settings, psutil.Process], tmp_path: Path) -> None:
+def test_spark_session_of_a_killed_client_is_dropped(server: tuple[Settings, psutil.Process], tmp_path: Path) -> None:
     settings, _ = server
     remote = f"{settings.spark_remote}/;session_id={uuid.uuid4()}"
     client = subprocess.Popen([sys.executable, "-c", CLIENT, remote], stdout=subprocess.PIPE, text=True)

@@ -56,7 +56,7 @@ def _children_run(supervisor: Supervisor, count: int) -> bool:
     return len(process_tree.marked(_mark(supervisor))) == count
 
 
-def test_a_service_that_dies_is_started_again(supervisor: Supervisor) -> None:
+def test_supervisor_restarts_a_service_that_dies(supervisor: Supervisor) -> None:
     supervisor.start_service("deaf")
     _eventually(lambda: _pid(supervisor, "deaf") != 0)
     first = _pid(supervisor, "deaf")
@@ -64,13 +64,13 @@ def test_a_service_that_dies_is_started_again(supervisor: Supervisor) -> None:
     _eventually(lambda: _pid(supervisor, "deaf") not in (0, first))
 
 
-def test_a_service_that_cannot_start_says_why(supervisor: Supervisor) -> None:
+def test_supervisor_reports_why_a_service_cannot_start(supervisor: Supervisor) -> None:
     supervisor.start_service("broken")
     with pytest.raises(ServiceFailed, match="ZeroDivisionError"):
         supervisor.wait_ready("broken", 30)
 
 
-def test_stopping_leaves_no_process_whatever_they_do(supervisor: Supervisor) -> None:
+def test_stopped_supervisor_leaves_no_process(supervisor: Supervisor) -> None:
     for name in ("parent", "deaf"):
         supervisor.start_service(name)
     _eventually(lambda: _children_run(supervisor, 4))
@@ -79,7 +79,7 @@ def test_stopping_leaves_no_process_whatever_they_do(supervisor: Supervisor) -> 
     assert not supervisor.is_alive()
 
 
-def test_what_a_killed_supervisor_leaves_is_ended_at_the_next_start(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_processes_of_a_killed_supervisor_are_ended_at_the_next_start(supervisor: Supervisor, tmp_path: Path) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEPER])
     supervisor.start_service("parent")
     _eventually(lambda: _children_run(supervisor, 3))
@@ -96,7 +96,7 @@ def test_what_a_killed_supervisor_leaves_is_ended_at_the_next_start(supervisor: 
     stranger.wait()
 
 
-def test_orphans_are_those_whose_service_died_without_them(supervisor: Supervisor) -> None:
+def test_orphan_processes_are_those_whose_service_died(supervisor: Supervisor) -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEPER!r}])"
     environment = {**os.environ, process_tree.MARK: "test-of-orphans"}
     leader = subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
@@ -110,7 +110,7 @@ def test_orphans_are_those_whose_service_died_without_them(supervisor: Superviso
     assert process_tree.marked("test-of-orphans") == []
 
 
-def test_a_group_has_ended_when_none_of_its_processes_runs() -> None:
+def test_end_group_waits_until_every_process_has_ended() -> None:
     code = f"import subprocess, sys; [subprocess.Popen([sys.executable, '-c', {DEAF!r}]) for _ in range(8)]"
     leader = subprocess.Popen([sys.executable, "-c", f"{code}; import time; time.sleep(60)"], start_new_session=True)
     _eventually(lambda: len(psutil.Process(leader.pid).children()) == 8)
@@ -119,7 +119,7 @@ def test_a_group_has_ended_when_none_of_its_processes_runs() -> None:
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:
+def test_state_folder_may_have_any_name(tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "50 % off; #1" / ("long" * 20))
     made = Supervisor(settings, {"deaf": _service("deaf", f"print('50 %'); {DEAF}")})
     made.start(os.environ)
@@ -131,9 +131,7 @@ def test_the_state_folder_may_have_any_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_that_the_supervisor_was_ended_by_somebody_else_is_said_in_one_line(
-    supervisor: Supervisor, number: signal.Signals
-) -> None:
+def test_supervisor_ended_by_another_process_is_reported(supervisor: Supervisor, number: signal.Signals) -> None:
     supervisor.start_service("deaf")  # which takes a second to stop, in which supervisord still answers
     _eventually(lambda: _pid(supervisor, "deaf") != 0)
     assert supervisor._process is not None
@@ -144,7 +142,7 @@ def test_that_the_supervisor_was_ended_by_somebody_else_is_said_in_one_line(
             supervisor.states()
 
 
-def test_restarts_are_counted(supervisor: Supervisor) -> None:
+def test_supervisor_counts_restarts_of_a_service(supervisor: Supervisor) -> None:
     supervisor.start_service("deaf")
     _eventually(lambda: _pid(supervisor, "deaf") != 0)
     first = _pid(supervisor, "deaf")
@@ -162,7 +160,7 @@ PROXY = f"{SERVER}; import time; time.sleep(300)"
 DEV = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {PROXY!r}, 'code-server', 'start'])"
 
 
-def test_a_service_that_has_lost_its_code_server_says_so_and_is_restarted(tmp_path: Path) -> None:
+def test_dagster_service_without_its_code_server_is_reported_and_restarted(tmp_path: Path) -> None:
     dev = Service("dagster", "dagster dev", ("-c", DEV), lambda: True, seconds_to_stop=1, lacks=lost_code_server)
     made = Supervisor(make_settings(tmp_path), {"dagster": dev})
     made.start(os.environ)

@@ -36,7 +36,7 @@ def _ended_process() -> str:
     return identity
 
 
-def test_a_run_without_a_process_is_unhealthy_and_canceled_at_once(instance: dg.DagsterInstance) -> None:
+def test_warm_run_without_a_process_is_unhealthy_and_canceled_at_once(instance: dg.DagsterInstance) -> None:
     run = _started(instance, _ended_process())
 
     assert instance.run_launcher.check_run_worker_health(run).status is WorkerStatus.NOT_FOUND
@@ -46,7 +46,7 @@ def test_a_run_without_a_process_is_unhealthy_and_canceled_at_once(instance: dg.
     assert after is not None and after.status is dg.DagsterRunStatus.CANCELED
 
 
-def test_a_process_with_the_number_of_a_runs_is_not_the_runs(instance: dg.DagsterInstance) -> None:
+def test_process_with_a_reused_pid_is_not_taken_for_the_run(instance: dg.DagsterInstance) -> None:
     this = psutil.Process()
     mine = _started(instance, identity_of(this))
     older = _started(instance, f"{this.pid}@{this.create_time() - 60:.2f}")

@@ -50,7 +50,7 @@ def overloaded() -> Iterator[Overloaded]:
         thread.join()
 
 
-def test_a_call_is_tried_as_often_as_the_resource_says(overloaded: Overloaded) -> None:
+def test_aws_resource_retries_a_call_up_to_its_maximum_attempts(overloaded: Overloaded) -> None:
     s3 = ImpatientS3(endpoint_url=overloaded.url, max_attempts=2, **KEYS).get_client()
     with pytest.raises(ClientError, match="503"):
         s3.list_objects_v2(Bucket="landing")
@@ -61,12 +61,12 @@ def test_a_call_is_tried_as_often_as_the_resource_says(overloaded: Overloaded) -
     assert all(signature and "Credential=mine/" in signature for signature in overloaded.signatures)
 
 
-def test_a_tick_waits_for_s3_no_longer_than_it_has_time_unless_it_is_told_to() -> None:
+def test_default_s3_timeouts_and_retries_end_within_a_minute() -> None:
     config = ImpatientS3(**KEYS).get_client().meta.config
     assert (config.connect_timeout + config.read_timeout) * config.retries["total_max_attempts"] < 60
 
 
-def test_a_public_bucket_is_asked_without_a_signature(overloaded: Overloaded) -> None:
+def test_unsigned_session_sends_no_signature_to_a_public_bucket(overloaded: Overloaded) -> None:
     s3 = ImpatientS3(endpoint_url=overloaded.url, max_attempts=1, use_unsigned_session=True, **KEYS).get_client()
     with pytest.raises(ClientError, match="503"):
         s3.list_objects_v2(Bucket="landing")

@@ -21,7 +21,7 @@ CORE = ["core", "orders"]
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources
-def test_what_a_load_found_is_said_though_it_fails_for_a_file_that_is_not_given(
+def test_accounting_check_is_reported_if_the_load_fails_for_an_unavailable_file(
     spark_server: Settings, landing: S3Bucket, put: Put, orders: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in spark_server.exports().items():

@@ -57,7 +57,7 @@ def is_kept(text: str, kind: str) -> bool:
     return True
 
 
-def test_no_type_loses_a_digit() -> None:
+def test_inferred_column_type_keeps_every_digit() -> None:
     random, kinds = Random(34), set()
     for _ in range(20_000):
         texts = [

@@ -49,7 +49,9 @@ WALKS: dict[str, tuple[str, bytes, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_the_written_feed_reads_its_sample(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_feed_reads_its_own_sample_without_edits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key, body, expected = WALKS[name]
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "pipelines")
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))

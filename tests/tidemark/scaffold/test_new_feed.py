@@ -85,7 +85,7 @@ def as_parquet() -> bytes:
         ("trips.parquet", as_parquet()),
     ],
 )
-def test_columns_types_and_key_of_a_sample(tmp_path: Path, name: str, body: bytes) -> None:
+def test_columns_types_and_key_are_inferred_from_a_sample(tmp_path: Path, name: str, body: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(body)
     seen = read_sample(path)
@@ -93,7 +93,7 @@ def test_columns_types_and_key_of_a_sample(tmp_path: Path, name: str, body: byte
     assert (seen.key, seen.rows, seen.suffix) == (("trip_id",), 3, name.removeprefix("trips"))
 
 
-def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: Path) -> None:
+def test_key_of_two_columns_is_inferred_and_columns_with_nulls_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("order_id,line_number,remark\n1,1,a\n1,2,\n2,1,b\n")
     assert read_sample(path).key == ("order_id", "line_number")
@@ -114,7 +114,7 @@ def test_a_key_of_two_columns_is_found_and_of_none_that_holds_a_null(tmp_path: P
         ("a.parquet", b"PAR1", "a.parquet"),
     ],
 )
-def test_a_sample_that_says_nothing_is_refused_by_name(tmp_path: Path, name: str, body: bytes, said: str) -> None:
+def test_unusable_sample_is_refused_with_the_reason(tmp_path: Path, name: str, body: bytes, said: str) -> None:
     path = tmp_path / name
     path.write_bytes(body)
     with pytest.raises(NoSample, match=said):
@@ -138,7 +138,7 @@ def is_tidy(texts: Iterable[str], folder: Path) -> None:
 
 @pytest.mark.parametrize("grain", OFFERED)
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_module_is_tidy_as_it_is(grain: Grain, wide: bool, tmp_path: Path) -> None:
+def test_new_feed_module_passes_ruff_unchanged(grain: Grain, wide: bool, tmp_path: Path) -> None:
     columns = {f"column_with_a_name_that_is_long_{n}" if wide else f"c{n}": "bigint" for n in range(6)}
     for key in ((), tuple(columns)[:1], tuple(columns)):
         text = feed_module("trips", grain, Sample(".json", columns, key, 3), package="pipelines")
@@ -146,7 +146,7 @@ def test_the_module_is_tidy_as_it_is(grain: Grain, wide: bool, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["day", "Day"])
-def test_a_column_that_is_called_like_the_partition_keeps_its_name_and_the_load_takes_it(name: str) -> None:
+def test_feed_column_named_like_the_partition_keeps_its_name_and_loads(name: str) -> None:
     sample = Sample(".csv", {"meter_id": "bigint", name: "date"}, ("meter_id",), 3)
     module = SimpleNamespace()
     exec(feed_module("meters", Grain.DAY, sample, package="pipelines"), vars(module))
@@ -156,7 +156,7 @@ def test_a_column_that_is_called_like_the_partition_keeps_its_name_and_the_load_
 
 
 @pytest.mark.parametrize("grain", OFFERED)
-def test_the_module_loads_as_it_is(grain: Grain) -> None:
+def test_new_feed_module_loads_unchanged(grain: Grain) -> None:
     sample = Sample(".csv", {k: v for k, v in TYPES.items() if k != "day"}, ("trip_id",), 3)
     text = feed_module("trips", grain, sample, package="pipelines")
     module = SimpleNamespace()
@@ -173,7 +173,7 @@ def test_the_module_loads_as_it_is(grain: Grain) -> None:
     assert {key.name for key in core.check_keys} == {"quarantine", "removals", "accounting"}
 
 
-def test_a_name_that_is_no_module_and_a_key_that_is_no_column_are_refused() -> None:
+def test_invalid_feed_name_and_unknown_key_column_are_refused() -> None:
     sample = Sample(".csv", {"a": "bigint"}, (), 1)
     with pytest.raises(NoModule, match="a-z, 0-9 and _"):
         feed_module("My Trips", Grain.DAY, sample, package="pipelines")

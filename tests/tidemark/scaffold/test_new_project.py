@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_files_are_those_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_writes_the_files_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my-shop").mkdir()
     monkeypatch.chdir(tmp_path / "my-shop")
     done = CliRunner().invoke(app, ["init", "."])
@@ -75,12 +75,12 @@ def test_the_files_are_those_of_a_project(tmp_path: Path, monkeypatch: pytest.Mo
     assert set(written(tmp_path / "my-shop")) == ABOVE | {f"my_shop/{module}" for module in modules}
 
 
-def test_no_placeholder_is_left(project: Path) -> None:
+def test_new_project_contains_no_placeholder(project: Path) -> None:
     for name, text in project_files("my_shop").items():
         assert "$package" not in text and "$name" not in text and "$$" not in text.replace("$$p", ""), name
 
 
-def test_the_configuration_names_the_package(project: Path) -> None:
+def test_new_project_configuration_names_the_package(project: Path) -> None:
     assert code_location(project) == "my_shop"
     said = tomllib.loads((project / "pyproject.toml").read_text())
     assert said["project"]["name"] == "my-shop"
@@ -92,22 +92,22 @@ def test_the_configuration_names_the_package(project: Path) -> None:
     assert "make test" in str(yaml.safe_load((project / ".github/workflows/ci.yml").read_text()))
 
 
-def test_the_instance_is_configured_as_that_of_this_checkout(project: Path) -> None:
+def test_new_project_has_the_dagster_instance_configuration_of_the_checkout(project: Path) -> None:
     assert (project / "dagster.yaml").read_text() == (CHECKOUT / "dagster.yaml").read_text()
 
 
-def test_the_readme_fits_on_a_screen(project: Path) -> None:
+def test_new_project_readme_has_at_most_50_lines(project: Path) -> None:
     assert len((project / "README.md").read_text().splitlines()) <= 50
 
 
 @pytest.mark.parametrize("name", ["my_shop", "a", "the_warehouse_of_a_company_with_a_long_name"])
-def test_the_modules_are_tidy_by_their_own_rules(name: str, tmp_path: Path) -> None:
+def test_new_project_modules_pass_ruff(name: str, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["init", str(tmp_path / name)]).exit_code == 0
     for command in ("check", "format --check"):
         ran(tmp_path / name, "-m", "ruff", *command.split(), "--no-cache", ".")
 
 
-def test_the_definitions_load_and_the_next_modules_are_added(project: Path) -> None:
+def test_new_project_definitions_load_and_include_modules_added_later(project: Path) -> None:
     assert ran(project, "-c", LISTED).split() == [
         "core/stock",
         "marts/stock_by_category",
@@ -123,7 +123,7 @@ def test_the_definitions_load_and_the_next_modules_are_added(project: Path) -> N
         ran(project, "-m", "ruff", *command.split(), "--no-cache", ".")
 
 
-def test_the_sample_is_written_once_by_the_platform_and_has_no_command(project: Path) -> None:
+def test_new_project_refuses_the_feed_command_and_names_tidemark_up_instead(project: Path) -> None:
     said = ran(project, "-m", "dagster_tidemark.cli.app", "feed", code=2)
     assert said == "tidemark: my_shop has no module `demo.command`: use `tidemark up` instead\n"
 
@@ -140,14 +140,14 @@ def test_the_sample_is_written_once_by_the_platform_and_has_no_command(project: 
         ("Tests", "'tests' cannot be the project's package: the project has a folder"),
     ],
 )
-def test_a_name_that_is_no_package_is_refused(name: str, said: str, tmp_path: Path) -> None:
+def test_init_refuses_an_invalid_or_taken_package_name(name: str, said: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["init", str(tmp_path / name)])
     assert done.exit_code == 2
     assert said in done.stderr and done.stderr.count("\n") == 1
     assert written(tmp_path) == [] and not (tmp_path / name).exists()
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_init_refuses_a_folder_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
         (tmp_path / "mine" / name).touch()
@@ -157,13 +157,13 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert len(written(tmp_path)) == 4
 
 
-def test_a_file_is_refused(tmp_path: Path) -> None:
+def test_init_refuses_a_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     done = CliRunner().invoke(app, ["init", str(tmp_path / "mine")])
     assert done.exit_code == 2 and "mine is a file: name a new or an empty folder" in done.stderr
 
 
-def test_an_example_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_init_refuses_an_unknown_or_unavailable_example(tmp_path: Path) -> None:
     unknown = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "baker"])
     assert unknown.exit_code == 2 and "expected grocer, not 'baker'" in unknown.stderr
     checkout = CliRunner().invoke(app, ["init", str(tmp_path / "mine"), "--example", "grocer"])
@@ -171,6 +171,6 @@ def test_an_example_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert written(tmp_path) == []
 
 
-def test_a_wrong_project_variable_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_ignores_a_wrong_project_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "nowhere"))
     assert CliRunner().invoke(app, ["init", str(tmp_path / "mine")]).exit_code == 0

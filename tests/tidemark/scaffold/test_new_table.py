@@ -61,7 +61,7 @@ def written(folder: Path, package: str, texts: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("by", BY)
-def test_the_modules_are_tidy_as_they_are(by: str, tmp_path: Path) -> None:
+def test_new_table_modules_pass_ruff_unchanged(by: str, tmp_path: Path) -> None:
     wide = {f"column_with_a_name_that_is_long_{n}": "string" for n in range(5)}
     trips = dataclasses.replace(TRIPS, columns=dict(TRIPS.columns) | wide)
     for key in (("station",), tuple(wide)):
@@ -69,7 +69,9 @@ def test_the_modules_are_tidy_as_they_are(by: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", BY)
-def test_the_modules_load_and_the_transform_counts(package: str, tmp_path: Path, spark: SparkSession, by: str) -> None:
+def test_new_table_modules_load_and_their_transform_counts_rows(
+    package: str, tmp_path: Path, spark: SparkSession, by: str
+) -> None:
     written(tmp_path, package, table_modules("busy", TRIPS, by, ("station",), package=package))
     table = import_module(f"{package}.schemas.busy").BUSY
     asset = import_module(f"{package}.assets.marts.busy").busy
@@ -84,7 +86,7 @@ def test_the_modules_load_and_the_transform_counts(package: str, tmp_path: Path,
     assert found == {("a", EXPECTED.get(by), 2), (None, EXPECTED.get(by), 1)}
 
 
-def test_a_table_of_an_unpartitioned_input_may_be_cut_by_its_time() -> None:
+def test_table_of_an_unpartitioned_input_can_be_grouped_by_its_time_column() -> None:
     texts = table_modules("opened", STATIONS, "month", (), package="shop")
     assert 'F.date_trunc("MONTH", "opened")' in texts["transforms/opened.py"]
     assert "AssetIn" not in texts["assets/marts/opened.py"], "there is nothing to map"
@@ -100,7 +102,7 @@ def test_a_table_of_an_unpartitioned_input_may_be_cut_by_its_time() -> None:
         ("busy", TRIPS, "none", (), NoInput, "give --key, --by, or both"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_new_table_options_are_refused_with_the_reason(
     name: str, source: Table, by: str, key: tuple[str, ...], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):

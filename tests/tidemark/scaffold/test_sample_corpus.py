@@ -47,7 +47,7 @@ def new_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Taken
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=[case.name for case in REFUSED])
-def test_a_sample_that_no_feed_can_take_is_refused_in_one_line_and_nothing_is_written(
+def test_new_feed_refuses_an_unusable_sample_in_one_line_and_writes_nothing(
     case: Refused, new_feed: Callable[[Refused], tuple[Result, Path]]
 ) -> None:
     said, module = new_feed(case)
@@ -59,7 +59,7 @@ def test_a_sample_that_no_feed_can_take_is_refused_in_one_line_and_nothing_is_wr
 @pytest.mark.parametrize(
     "keys", ["a,b,a,a", "1.10,2,1.1,1.1000", "2026-10-01T07:00Z,2026-10-02,2026-10-01T09:00+02:00,2026-10-01 07:00"]
 )
-def test_rows_that_share_the_key_that_a_person_names_are_counted(
+def test_new_feed_counts_sample_rows_that_repeat_a_given_key(
     keys: str, new_feed: Callable[[Taken], tuple[Result, Path]]
 ) -> None:
     body = "".join(["bike,fare\n", *(f"{key},{n}\n" for n, key in enumerate(keys.split(",")))]).encode()
@@ -69,7 +69,7 @@ def test_rows_that_share_the_key_that_a_person_names_are_counted(
 
 
 @pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])
-def test_every_row_of_a_sample_lands_to_the_letter_or_is_named(
+def test_every_row_of_a_sample_is_loaded_exactly_or_reported(
     case: Taken, new_feed: Callable[[Taken], tuple[Result, Path]], spark: SparkSession
 ) -> None:
     said, module = new_feed(case)
@@ -90,7 +90,7 @@ def test_every_row_of_a_sample_lands_to_the_letter_or_is_named(
 
 
 @pytest.mark.parametrize(("sample", "kept", "named"), [case[1:] for case in LATER], ids=[case[0] for case in LATER])
-def test_every_value_of_a_later_file_is_kept_or_named(
+def test_later_file_loads_matching_values_exactly_and_rejects_the_others(
     sample: list[str],
     kept: list[str],
     named: list[str],
@@ -102,7 +102,7 @@ def test_every_value_of_a_later_file_is_kept_or_named(
     assert_equal(rows_of(spark, load, later), later, load)
 
 
-def test_two_keys_that_would_become_one_are_named(
+def test_exact_feed_rejects_keys_that_differ_from_another_only_in_notation(
     new_feed: Callable[[Taken], tuple[Result, Path]], spark: SparkSession
 ) -> None:
     load = loaded_by(new_feed(Taken("", "a.csv", b"id,n\n1,a\n2,b\n", (), options=()))[1])
@@ -121,7 +121,7 @@ def test_two_keys_that_would_become_one_are_named(
         ("a.parquet", as_parquet({"at": pa.array([1], pa.timestamp("ns"))}), (), "have nanoseconds"),
     ],
 )
-def test_a_doubt_about_a_sample_is_printed(
+def test_new_feed_prints_warnings_about_a_doubtful_sample(
     file: str, body: bytes, options: tuple[str, ...], said: str, new_feed: Callable[[Taken], tuple[Result, Path]]
 ) -> None:
     assert said in new_feed(Taken("", file, body, (), options=("--no-key", *options)))[0].output
@@ -137,7 +137,7 @@ def test_a_doubt_about_a_sample_is_printed(
         "a record over two lines is found",
     ],
 )
-def test_a_sample_that_lands_is_a_table_however_large_it_is(
+def test_sample_loads_into_a_table_in_memory_and_by_spark(
     name: str,
     small: bool,
     new_feed: Callable[[Taken], tuple[Result, Path]],

@@ -37,7 +37,7 @@ def queue(aws: dict[str, Any]) -> Iterator[SqsQueue]:
     client.delete_queue(QueueUrl=client.get_queue_url(QueueName=name)["QueueUrl"])
 
 
-def test_a_listing_tells_of_more_than_one_page_and_of_strange_names(aws: dict[str, Any]) -> None:
+def test_listing_includes_several_pages_and_special_key_names(aws: dict[str, Any]) -> None:
     client = boto3.client("s3", **aws)
     bucket = S3Bucket(lambda: client, f"quiet-{uuid.uuid4().hex}")  # one that notifies nobody
     client.create_bucket(Bucket=bucket.name)
@@ -60,7 +60,7 @@ def quiet(aws: dict[str, Any]) -> S3Bucket:
     return bucket
 
 
-def test_an_object_is_read_as_it_was_listed_or_not_at_all(quiet: S3Bucket) -> None:
+def test_object_is_read_only_in_its_listed_version(quiet: S3Bucket) -> None:
     put = lambda body: quiet._client.put_object(Bucket=quiet.name, Key="a.csv", Body=body)  # noqa: E731
     put(b"0123456789")
     (listed,) = quiet.list("a.csv").objects
@@ -76,7 +76,7 @@ def test_an_object_is_read_as_it_was_listed_or_not_at_all(quiet: S3Bucket) -> No
         quiet.read(listed)
 
 
-def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3Bucket) -> None:
+def test_versioned_bucket_lists_and_reads_objects_by_version(quiet: S3Bucket) -> None:
     client, name = quiet._client, quiet.name
     client.put_object(Bucket=name, Key="before.csv", Body=b"x")
     client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
@@ -118,7 +118,7 @@ def test_of_a_bucket_that_keeps_versions_an_objects_version_is_its_own(quiet: S3
         ("InternalError", 500, False, BucketUnavailable),
     ],
 )
-def test_each_refusal_is_of_the_object_or_of_the_world(
+def test_s3_error_is_attributed_to_the_object_or_the_bucket(
     code: str, status: int, bucket_answers: bool, means: type[Exception]
 ) -> None:
     answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
@@ -139,7 +139,7 @@ def test_each_refusal_is_of_the_object_or_of_the_world(
 @pytest.mark.parametrize(
     ("code", "listed"), [("RequestTimeTooSkewed", False), ("AccessDenied", False), ("AccessDenied", True)]
 )
-def test_a_refusal_that_passes_says_nothing_of_a_buckets_versions(code: str, listed: bool) -> None:
+def test_temporary_refusal_does_not_decide_whether_a_bucket_has_versions(code: str, listed: bool) -> None:
     refused: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 403}}
     asked = []
 
@@ -172,7 +172,7 @@ def test_a_refusal_that_passes_says_nothing_of_a_buckets_versions(code: str, lis
     assert (client.call, len(asked)) == (("list_objects_v2", 1) if listed else ("list_object_versions", 2))
 
 
-def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings) -> None:
+def test_uploaded_object_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings) -> None:
     queue = SqsQueue(boto3.client("sqs", **aws), cloud.events_queue)
     key = ORDERS.prefix_of("2026-10-02-01:00") + "a b+ü.csv"
     boto3.client("s3", **aws).put_object(Bucket=cloud.landing_bucket, Key=key, Body=b"x")
@@ -187,7 +187,7 @@ def test_a_put_becomes_a_hint_on_the_queue(aws: dict[str, Any], cloud: Settings)
     pytest.fail("no notification of the object arrived")
 
 
-def test_messages_through_topics_are_read_and_one_of_an_unknown_form_is_given_up(
+def test_sns_messages_are_read_and_an_unknown_one_becomes_a_dead_letter(
     aws: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sns, client, name = boto3.client("sns", **aws), boto3.client("sqs", **aws), f"test-{uuid.uuid4().hex}"
@@ -215,7 +215,7 @@ def test_messages_through_topics_are_read_and_one_of_an_unknown_form_is_given_up
     assert queue.receive(wait_seconds=0) == [] and queue.dead_letters() == 1
 
 
-def test_what_is_not_deleted_comes_back(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_not_deleted_is_received_again(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqs, "HOLD_SECONDS", 1)
     queue._client.send_message(QueueUrl=queue._url, MessageBody="hello")
     first = queue.receive(wait_seconds=5)
@@ -225,12 +225,12 @@ def test_what_is_not_deleted_comes_back(queue: SqsQueue, monkeypatch: pytest.Mon
     assert queue.receive(wait_seconds=2) == []
 
 
-def test_a_refused_delete_is_an_error(queue: SqsQueue) -> None:
+def test_refused_message_delete_raises_an_error(queue: SqsQueue) -> None:
     with pytest.raises(DeleteRefused, match="1 of 1"):
         queue.delete([Message("x", receipt="no such receipt")])
 
 
-def test_what_is_extended_stays_hidden(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extended_messages_stay_hidden(queue: SqsQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqs, "HOLD_SECONDS", 2)
     for n in range(25):
         queue._client.send_message(QueueUrl=queue._url, MessageBody=str(n))
@@ -246,7 +246,7 @@ def test_what_is_extended_stays_hidden(queue: SqsQueue, monkeypatch: pytest.Monk
     queue.extend(received)  # of what is gone there is nothing to hide
 
 
-def test_what_the_queue_gave_up_is_counted_and_sent_again(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_are_counted_and_redriven(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     client = boto3.client("sqs", **cloud.aws_options())
     dead, name = f"dead-{uuid.uuid4().hex}", f"queue-{uuid.uuid4().hex}"
     url = client.create_queue(QueueName=dead)["QueueUrl"]
@@ -271,6 +271,6 @@ def test_what_the_queue_gave_up_is_counted_and_sent_again(cloud: Settings, monke
     assert {m.receives for m in again} == {1}, "it has all its receives before it"
 
 
-def test_a_queue_that_never_gives_up_has_no_dead_letters(queue: SqsQueue) -> None:
+def test_queue_without_a_redrive_policy_has_no_dead_letters(queue: SqsQueue) -> None:
     assert queue.dead_letters() is None
     assert list(queue.redrive(most=10)) == []

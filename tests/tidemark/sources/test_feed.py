@@ -8,18 +8,18 @@ from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout,
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 
-def test_an_order_file_belongs_to_its_hour() -> None:
+def test_order_file_belongs_to_its_hourly_partition() -> None:
     key = "orders/dt=2026-10-01/hour=07/a b+ü.csv"
     assert ORDERS.partition_of(key) == "2026-10-01-07:00"
     assert key.startswith(ORDERS.prefix_of("2026-10-01-07:00"))
 
 
-def test_a_price_file_belongs_to_its_day() -> None:
+def test_price_file_belongs_to_its_daily_partition() -> None:
     assert PRICES.partition_of("prices/dt=2026-10-01/p.csv") == "2026-10-01"
     assert PRICES.prefix_of("2026-10-01") == "prices/dt=2026-10-01/"
 
 
-def test_the_customers_file_is_not_partitioned() -> None:
+def test_customers_file_has_no_partition() -> None:
     assert CUSTOMERS.partition_of("customers/latest.csv") is None
 
 
@@ -34,25 +34,25 @@ def test_the_customers_file_is_not_partitioned() -> None:
         "customers/latest.csv",
     ],
 )
-def test_a_key_outside_the_layout_is_refused_by_name(key: str) -> None:
+def test_key_outside_the_layout_is_refused(key: str) -> None:
     with pytest.raises(OutsideLayout, match="orders"):
         ORDERS.partition_of(key)
 
 
 @pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])
-def test_a_prefix_that_does_not_end_its_folder_is_refused(grain: Grain) -> None:
+def test_partitioned_feed_prefix_without_trailing_slash_is_refused(grain: Grain) -> None:
     with pytest.raises(ValueError, match="feed notes: expected prefix to end in '/', found 'notes'"):
         Feed("notes", "notes", grain, {})
 
 
 @pytest.mark.parametrize("prefix", ["notes//", "/notes/", "notes//new/"])
-def test_a_folder_without_a_name_is_refused(prefix: str) -> None:
+def test_feed_prefix_with_an_empty_folder_name_is_refused(prefix: str) -> None:
     with pytest.raises(ValueError, match="feed notes: Spark finds nothing below an empty folder name"):
         Feed("notes", prefix, Grain.DAY, {})
 
 
 @pytest.mark.parametrize("name", ["unit.price", "a`b"])
-def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None:
+def test_column_name_with_a_dot_or_backtick_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"feed notes: the column name {name} contains '.' or '`'"):
         Feed("notes", "notes/", Grain.DAY, {name: "string"})
 
@@ -70,24 +70,24 @@ def test_a_column_name_that_spark_would_take_apart_is_refused(name: str) -> None
         ("exact", "no", "expected exact as a bool"),
     ],
 )
-def test_a_setting_of_another_kind_is_refused_by_name(setting: str, value: object, said: str) -> None:
+def test_feed_setting_of_a_wrong_type_is_refused(setting: str, value: object, said: str) -> None:
     good = {"name": "x", "prefix": "x/", "grain": Grain.DAY, "columns": {"a": "bigint"}}
     with pytest.raises(ValueError, match=f"feed x: {said}.*, found {re.escape(repr(value))}"):
         Feed(**good | {setting: value})  # type: ignore[arg-type]
 
 
-def test_a_setting_may_be_given_by_its_text() -> None:
+def test_feed_setting_may_be_given_as_text() -> None:
     feed = Feed("x", "x/", "day", {"a": "bigint"}, removals="keep")  # type: ignore[arg-type]
     assert feed.grain is Grain.DAY and feed.removals is OnRemoval.KEEP
 
 
-def test_the_prefix_of_a_feed_of_one_object_is_its_key() -> None:
+def test_folder_prefix_is_refused_for_a_feed_of_one_object() -> None:
     with pytest.raises(ValueError, match="feed notes: expected prefix to be the key of its one object, found 'notes/'"):
         Feed("notes", "notes/", Grain.NONE, {})
 
 
 @pytest.mark.parametrize("inner", ["orders/", "orders/returns/"])
-def test_feeds_that_share_a_part_of_the_bucket_are_refused_by_name(inner: str) -> None:
+def test_feeds_with_overlapping_prefixes_are_refused(inner: str) -> None:
     other = Feed("returns", inner, Grain.HOUR, {})
     between = Feed("older", "orders-2025/", Grain.HOUR, {})
     with pytest.raises(ValueError, match=r"(orders and returns|returns and orders): "):

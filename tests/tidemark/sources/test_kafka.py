@@ -77,7 +77,7 @@ def opened(kafka: Broker, request: pytest.FixtureRequest) -> Callable[..., Table
 Opened = Callable[..., Table]
 
 
-def test_the_first_start_reads_a_topic_from_its_beginning(kafka: Broker, opened: Opened) -> None:
+def test_first_start_reads_a_kafka_topic_from_its_beginning(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     begun = datetime.now(UTC).replace(microsecond=0)
     kafka.send(topic, "a", "b")
@@ -95,7 +95,7 @@ def test_the_first_start_reads_a_topic_from_its_beginning(kafka: Broker, opened:
     assert table.lost == []
 
 
-def test_another_reader_goes_on_where_the_table_is(kafka: Broker, opened: Opened) -> None:
+def test_new_kafka_reader_continues_at_the_committed_position(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, "a")
     first = opened(topic)
@@ -105,7 +105,7 @@ def test_another_reader_goes_on_where_the_table_is(kafka: Broker, opened: Opened
     assert sorted(opened(topic, first.resume).fill()) == ["b", "c"]
 
 
-def test_what_was_handed_out_and_not_committed_is_read_again(kafka: Broker, opened: Opened) -> None:
+def test_uncommitted_kafka_records_are_read_again(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     inlet = opened(topic).inlet
@@ -119,7 +119,7 @@ def test_what_was_handed_out_and_not_committed_is_read_again(kafka: Broker, open
     assert inlet.receive(ahead.resume, 0.5) is None, "somebody else has committed what comes next"
 
 
-def test_without_a_property_reading_goes_on_behind_the_rows(kafka: Broker, opened: Opened) -> None:
+def test_kafka_reader_without_a_saved_position_continues_after_the_rows(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, "a", "b")
     kafka.send(topic, "c", "d", partition=1)
@@ -130,7 +130,7 @@ def test_without_a_property_reading_goes_on_behind_the_rows(kafka: Broker, opene
     assert table.lost == []
 
 
-def test_a_single_message_is_there_at_once(kafka: Broker, opened: Opened, note: Callable[[str], None]) -> None:
+def test_single_kafka_message_is_received_at_once(kafka: Broker, opened: Opened, note: Callable[[str], None]) -> None:
     topic = kafka.topic(partitions=3)
     table = opened(topic)
     assert table.take(1) is None
@@ -145,7 +145,7 @@ def test_a_single_message_is_there_at_once(kafka: Broker, opened: Opened, note: 
     assert len(table.batches) == 20
 
 
-def test_it_waits_no_longer_than_it_is_asked_to(kafka: Broker, opened: Opened) -> None:
+def test_kafka_reader_waits_no_longer_than_requested(kafka: Broker, opened: Opened) -> None:
     table = opened(kafka.topic())
     table.take(1)
     for asked in (0.0, 0.5):
@@ -154,7 +154,7 @@ def test_it_waits_no_longer_than_it_is_asked_to(kafka: Broker, opened: Opened) -
         assert time.monotonic() - begun < asked + 0.2
 
 
-def test_batches_are_bounded_by_records_and_by_bytes(kafka: Broker, opened: Opened) -> None:
+def test_kafka_batches_are_limited_by_records_and_bytes(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(str(number) for number in range(25)))
     by_records = opened(topic, most_records=10)
@@ -170,7 +170,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(kafka: Broker, opened: Open
     assert [record.offset for record in by_bytes.records] == list(range(12))
 
 
-def test_bytes_that_mean_nothing_are_a_record_like_any_other(kafka: Broker, opened: Opened) -> None:
+def test_invalid_empty_and_null_kafka_records_are_read_like_others(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(message_timestamp_before_max_ms=str(2**63 - 1))
     poison = b"\xff\xfe\x00{]"
     kafka.send(topic, b"a", poison, b"", b"z")
@@ -185,7 +185,7 @@ def test_bytes_that_mean_nothing_are_a_record_like_any_other(kafka: Broker, open
     assert table.records[4].sent_at == datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)
 
 
-def test_two_readers_are_each_given_everything(kafka: Broker, opened: Opened) -> None:
+def test_two_kafka_readers_each_receive_every_record(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     tables = opened(topic), opened(topic)
     for number in range(4):
@@ -195,7 +195,7 @@ def test_two_readers_are_each_given_everything(kafka: Broker, opened: Opened) ->
     assert [sorted(record.body for record in table.records) for table in tables] == [[b"0", b"1", b"2", b"3"]] * 2
 
 
-def test_a_broker_that_is_killed_in_the_middle_costs_nothing(kafka: Broker, opened: Opened) -> None:
+def test_killed_kafka_broker_loses_and_doubles_no_record(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, *(str(number) for number in range(500)))
     table = opened(topic, most_records=100)
@@ -218,7 +218,7 @@ def test_a_broker_that_is_killed_in_the_middle_costs_nothing(kafka: Broker, open
     assert sorted(int(record.body) for record in table.records) == list(range(600))
 
 
-def test_offsets_that_retention_has_deleted_unread_are_said_to_be_lost(kafka: Broker, opened: Opened) -> None:
+def test_kafka_offsets_deleted_unread_by_retention_are_reported_as_lost(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, *(str(number) for number in range(5)))
     kafka.send(topic, "x", partition=1)
@@ -234,7 +234,7 @@ def test_offsets_that_retention_has_deleted_unread_are_said_to_be_lost(kafka: Br
     assert opened(topic, table.resume).fill() == []
 
 
-def test_retention_that_overtakes_a_reader_is_said_too(kafka: Broker, opened: Opened) -> None:
+def test_offsets_deleted_during_a_kafka_read_are_reported_as_lost(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "0")
     table = opened(topic)
@@ -247,7 +247,7 @@ def test_retention_that_overtakes_a_reader_is_said_too(kafka: Broker, opened: Op
     assert ["offsets 1 to 7" in sentence for sentence in table.lost] == [True]
 
 
-def test_a_first_start_complains_of_nothing_that_was_deleted_before_it(kafka: Broker, opened: Opened) -> None:
+def test_first_start_does_not_report_earlier_deletions_as_lost(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a", "b", "c")
     kafka.forget(topic, 2)
@@ -255,7 +255,7 @@ def test_a_first_start_complains_of_nothing_that_was_deleted_before_it(kafka: Br
     assert (table.fill(), table.lost) == (["c"], [])
 
 
-def test_holes_that_compaction_makes_are_no_loss(kafka: Broker, opened: Opened) -> None:
+def test_offsets_removed_by_compaction_are_not_reported_as_lost(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic(cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
     kafka.send(topic, "first", key=b"other")
     half = opened(topic)
@@ -276,7 +276,7 @@ def test_holes_that_compaction_makes_are_no_loss(kafka: Broker, opened: Opened) 
     assert table.next_offsets == {0: 22}
 
 
-def test_new_partitions_are_found_within_seconds_from_their_beginning(kafka: Broker, opened: Opened) -> None:
+def test_new_kafka_partitions_are_read_from_their_beginning_within_seconds(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     table = opened(topic)
@@ -298,7 +298,9 @@ def test_new_partitions_are_found_within_seconds_from_their_beginning(kafka: Bro
 
 
 @pytest.mark.parametrize("new_reader", [True, False], ids=["a new reader", "the same reader"])
-def test_a_topic_that_was_created_anew_is_said_and_not_mixed(kafka: Broker, opened: Opened, new_reader: bool) -> None:
+def test_recreated_topic_is_reported_and_not_mixed_with_the_old(
+    kafka: Broker, opened: Opened, new_reader: bool
+) -> None:
     topic = kafka.topic(partitions=2)
     kafka.send(topic, "a", "b", "c")
     table = opened(topic)
@@ -326,7 +328,7 @@ def test_a_topic_that_was_created_anew_is_said_and_not_mixed(kafka: Broker, open
     assert table.next_offsets == {0: 4}
 
 
-def test_nothing_of_an_aborted_transaction_is_given(kafka: Broker, opened: Opened) -> None:
+def test_records_of_an_aborted_transaction_are_not_read(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.commit(topic, "a", "b")
     kafka.abort(topic, "x", "y")
@@ -337,7 +339,7 @@ def test_nothing_of_an_aborted_transaction_is_given(kafka: Broker, opened: Opene
     assert opened(topic, table.resume).fill() == []
 
 
-def test_an_open_transaction_holds_back_what_follows_and_nothing_hangs(kafka: Broker, opened: Opened) -> None:
+def test_open_transaction_delays_later_records_without_blocking_the_reader(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     with kafka.transaction(topic, "b", "c") as producer:
@@ -353,7 +355,7 @@ def test_an_open_transaction_holds_back_what_follows_and_nothing_hangs(kafka: Br
     assert len(table.batches) == 2
 
 
-def test_an_idle_topic_of_transactions_makes_no_batch(kafka: Broker, opened: Opened) -> None:
+def test_idle_transactional_topic_gives_no_batches(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     table = opened(topic)
     for body in "abc":
@@ -366,7 +368,7 @@ def test_an_idle_topic_of_transactions_makes_no_batch(kafka: Broker, opened: Ope
     assert opened(kafka.topic()).take(1) is None, "nor does an empty one"
 
 
-def test_a_range_without_records_is_committed_once(kafka: Broker, opened: Opened) -> None:
+def test_kafka_range_without_records_is_committed_once(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     table = opened(topic)
@@ -391,7 +393,7 @@ def test_a_range_without_records_is_committed_once(kafka: Broker, opened: Opened
     assert again.take(1) is None
 
 
-def test_a_minute_later_the_next_one_is_committed(
+def test_next_kafka_range_without_records_is_committed_a_minute_later(
     kafka: Broker, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.topic()
@@ -406,7 +408,7 @@ def test_a_minute_later_the_next_one_is_committed(
     assert table.take(0.5) is None
 
 
-def test_a_partition_that_ends_before_its_position_is_named_and_the_others_are_read(
+def test_kafka_partition_shorter_than_its_position_is_reported_and_others_are_read(
     kafka: Broker, opened: Opened
 ) -> None:
     topic = kafka.topic(partitions=2)
@@ -427,7 +429,7 @@ def test_a_partition_that_ends_before_its_position_is_named_and_the_others_are_r
     assert (bodies, table.inlet.hindrances()) == (["c"], frozenset())
 
 
-def test_without_a_broker_it_says_so_within_seconds(opened: Opened) -> None:
+def test_missing_kafka_broker_is_reported_within_seconds(opened: Opened) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     table = opened("t", options={"bootstrap.servers": nobody})
     begun = time.monotonic()
@@ -437,7 +439,7 @@ def test_without_a_broker_it_says_so_within_seconds(opened: Opened) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_topic_nobody_has_created_is_named_and_works_once_somebody_has(kafka: Broker, opened: Opened) -> None:
+def test_missing_topic_is_reported_and_read_once_it_exists(kafka: Broker, opened: Opened) -> None:
     table = opened("not-yet")
     with pytest.raises(TopicUnknown, match="no topic not-yet"):
         table.take()
@@ -446,7 +448,7 @@ def test_a_topic_nobody_has_created_is_named_and_works_once_somebody_has(kafka: 
     assert table.fill() == ["a"]
 
 
-def test_who_may_not_read_is_told_so_and_no_password_is(kafka: Broker, opened: Opened) -> None:
+def test_refused_kafka_user_is_reported_without_the_password(kafka: Broker, opened: Opened) -> None:
     topic = kafka.topic()
     kafka.send(topic, "a")
     kafka.let_read(READER, topic)
@@ -466,12 +468,12 @@ def test_who_may_not_read_is_told_so_and_no_password_is(kafka: Broker, opened: O
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"topic_id": "x", "next": {"a": 1}}', "5"])
-def test_a_text_that_is_no_position_is_shown(kafka: Broker, opened: Opened, text: str) -> None:
+def test_invalid_kafka_position_is_refused(kafka: Broker, opened: Opened, text: str) -> None:
     with pytest.raises(PositionUnreadable, match="not a position of a topic"):
         opened(kafka.topic(), text).take()
 
 
-def test_without_the_client_library_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kafka_client_library_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.delitem(sys.modules, "dagster_tidemark.sources.kafka_client", raising=False)
     with pytest.raises(KafkaMissing, match=r"pip install 'dagster-tidemark\[kafka\]'"):
@@ -484,9 +486,7 @@ def _filled(table: Table) -> str:
     return table.resume
 
 
-def test_the_backlog_counts_every_unread_record_and_knows_since_when_the_oldest_waits(
-    kafka: Broker, opened: Opened
-) -> None:
+def test_kafka_backlog_counts_unread_records_and_the_age_of_the_oldest(kafka: Broker, opened: Opened) -> None:
     topic, now = kafka.topic(partitions=3), round(time.time())
     backlog = TopicBacklog(kafka.options, topic)
     assert backlog.after(None) == UncommittedMessages()

@@ -43,7 +43,7 @@ def feed(grain: Grain, folders: str | None = None, **more: Any) -> Feed:
 
 @pytest.mark.parametrize(("grain", "folders"), WRITTEN)
 @given(at=st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31, 23)))
-def test_a_partition_lies_where_its_key_says(grain: Grain, folders: str | None, at: datetime) -> None:
+def test_partition_key_and_folder_convert_into_each_other(grain: Grain, folders: str | None, at: datetime) -> None:
     of, below = feed(grain, folders), WRITTEN[grain, folders](at)
     key = at.strftime(KEYS[grain])
     assert of.prefix_of(key) == f"a/b/{below}"
@@ -59,7 +59,7 @@ def test_a_partition_lies_where_its_key_says(grain: Grain, folders: str | None, 
             of.partition_of(outside)
 
 
-def test_a_month_ends_where_the_next_begins() -> None:
+def test_monthly_window_ends_at_the_start_of_the_next_month() -> None:
     months = [f"2027-{month:02}-01" for month in range(1, 13)]
     of = feed(Grain.MONTH)
     assert [of.layout.window(month)[1].date().isoformat() for month in months] == [*months[1:], "2028-01-01"]
@@ -79,7 +79,7 @@ def test_a_month_ends_where_the_next_begins() -> None:
         (Grain.NONE, "%Y", "expected the directives none"),
     ],
 )
-def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, folders: str, said: str) -> None:
+def test_feed_folders_that_do_not_express_the_grain_are_refused(grain: Grain, folders: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"feed f: .*{said}"):
         feed(grain, folders)
 
@@ -107,7 +107,7 @@ def test_folders_that_do_not_say_the_time_are_refused_by_feed(grain: Grain, fold
         (Grain.HOUR, "%Y-%m-%d %H:%M", {}, "expected the directives %H %Y %d %m"),
     ],
 )
-def test_keys_and_zones_that_cannot_be_are_refused_by_feed(
+def test_invalid_feed_keys_and_time_zones_are_refused(
     grain: Grain, folders: str | None, more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=f"feed f: .*{said}"):
@@ -123,7 +123,7 @@ def test_keys_and_zones_that_cannot_be_are_refused_by_feed(
         (Grain.QUARTER_HOUR, {}, "dt=%Y-%m-%d/hour=%H/minute=%M", ("quarter_hour",)),
     ],
 )
-def test_a_feed_that_declares_no_folders_has_those_of_its_grain_and_keys(
+def test_default_feed_folders_follow_from_grain_and_keys(
     grain: Grain, keys: dict[str, list[str]], folders: str, dimensions: tuple[str, ...]
 ) -> None:
     layout = feed(grain, keys=keys).layout
@@ -143,7 +143,7 @@ def test_a_feed_that_declares_no_folders_has_those_of_its_grain_and_keys(
         ("dt=2026-03-29/hour=03", "2026-03-29-03:00", datetime(2026, 3, 29, 1, tzinfo=UTC)),
     ],
 )
-def test_an_hour_that_is_there_twice_is_the_first_unless_it_says_so_and_one_that_is_not_there_is_misplaced(
+def test_repeated_hour_is_the_first_unless_marked_and_skipped_hour_is_misplaced(
     folder: str, partition: str | None, begins: datetime | None
 ) -> None:
     of, key = feed(Grain.HOUR, timezone=BERLIN), f"a/b/{folder}/x.csv"
@@ -153,7 +153,7 @@ def test_an_hour_that_is_there_twice_is_the_first_unless_it_says_so_and_one_that
         assert (of.partition_of(key), of.layout.window(partition)[0]) == (partition, begins)
 
 
-def test_a_day_of_utc_is_looked_at_in_all_days_of_the_zone_that_it_overlaps() -> None:
+def test_utc_day_lists_every_overlapping_day_of_the_feed_time_zone() -> None:
     day = date(2026, 10, 1)
     found = {zone: feed(Grain.DAY, timezone=zone).layout.times.local_days(day) for zone in ("UTC", "Pacific/Auckland")}
     assert found == {"UTC": [day], "Pacific/Auckland": [day, date(2026, 10, 2)]}
@@ -189,7 +189,7 @@ def test_a_day_of_utc_is_looked_at_in_all_days_of_the_zone_that_it_overlaps() ->
         (Grain.DAY, "%Y/%m-%d/{region}", "2026/10-01/apac/x.csv", None, None),
     ],
 )
-def test_what_is_misplaced_is_told_with_the_first_folder_that_is_wrong(
+def test_misplaced_file_is_reported_with_the_first_wrong_folder(
     grain: Grain, folders: str | None, key: str, folder: str | None, reason: str | None
 ) -> None:
     keys = REGIONS if "{region}" in str(folders) else {}
@@ -197,7 +197,7 @@ def test_what_is_misplaced_is_told_with_the_first_folder_that_is_wrong(
     assert (found and found.folder, found and found.reason) == (None if folder is None else f"a/b/{folder}", reason)
 
 
-def test_a_file_of_an_unknown_key_is_told_with_the_key_and_loaded_once_it_is_known() -> None:
+def test_file_of_an_unknown_key_is_reported_and_loaded_once_declared() -> None:
     of = feed(Grain.NONE, "region={region}", keys=REGIONS)
     found = place_of(of, "a/b/region=mars/x.csv", SPAN)
     assert found and "has region 'mars', which is not a key of feed f; it is loaded once that is added" in found.message

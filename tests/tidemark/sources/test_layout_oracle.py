@@ -114,7 +114,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 @given(worlds(), st.data())
 @settings(max_examples=120, deadline=None)
-def test_a_file_is_of_the_partition_in_whose_place_it_lies(world: World, data: st.DataObject) -> None:
+def test_file_belongs_to_the_partition_of_its_folder(world: World, data: st.DataObject) -> None:
     feed, places = world.feed, world.places
     assert len(set(places.values())) == len(places), "no two share a place"
     for partition in data.draw(st.lists(st.sampled_from(sorted(places)), min_size=1, max_size=12)):
@@ -137,7 +137,7 @@ def test_a_file_is_of_the_partition_in_whose_place_it_lies(world: World, data: s
 
 @given(worlds())
 @settings(max_examples=60, deadline=None)
-def test_a_day_has_the_partitions_that_the_definition_has(world: World) -> None:
+def test_partitions_of_a_day_equal_those_of_the_dagster_definition(world: World) -> None:
     days = sorted({day for day in world.days.values() if day})
     if not days:
         assert sorted(world.feed.partitions_of(date(2026, 1, 1))) == sorted(world.places)
@@ -149,7 +149,7 @@ def test_a_day_has_the_partitions_that_the_definition_has(world: World) -> None:
 
 @given(worlds(), st.data())
 @settings(max_examples=120, deadline=None)
-def test_a_file_is_data_of_one_partition_or_misplaced_and_never_both(world: World, data: st.DataObject) -> None:
+def test_listed_file_is_either_data_of_one_partition_or_misplaced(world: World, data: st.DataObject) -> None:
     feed, bucket = world.feed, FakeBucket(now=FAR)
     some = data.draw(st.lists(st.sampled_from(sorted(world.places)), min_size=1, max_size=6, unique=True))
     places = [world.places[p] for p in some]

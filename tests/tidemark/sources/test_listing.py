@@ -13,7 +13,7 @@ PREFIX = ORDERS.prefix_of(HOUR)
 NOON = datetime(2026, 10, 1, 12, tzinfo=UTC)
 
 
-def test_the_same_objects_have_the_same_version_in_any_order() -> None:
+def test_data_version_does_not_depend_on_the_order_of_objects() -> None:
     bucket = FakeBucket()
     bucket.put(f"{PREFIX}a.csv", b"1")
     bucket.put(f"{PREFIX}b.csv", b"2")
@@ -21,7 +21,7 @@ def test_the_same_objects_have_the_same_version_in_any_order() -> None:
     assert data_version(objects) == data_version(reversed(objects))
 
 
-def test_an_overwrite_with_the_same_bytes_is_another_version_and_a_removal_too() -> None:
+def test_overwrite_and_removal_of_an_object_change_the_data_version() -> None:
     bucket = FakeBucket(now=NOON)
     bucket.put(f"{PREFIX}a.csv", b"1")
     first = data_version(look(bucket, ORDERS, HOUR).objects)
@@ -33,14 +33,14 @@ def test_an_overwrite_with_the_same_bytes_is_another_version_and_a_removal_too()
     assert len({first, second, third}) == 3
 
 
-def test_markers_folders_and_other_endings_are_no_data() -> None:
+def test_marker_files_subfolders_and_other_suffixes_are_not_data() -> None:
     bucket = FakeBucket()
     for name in ("_SUCCESS", ".a.csv", "", "a.xml", "deeper/a.csv"):
         bucket.put(f"{PREFIX}{name}", b"1")
     assert look(bucket, ORDERS, HOUR).objects == ()
 
 
-def test_one_look_at_all_equals_a_look_at_each() -> None:
+def test_listing_a_whole_feed_equals_listing_each_partition() -> None:
     bucket = FakeBucket()
     hours = [f"2026-10-01-{h:02}:00" for h in range(3)]
     for hour in hours:
@@ -48,7 +48,7 @@ def test_one_look_at_all_equals_a_look_at_each() -> None:
     assert dict(Walk(bucket, ORDERS)) == {hour: look(bucket, ORDERS, hour) for hour in hours}
 
 
-def test_one_look_beside_all_partitions_finds_what_is_misplaced_and_nothing_else() -> None:
+def test_single_listing_of_a_feed_reports_exactly_the_misplaced_files() -> None:
     bucket = FakeBucket(now=NOON)
     for key in (f"{PREFIX}a.csv", f"{ORDERS.prefix}b.csv", f"{ORDERS.prefix}dt=2026-09-30/hour=07/c.csv"):
         bucket.put(key, b"1")
@@ -60,7 +60,7 @@ def test_one_look_beside_all_partitions_finds_what_is_misplaced_and_nothing_else
     assert bucket.prefixes_listed == [ORDERS.prefix]
 
 
-def test_the_hours_of_a_day_are_one_list_and_the_same_answer() -> None:
+def test_hours_of_a_day_are_listed_in_one_request() -> None:
     bucket = FakeBucket()
     hours = [f"2026-10-{d:02}-{h:02}:00" for d in (1, 2, 3) for h in range(24)]
     for hour in hours[::2]:
@@ -70,7 +70,7 @@ def test_the_hours_of_a_day_are_one_list_and_the_same_answer() -> None:
     assert looked == {hour: look(bucket, ORDERS, hour) for hour in hours}
 
 
-def test_a_change_arrived_with_its_oldest_new_object() -> None:
+def test_arrival_of_a_change_is_that_of_its_oldest_new_object() -> None:
     bucket = FakeBucket(now=NOON)
     bucket.put(f"{PREFIX}old.csv", b"1")
     bucket.now = NOON + timedelta(minutes=10)
@@ -81,21 +81,21 @@ def test_a_change_arrived_with_its_oldest_new_object() -> None:
     assert arrived == NOON + timedelta(minutes=10)
 
 
-def test_a_removal_arrived_when_somebody_told_of_it_else_now() -> None:
+def test_arrival_of_a_removal_is_its_notification_or_the_listing() -> None:
     empty = Listing((), NOON + timedelta(minutes=12))
     told = arrival(empty, previously_listed_at=NOON, notified_at=NOON + timedelta(minutes=3))
     assert told == NOON + timedelta(minutes=3)
     assert arrival(empty, previously_listed_at=NOON, notified_at=None) == NOON + timedelta(minutes=12)
 
 
-def test_an_arrival_lies_between_the_two_listings() -> None:
+def test_arrival_is_limited_to_the_time_between_two_listings() -> None:
     listing = Listing((), NOON)
     assert arrival(listing, previously_listed_at=None, notified_at=NOON + timedelta(hours=1)) == NOON
     before = NOON - timedelta(minutes=1)
     assert arrival(listing, previously_listed_at=before, notified_at=NOON - timedelta(hours=1)) == before
 
 
-def test_markers_hide_nothing_that_lies_behind_them() -> None:
+def test_misplaced_file_behind_many_marker_files_is_found() -> None:
     bucket = FakeBucket(now=NOON)
     folder = f"{ORDERS.prefix}incoming/"
     for n in range(1500):
@@ -106,7 +106,7 @@ def test_markers_hide_nothing_that_lies_behind_them() -> None:
     assert look_beside(bucket, ORDERS, folder, start=NOON.date(), now=NOON) == {folder: said}
 
 
-def test_of_very_many_folders_the_newest_are_told_one_by_one_and_no_other_is_hidden() -> None:
+def test_newest_misplaced_folders_are_listed_and_the_rest_counted() -> None:
     bucket = FakeBucket(now=NOON)
     for n in range(300):
         bucket.now += timedelta(seconds=1)

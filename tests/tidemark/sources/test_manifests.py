@@ -22,7 +22,7 @@ def read(said: str) -> DeliveryManifest:
     return read_manifest(said, "deliveries/")
 
 
-def test_keys_are_relative_to_the_folder_or_whole() -> None:
+def test_manifest_keys_may_be_relative_or_complete() -> None:
     manifest = read(body(file("x/ü +.csv", size=7), file("deliveries/d-1/b.csv", sha256=SHA.upper(), md5=MD5)))
     assert [(f.path, f.size, dict(f.checksums)) for f in manifest.files] == [
         ("x/ü +.csv", 7, {"sha256": SHA}),
@@ -31,7 +31,7 @@ def test_keys_are_relative_to_the_folder_or_whole() -> None:
     assert [manifest.key_of(f) for f in manifest.files] == ["deliveries/d-1/x/ü +.csv", "deliveries/d-1/b.csv"]
 
 
-def test_the_digest_is_of_the_files_in_whatever_order_and_form_they_are_listed() -> None:
+def test_manifest_digest_ignores_order_and_notation_of_files() -> None:
     said = body(file("a.csv"), file("b.csv", sha256=None, md5=MD5))
     same = body(file("deliveries/d-1/b.csv", sha256=None, md5=MD5.upper()), file("a.csv", comment="x"))
     assert read(said).digest == read(same).digest
@@ -55,7 +55,7 @@ def test_the_digest_is_of_the_files_in_whatever_order_and_form_they_are_listed()
         "a\n.csv",
     ],
 )
-def test_a_path_that_leads_elsewhere_is_told_with_its_file(key: str) -> None:
+def test_manifest_path_outside_the_delivery_folder_is_marked(key: str) -> None:
     inside, outside = read(body(file(), file(key))).files
     assert (inside.outside, bool(outside.outside)) == ("", True)
 
@@ -85,6 +85,6 @@ def test_a_path_that_leads_elsewhere_is_told_with_its_file(key: str) -> None:
         (body(file("\ud800.csv")), "surrogates"),
     ],
 )
-def test_what_is_no_manifest_says_why(said: str, why: str) -> None:
+def test_invalid_manifest_is_refused_with_the_reason(said: str, why: str) -> None:
     with pytest.raises(NoManifest, match=why):
         read(said)

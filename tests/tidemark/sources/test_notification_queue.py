@@ -5,7 +5,7 @@ import time
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, holding
 
 
-def test_what_is_in_hand_is_extended_until_it_is_done() -> None:
+def test_held_messages_are_extended_until_the_work_ends() -> None:
     queue = FakeMessageSource()
     queue.send("a")
     with holding(queue, every_seconds=0.04) as hold:
@@ -17,7 +17,7 @@ def test_what_is_in_hand_is_extended_until_it_is_done() -> None:
     assert queue.extended == extended
 
 
-def test_what_was_done_at_once_is_not_extended() -> None:
+def test_messages_processed_at_once_are_not_extended() -> None:
     queue = FakeMessageSource()
     queue.send("a")
     with holding(queue) as hold:
@@ -25,7 +25,7 @@ def test_what_was_done_at_once_is_not_extended() -> None:
     assert queue.extended == 0
 
 
-def test_a_queue_that_does_not_answer_ends_the_holding_and_not_the_work() -> None:
+def test_failed_message_extension_ends_the_hold_but_not_the_work() -> None:
     class Away(FakeMessageSource):
         def extend(self, messages: object) -> None:
             raise ConnectionError("the queue is away")
@@ -38,7 +38,7 @@ def test_a_queue_that_does_not_answer_ends_the_holding_and_not_the_work() -> Non
     assert "the queue is away" in str(hold.fault)
 
 
-def test_a_message_received_too_often_is_dead() -> None:
+def test_message_received_too_often_becomes_a_dead_letter() -> None:
     queue = FakeMessageSource(max_receives=2)
     queue.send("a")
     for _ in range(2):

@@ -26,7 +26,7 @@ KEEP = dataclasses.replace(ORDERS, removals=OnRemoval.KEEP)
         (CUSTOMERS, None, datetime(2030, 1, 1, tzinfo=UTC), True),  # a window that never ends
     ],
 )
-def test_a_partition_follows_for_the_stated_time_after_its_window(
+def test_partition_follows_removals_for_the_declared_time_after_its_window(
     feed: Feed, partition: Partition, now: datetime, expected: bool
 ) -> None:
     assert follows(feed, partition, now) is expected
@@ -50,11 +50,13 @@ def said(feed: Feed, holding: list[Partition], vanished: list[Partition], ago: t
         (0, 0, False),
     ],
 )
-def test_a_whole_feed_or_ten_partitions_and_a_fifth_raise_the_alarm(holding: int, vanished: int, alarmed: bool) -> None:
+def test_removal_alarm_is_raised_for_a_whole_feed_or_many_partitions(
+    holding: int, vanished: int, alarmed: bool
+) -> None:
     assert bool(said(ORDERS, HOURS[:holding], HOURS[holding : holding + vanished])) is alarmed
 
 
-def test_the_alarm_says_what_is_missing_and_what_to_do() -> None:
+def test_removal_alarm_lists_missing_partitions_and_the_remedy() -> None:
     some, all_of_it = said(ORDERS, HOURS[:20], HOURS[20:40]), said(ORDERS, [], HOURS[:3])
     assert some and all_of_it
     assert "20 of 40 partitions below orders/ vanished within 24 hours: wrong bucket?" in some
@@ -62,7 +64,7 @@ def test_the_alarm_says_what_is_missing_and_what_to_do() -> None:
     assert all("tidemark reconcile --accept-removals" in words for words in (some, all_of_it))
 
 
-def test_what_vanished_longer_than_a_day_ago_or_expired_does_not_count() -> None:
+def test_removal_alarm_ignores_old_and_expired_partitions() -> None:
     assert said(ORDERS, HOURS[:20], HOURS[20:40], ago=timedelta(hours=24))
     assert not said(ORDERS, HOURS[:20], HOURS[20:40], ago=timedelta(hours=24, seconds=1))
     assert not said(KEEP, [], HOURS[:40])
@@ -70,13 +72,13 @@ def test_what_vanished_longer_than_a_day_ago_or_expired_does_not_count() -> None
     assert not said(old, HOURS[36:], HOURS[:36]), "all their windows have ended"
 
 
-def test_history_that_no_longer_follows_does_not_dilute_the_share() -> None:
+def test_removal_share_ignores_partitions_that_no_longer_follow_removals() -> None:
     feed = dataclasses.replace(ORDERS, follow_for=timedelta(hours=24))
     ended = [f"2026-08-{d:02}-{h:02}:00" for d in range(1, 31) for h in range(24)]
     assert said(feed, [*ended, *HOURS[20:36]], HOURS[12:24])
 
 
-def test_each_missing_file_has_one_fate() -> None:
+def test_missing_file_is_removed_held_or_expired() -> None:
     known = {HOUR: ["a", "b"], "2026-10-01-08:00": ["c"], "2026-10-01-09:00": ["d"]}
     listed = {HOUR: ["a", "new"], "2026-10-01-09:00": ["d"]}
     gone = decide(ORDERS, known, listed, now=NOON, alarmed=None)
@@ -93,19 +95,19 @@ def test_each_missing_file_has_one_fate() -> None:
         }
 
 
-def test_the_only_file_of_an_unpartitioned_feed_is_a_whole_feed() -> None:
+def test_removal_of_the_only_unpartitioned_file_is_held() -> None:
     words = said(CUSTOMERS, [], [None])
     fates = decide(CUSTOMERS, {None: [CUSTOMERS.prefix]}, {}, now=NOON, alarmed=words)
     assert fates == {None: RemovedFiles(held=frozenset([CUSTOMERS.prefix]))}
 
 
 @pytest.mark.parametrize("wrong", [{"quarantine_share": 1.5}, {"follow_for": timedelta(days=-1)}])
-def test_a_feed_with_a_nonsensical_declaration_is_refused_by_name(wrong: dict[str, object]) -> None:
+def test_feed_with_an_invalid_removal_or_quarantine_setting_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="feed orders"):
         dataclasses.replace(ORDERS, **wrong)  # type: ignore[arg-type]
 
 
-def test_the_first_and_the_last_hours_there_can_be_are_no_error() -> None:
+def test_first_and_last_possible_hours_raise_no_error() -> None:
     now = datetime(2026, 10, 1, tzinfo=UTC)
     assert [follows(ORDERS, hour, now) for hour in ("9999-12-31-23:00", "9999-10-01-00:00")] == [True, True]
     assert not follows(ORDERS, "0001-01-01-00:00", now)

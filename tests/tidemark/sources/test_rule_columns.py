@@ -30,11 +30,11 @@ FEED = Feed("rides", "rides/", Grain.DAY, {"id": "bigint", "fare": "decimal(9,2)
         ("a is what nobody can parse (", ""),
     ],
 )
-def test_columns_are_told_from_functions_parameters_units_and_texts(condition: str, columns: str) -> None:
+def test_rule_columns_are_distinguished_from_functions_units_and_texts(condition: str, columns: str) -> None:
     assert "|".join(columns_of(condition)) == columns
 
 
-def test_a_rule_with_an_unknown_column_is_refused_with_the_known_ones() -> None:
+def test_rule_with_an_unknown_column_is_refused_and_the_known_are_listed() -> None:
     wrong = replace(FEED, rules={"dear": "fare < 100 AND FARE > 0", "long": "endet_at - started_at < id"})
     said = (
         r"feed rides: rule 'long' reads 'endet_at', 'started_at', which is not declared; "
@@ -49,7 +49,7 @@ def test_a_rule_with_an_unknown_column_is_refused_with_the_known_ones() -> None:
     require_known_columns(ORDERS, ["hour"])
 
 
-def test_what_spark_takes_for_no_column_is_none(spark: "SparkSession") -> None:
+def test_rule_column_parser_finds_no_columns_in_spark_function_examples(spark: "SparkSession") -> None:
     # Examples of functions read no table: so they name no column. A sixth of all, as Spark takes half a minute for all.
     names = _functions(spark)
     names = [name for n, name in enumerate(names) if n % 6 == 0 or re.match("current_|local|session_|user", name)]

@@ -43,12 +43,12 @@ def places(body: str, zone: LandingZone = ZONE) -> list[tuple[str, str | None]]:
     return [(hint.feed.name, hint.partition) for hint in reading.hints]
 
 
-def test_each_record_is_a_hint_with_its_key_decoded() -> None:
+def test_each_s3_event_record_is_a_hint_with_a_decoded_key() -> None:
     body = event("orders/dt%3D2026-10-01/hour%3D07/a+b%2B.csv", "orders%2Fdt=2026-10-01%2Fhour=08/%C3%BC.csv")
     assert places(body) == [("orders", "2026-10-01-07:00"), ("orders", "2026-10-01-08:00")]
 
 
-def test_the_envelopes_of_sns_and_eventbridge_say_the_same() -> None:
+def test_sns_and_eventbridge_messages_give_the_same_hint() -> None:
     plain = event(f"{HOUR}a.csv")
     bridged = json.loads(eventbridge(f"{HOUR}a.csv"))
     # A subscriber of Security Lake, and rules with an input transformer, get an event without its type.
@@ -59,28 +59,28 @@ def test_the_envelopes_of_sns_and_eventbridge_say_the_same() -> None:
         assert hint.notified_at == datetime(2026, 10, 1, 7, 0, 1, tzinfo=UTC)
 
 
-def test_eventbridge_hands_on_keys_as_they_are() -> None:
+def test_eventbridge_keys_are_not_decoded() -> None:
     # Decoded once too often, these would be in no layout.
     assert places(eventbridge(f"{HOUR}a+b%2Fc 100%.csv")) == [("orders", "2026-10-01-07:00")]
 
 
 @pytest.mark.parametrize("name", ["ObjectRemoved:Delete", "ObjectRemoved:DeleteMarkerCreated", "LifecycleExpiration:X"])
-def test_a_removal_is_a_hint_too(name: str) -> None:
+def test_s3_removal_event_is_a_hint(name: str) -> None:
     assert places(event("customers/latest.csv", name=name)) == [("customers", None)]
     assert places(eventbridge("customers/latest.csv", "Object Deleted")) == [(CUSTOMERS.name, None)]
 
 
-def test_the_detail_of_an_eventbridge_event_alone_is_a_hint() -> None:
+def test_detail_of_an_eventbridge_event_alone_is_a_hint() -> None:
     detail = json.dumps(json.loads(eventbridge(f"{HOUR}a+b.csv"))["detail"])
     assert places(detail) == places(sns(detail)) == [("orders", "2026-10-01-07:00")]
 
 
-def test_the_test_event_and_an_empty_list_of_records_say_nothing() -> None:
+def test_s3_test_event_and_empty_record_list_give_no_hint() -> None:
     for body in ('{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "landing"}', '{"Records": []}'):
         assert places(body) == places(sns(body)) == places(sns(sns(body))) == []
 
 
-def test_the_documented_hook_reads_the_documented_message() -> None:
+def test_documented_message_hook_reads_the_documented_message() -> None:
     page, module = pages.page("feeds.md"), dict[str, Any]()
     (code,) = (code for code in pages.blocks(page, "python") if "def listed_files" in code)
     (message,) = (json.loads(text) for text in pages.blocks(page, "json") if "fileCount" in text)
@@ -100,7 +100,7 @@ def files_of(message: Mapping[str, Any]) -> list[str] | None:
     return [file["path"] for file in message["files"]] if "files" in message else None
 
 
-def test_a_message_of_its_own_form_is_read_by_the_hook_and_else_refused_with_its_members() -> None:
+def test_custom_message_is_read_by_its_hook_or_refused() -> None:
     zone, body = replace(ZONE, reads_message=files_of), json.dumps(LISTED)
     assert places(body, zone) == places(sns(body), zone) == [("orders", "2026-10-01-07:00"), ("customers", None)]
     assert places(json.dumps({"files": []}), zone) == []
@@ -119,14 +119,14 @@ def test_a_message_of_its_own_form_is_read_by_the_hook_and_else_refused_with_its
         assert refused in reason and "\n" not in reason
 
 
-def test_a_record_of_somebody_else_keeps_the_message_and_not_its_neighbours() -> None:
+def test_record_of_another_bucket_is_refused_and_others_are_read() -> None:
     body = json.dumps({"Records": [record(f"{HOUR}a.csv"), record("x", bucket="other"), record(f"{HOUR}b.csv")]})
     reading = ZONE.read(body)
     assert [hint.partition for hint in reading.hints] == ["2026-10-01-07:00"] * 2
     assert reading.refused == ["expected an event of bucket 'landing', found 'other'"]
 
 
-def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
+def test_unreadable_event_record_does_not_stop_the_later_ones() -> None:
     reading = ZONE.read(json.dumps({"Records": [{"s3": None}, record(f"{HOUR}a.csv")]}))
     assert [hint.partition for hint in reading.hints] == ["2026-10-01-07:00"]
     assert len(reading.refused) == 1
@@ -145,7 +145,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_those_after_it() -> None:
         ("prices/dt=2026-09-27/p.csv", "is before the start date 2026-09-28"),
     ],
 )
-def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: str) -> None:
+def test_event_of_a_misplaced_file_is_reported_and_not_refused(key: str, said: str) -> None:
     reading = ZONE.read(eventbridge(key))
     assert (reading.hints, reading.refused) == ([], [])
     (stray,) = reading.strays
@@ -154,12 +154,12 @@ def test_what_is_no_file_of_its_feed_is_named_and_not_refused(key: str, said: st
 
 
 @pytest.mark.parametrize("name", ["deeper/a.csv", "a.xlsx", "_SUCCESS"])
-def test_whatever_lies_below_a_partition_is_a_hint_to_look_at_it(name: str) -> None:
+def test_event_below_a_partition_folder_is_a_hint_for_it(name: str) -> None:
     (hint,) = ZONE.read(eventbridge(f"orders/dt=2026-10-01/hour=07/{name}")).hints
     assert hint.partition == "2026-10-01-07:00"
 
 
-def test_markers_outside_the_layout_are_nothing() -> None:
+def test_marker_files_outside_the_layout_give_no_hint() -> None:
     assert places(event("orders/_SUCCESS", "orders/", "orders/dt=2026-10-01/.a.csv")) == []
 
 
@@ -190,7 +190,7 @@ def test_markers_outside_the_layout_are_nothing() -> None:
         (event("customers/2026.csv"), "belongs to no declared feed"),
     ],
 )
-def test_what_is_not_ours_is_refused_with_the_reason(body: str, said: str) -> None:
+def test_foreign_message_is_refused_with_the_reason(body: str, said: str) -> None:
     reading = ZONE.read(body)
     assert (reading.hints, reading.strays) == ([], [])
     assert len(reading.refused) == 1
@@ -199,13 +199,13 @@ def test_what_is_not_ours_is_refused_with_the_reason(body: str, said: str) -> No
 
 
 @pytest.mark.parametrize("time", ["yesterday", None, "0001-01-01T00:00:00+14:00", 7])
-def test_a_message_that_does_not_say_when_counts_from_when_it_is_read(time: object) -> None:
+def test_message_without_a_valid_time_counts_from_its_read(time: object) -> None:
     before = datetime.now(UTC)
     (hint,) = ZONE.read(json.dumps({"Records": [record(f"{HOUR}a.csv", eventTime=time)]})).hints
     assert before <= hint.notified_at <= datetime.now(UTC)
 
 
-def test_what_others_see_to_is_nobodys_hint_and_no_refusal() -> None:
+def test_event_below_a_delivery_prefix_is_neither_a_hint_nor_refused() -> None:
     zone = LandingZone("landing", FEEDS, date(2026, 9, 28), ("deliveries/",))
     said = zone.read(event("deliveries/d-1/a.csv", f"{HOUR}a.csv"))
     assert (said.refused, said.strays, len(said.hints)) == ([], [], 1)

@@ -38,13 +38,13 @@ COLUMNS = {"booked_on": "date", "amount": "decimal(18,2)", "note": "string"}
         ({"trailing_separator": 1}, "expected trailing_separator as True or False"),
     ],
 )
-def test_a_wrong_option_of_csv_is_named(options: dict[str, Any], said: str) -> None:
+def test_invalid_csv_option_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="format csv: ") as refused:
         Csv(**options)
     assert said in str(refused.value)
 
 
-def test_a_wrong_option_of_json_is_named() -> None:
+def test_invalid_json_option_is_refused() -> None:
     for rows in ("", "a..b", 3):
         with pytest.raises(ValueError, match=r"format json: expected rows as the place of an array"):
             Json(rows=rows)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_a_wrong_option_of_json_is_named() -> None:
         ({"names": {"note": ["amount"]}}, "'amount' is a name of 'note' and of 'amount'"),
     ],
 )
-def test_an_option_that_contradicts_the_feed_is_named(options: dict[str, Any], said: str) -> None:
+def test_format_option_that_contradicts_the_feed_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="feed bookings: ") as refused:
         Feed("bookings", "bookings/", Grain.DAY, **{"columns": COLUMNS} | options)
     assert said in str(refused.value)
@@ -84,11 +84,11 @@ def test_an_option_that_contradicts_the_feed_is_named(options: dict[str, Any], s
         (5, "a pattern is a text"),
     ],
 )
-def test_a_wrong_pattern_is_named(pattern: object, said: str) -> None:
+def test_invalid_time_pattern_is_refused(pattern: object, said: str) -> None:
     assert said in pattern_fault(pattern)
 
 
-def test_a_format_takes_any_ending_and_endings_have_no_case() -> None:
+def test_feed_suffixes_are_free_and_case_insensitive() -> None:
     feed = Feed("bookings", "bookings/", Grain.DAY, COLUMNS, format=Csv(), suffixes=(".TXT", ".dat.gz"))
     require_readable(feed)
     named = ("a.txt", "a.TXT", "b.DAT.GZ", "a.csv", "_a.txt")
@@ -98,6 +98,6 @@ def test_a_format_takes_any_ending_and_endings_have_no_case() -> None:
     assert Feed("b", "b/", Grain.DAY, COLUMNS, format=Csv()).endings == (".csv", ".csv.gz")
 
 
-def test_an_unknown_format_is_named_when_the_location_loads() -> None:
+def test_unknown_feed_format_is_refused() -> None:
     with pytest.raises(ValueError, match="feed bookings: format 'orcs' is not registered; there are csv, json"):
         require_readable(Feed("bookings", "bookings/", Grain.DAY, COLUMNS, format="orcs"))

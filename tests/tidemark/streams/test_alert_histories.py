@@ -9,12 +9,12 @@ from tests.tidemark.streams.alert_histories import ByOracle, play
 
 
 @pytest.mark.parametrize("first", range(200, 400, 20))
-def test_after_every_batch_the_alerts_that_stand_are_the_episodes_that_are_worth_one(first: int) -> None:
+def test_current_alerts_match_the_expected_episodes_after_each_batch(first: int) -> None:
     for seed in range(first, first + 20):
         play(seed, ByOracle())
 
 
-def test_the_oracle_imports_nothing_of_what_it_judges() -> None:
+def test_oracle_does_not_import_the_code_under_test() -> None:
     program = (
         "import sys, tests.tidemark.streams.episodes_oracle; "
         "assert not any(name.split('.')[0] == 'pipelines' for name in sys.modules)"

@@ -49,7 +49,9 @@ def stands(standing: Sequence[Alert], before: Spans, after: Spans) -> list[tuple
         ([(8, 40)], [(11, 30)], [("new", 11)]),
     ],
 )
-def test_one_alert_of_minute_10(before: Spans, after: Spans, expected: list[tuple[str, int]]) -> None:
+def test_alert_is_matched_to_the_episode_that_overlaps_its_own(
+    before: Spans, after: Spans, expected: list[tuple[str, int]]
+) -> None:
     assert stands([alert("x", 10)], before, after) == expected
 
 
@@ -62,37 +64,37 @@ def test_one_alert_of_minute_10(before: Spans, after: Spans, expected: list[tupl
         (alert("y", 10, 1), alert("x", 10, 1), "x"),  # which cannot be; the same one each time all the same
     ],
 )
-def test_where_episodes_merge_the_alert_stays_that_was_raised_first(first: Alert, second: Alert, stays: str) -> None:
+def test_earliest_raised_alert_is_kept_when_episodes_merge(first: Alert, second: Alert, stays: str) -> None:
     for standing in ([first, second], [second, first]):
         changes = change(standing, [(10, 20), (30, 40)], [(10, 40)])
         assert [a.alert_id for a in changes.applied(standing)] == [stays]
         assert len(changes.retracted) == 1 and not changes.raised
 
 
-def test_of_two_alerts_within_one_episode_one_stays() -> None:
+def test_one_of_two_alerts_within_one_episode_is_kept() -> None:
     assert stands([alert("x", 10, 2), alert("y", 15, 1)], [(10, 40)], [(10, 40)]) == [("y", 10)]
 
 
-def test_an_alert_that_an_earlier_episode_does_not_need_goes_on_for_a_later_one() -> None:
+def test_alert_not_needed_by_an_earlier_episode_is_kept_for_a_later() -> None:
     standing = [alert("x", 10, 1), alert("y", 30, 2)]
     assert stands(standing, [(10, 25), (30, 60)], [(10, 15), (20, 60)]) == [("x", 10), ("y", 20)]
     # The first of two episodes has what was raised first; what is left overlaps nothing else.
     assert stands(standing, [(10, 25), (30, 60)], [(5, 30), (40, 60)]) == [("x", 5), ("y", 40)]
 
 
-def test_what_is_evaluated_again_changes_nothing() -> None:
+def test_repeated_alert_evaluation_changes_nothing() -> None:
     standing = [alert("x", 10), alert("y", 30)]
     for after in ([(5, 35)], [(10, 20), (30, 40), (50, 60)], []):
         changed = change(standing, [(10, 20), (30, 40)], after).applied(standing)
         assert not change(changed, after, after)
 
 
-def test_a_moved_alert_tells_the_new_start_and_what_it_told_when_it_was_raised() -> None:
+def test_moved_alert_has_the_new_start_and_its_original_facts() -> None:
     (moved,) = change([alert("x", 10)], [(10, 20)], [(5, 20)]).moved
     assert (moved.started_at, moved.raised_in, moved.facts) == (at(5), 1, {"place": "x"})
 
 
-def test_the_id_of_a_new_alert_is_the_same_for_whoever_raises_it() -> None:
+def test_alert_id_depends_only_on_rule_key_start_and_repetition() -> None:
     (first,), (second,) = (change([], [], [(10, 20)]).raised for _ in range(2))
     assert first.alert_id == second.alert_id == new_id("strong", "a", at(10))
     others = [new_id("weak", "a", at(10)), new_id("strong", "b", at(10)), new_id("strong", "a", at(11))]

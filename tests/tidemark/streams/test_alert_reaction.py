@@ -66,7 +66,7 @@ def post(cloud: Settings) -> Post:
     return Post(cloud, stream, toy.alerts(name), *queues)
 
 
-def test_an_episode_raises_one_alert_and_what_follows_raises_none(post: Post) -> None:
+def test_episode_raises_one_alert_and_later_messages_raise_none(post: Post) -> None:
     shift = post.shift()
     for minute in (1, 2, 3):
         post.queue.send([toy.ping("a", minute=minute, strength=7)])
@@ -76,7 +76,7 @@ def test_an_episode_raises_one_alert_and_what_follows_raises_none(post: Post) ->
     assert [asset for asset, _ in post.heard.materializations] == [post.alerts.name.replace(".", "/")]
 
 
-def test_late_and_corrected_messages_move_merge_and_retract(post: Post) -> None:
+def test_late_and_corrected_messages_move_merge_and_retract_alerts(post: Post) -> None:
     shift = post.shift()
     post.queue.send([toy.ping("a", minute=m, strength=7) for m in (10, 12, 40, 41)])
     shift.step()
@@ -96,7 +96,7 @@ def test_late_and_corrected_messages_move_merge_and_retract(post: Post) -> None:
     assert len({row["alert_id"] for row in post.rows()}) == 2
 
 
-def test_an_alert_that_comes_back_is_another_one(post: Post) -> None:
+def test_alert_raised_again_after_retraction_has_a_new_id(post: Post) -> None:
     shift = post.shift()
     for strengths in ((7, 7), (7, 1), (7, 7)):
         time.sleep(0.01)
@@ -108,7 +108,7 @@ def test_an_alert_that_comes_back_is_another_one(post: Post) -> None:
     assert post.standing() == [("a", 1)]
 
 
-def test_what_another_shift_knew_the_next_one_finds_in_the_table(post: Post) -> None:
+def test_next_shift_reads_raised_alerts_from_the_table(post: Post) -> None:
     post.queue.send([toy.ping("a", minute=1, strength=7)])
     post.shift().step()
     post.queue.send([toy.ping("a", minute=2, strength=7)])
@@ -117,7 +117,7 @@ def test_what_another_shift_knew_the_next_one_finds_in_the_table(post: Post) -> 
     assert len(post.sent()) == 1
 
 
-def test_what_was_committed_and_not_followed_or_not_sent_is_made_up_for(post: Post) -> None:
+def test_next_shift_raises_and_sends_alerts_a_killed_shift_did_not(post: Post) -> None:
     post.queue.send([toy.ping("a", minute=m, strength=7) for m in (1, 2)])
     killed = post.shift()
     reaction, killed._reaction = killed._reaction, None
@@ -136,7 +136,7 @@ def test_what_was_committed_and_not_followed_or_not_sent_is_made_up_for(post: Po
     assert [kind for kind, _ in post.sent()] == ["raise"]
 
 
-def test_one_that_slept_sends_nothing_that_another_has_sent(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_shift_sends_no_alert_another_shift_has_sent(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = post.shift()
     post.queue.send([toy.ping("a", minute=m, strength=7) for m in (1, 2)])
     assert sleeper._reaction is not None
@@ -153,7 +153,7 @@ def test_one_that_slept_sends_nothing_that_another_has_sent(post: Post, monkeypa
 
 
 @pytest.mark.parametrize("seed", sample(range(4), 0))
-def test_any_order_of_messages_and_shifts_ends_the_same(post: Post, seed: int) -> None:
+def test_any_order_of_messages_and_shifts_gives_the_same_alerts(post: Post, seed: int) -> None:
     any_order(post, seed)
 
 
@@ -180,7 +180,7 @@ def any_order(post: Post, seed: int) -> None:
     assert counted.keys() == {row["alert_id"] for row in post.rows()}
 
 
-def test_while_the_queue_of_alerts_is_away_readings_are_kept_and_stay_in_hand(post: Post) -> None:
+def test_readings_are_committed_and_messages_held_while_the_alert_queue_is_unavailable(post: Post) -> None:
     shift = post.shift()
     alerts = shift._reaction
     assert isinstance(alerts, Alerts)

@@ -42,14 +42,14 @@ def standing(play: Play) -> dict[str, str]:
     return {row["device_id"]: row["alert_id"] for row in play.alerts() if row["retracted_in"] is None}
 
 
-def test_by_the_same_rule_nothing_changes(play: Play) -> None:
+def test_reevaluation_with_the_same_rule_changes_nothing(play: Play) -> None:
     before, head = play.alerts(), MemoryTable(play.lake, play.reaction.table).head
     done = play.reevaluate()
     assert (done.raised, done.moved, done.retracted, done.alerts, done.snapshot_id) == (0, 0, 0, 2, head)
     assert play.alerts() == before
 
 
-def test_another_rule_retracts_what_it_does_not_find_and_raises_it_anew_once_it_does(play: Play) -> None:
+def test_reevaluation_with_another_rule_retracts_and_later_raises_alerts(play: Play) -> None:
     first = standing(play)
     done = play.reevaluate(Slower())
     assert (done.raised, done.retracted, standing(play)) == (0, 1, {"b": first["b"]})
@@ -58,12 +58,12 @@ def test_another_rule_retracts_what_it_does_not_find_and_raises_it_anew_once_it_
     assert [row["raised_in"] for row in play.alerts() if row["alert_id"] == standing(play)["a"]] == [3]
 
 
-def test_alerts_that_nobody_followed_yet_are_raised(play: Play) -> None:
+def test_reevaluation_raises_alerts_no_shift_has_raised(play: Play) -> None:
     play.lake.tables.pop(play.reaction.table.name)
     assert play.reevaluate().raised == 2
 
 
-def test_what_comes_meanwhile_and_is_followed_by_a_shift_is_in_it(play: Play) -> None:
+def test_reevaluation_includes_messages_a_shift_processes_meanwhile(play: Play) -> None:
     first = standing(play)
     comes = iter([[message("a", m) for m in (23, 31)] + [message("c", m) for m in (0, 30)]])
 
@@ -78,7 +78,7 @@ def test_what_comes_meanwhile_and_is_followed_by_a_shift_is_in_it(play: Play) ->
     assert standing(play)["a"] == first["a"], "it lasts for half an hour by now"
 
 
-def test_where_another_one_commits_first_it_looks_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overtaken_reevaluation_reads_the_table_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     commit, others = MemoryTable.commit, iter([[message("c", m) for m in (0, 15, 30)]])
 
     def overtaken(table: MemoryTable, change: Any) -> int | None:
@@ -95,7 +95,7 @@ def test_where_another_one_commits_first_it_looks_again(play: Play, monkeypatch:
     assert standing(play).keys() == {"b", "c"}
 
 
-def test_a_shift_goes_on_from_where_it_came_to_and_sends_it(play: Play) -> None:
+def test_shift_continues_after_a_reevaluation_and_sends_its_changes(play: Play) -> None:
     play.writers[0].alerts.publish()
     play.reevaluate(Slower())
     assert len(play.sent) == 2

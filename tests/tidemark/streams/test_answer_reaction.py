@@ -25,7 +25,7 @@ def desk(cloud: Settings) -> Desk:
     return Desk.made(cloud)
 
 
-def test_each_request_gets_one_answer_in_the_table_and_on_the_queue(desk: Desk) -> None:
+def test_each_request_gets_one_answer_in_table_and_queue(desk: Desk) -> None:
     shift = desk.shift()
     desk.asked.send([question("a", 4), question("b", 9), question("c", 13)])
     before = datetime.now(UTC)
@@ -38,14 +38,14 @@ def test_each_request_gets_one_answer_in_the_table_and_on_the_queue(desk: Desk) 
     assert desk.heard.materializations == [(f"ml/{desk.stream.name}", {"answered": 3, "with an error": 1})]
 
 
-def test_all_requests_of_a_batch_are_told_at_once_and_none_when_a_shift_begins(desk: Desk) -> None:
+def test_answerer_receives_all_requests_of_a_batch_in_one_call(desk: Desk) -> None:
     shift = desk.shift()
     desk.asked.send([question(str(n), n) for n in range(30)])
     shift.step()
     assert answerer(shift).batches == [0, 30]
 
 
-def test_a_request_that_comes_again_is_answered_again_as_it_was(desk: Desk) -> None:
+def test_repeated_request_gets_the_same_answer_again(desk: Desk) -> None:
     desk.asked.send([question("a", 4)])
     desk.shift(KilledBeforeItAcknowledges).step()
     assert desk.sent() == {"a": [TWO]}
@@ -57,7 +57,7 @@ def test_a_request_that_comes_again_is_answered_again_as_it_was(desk: Desk) -> N
     assert desk.kept() == {"a": 2.0, "b": 3.0}
 
 
-def test_a_request_that_makes_it_raise_harms_only_itself(desk: Desk) -> None:
+def test_request_the_answerer_fails_on_affects_only_itself(desk: Desk) -> None:
     shift = desk.shift()
     desk.asked.send([question(str(n), -1 if n == 50 else 4) for n in range(100)])
     shift.step()
@@ -83,7 +83,7 @@ class Odd(Roots):
         return told.get(number, {"root": number})
 
 
-def test_an_answer_that_fits_no_table_is_told_as_an_error(cloud: Settings) -> None:
+def test_answer_that_does_not_fit_the_table_is_sent_as_an_error(cloud: Settings) -> None:
     desk = Desk.made(cloud, Odd)
     shift = desk.shift()
     desk.asked.send([question(str(n), n) for n in range(8)])
@@ -105,7 +105,7 @@ class Forgetful(Roots):
         return super().__call__(requests)[:1]
 
 
-def test_one_that_gives_fewer_answers_than_there_are_requests_is_asked_one_by_one(cloud: Settings) -> None:
+def test_answerer_with_missing_answers_is_asked_for_each_request(cloud: Settings) -> None:
     desk = Desk.made(cloud, Forgetful)
     shift = desk.shift()
     desk.asked.send([question("a", 4), question("b", 9)])
@@ -126,7 +126,7 @@ class Offline(Roots):
         return super().root(number)
 
 
-def test_while_the_world_is_in_the_way_nobody_is_told_anything(cloud: Settings) -> None:
+def test_temporary_failure_of_the_answerer_is_retried_without_an_error_answer(cloud: Settings) -> None:
     desk = Desk.made(cloud, Offline)
     shift = desk.shift()
     answerer(shift).times = 2  # in a batch, and alone
@@ -136,7 +136,7 @@ def test_while_the_world_is_in_the_way_nobody_is_told_anything(cloud: Settings) 
     assert desk.sent() == {"a": [TWO | {"root": math.sqrt(2)}]}
 
 
-def test_after_a_while_it_is_told_and_what_fails_beside_others_at_once(
+def test_lasting_failure_of_the_answerer_is_answered_as_an_error(
     cloud: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk.made(cloud, Offline)
@@ -151,7 +151,7 @@ def test_after_a_while_it_is_told_and_what_fails_beside_others_at_once(
     assert desk.kept()["c"] == "cannot be answered: ConnectionError: the school is closed"
 
 
-def test_a_message_that_is_no_request_is_answered_where_its_id_can_be_read(cloud: Settings) -> None:
+def test_invalid_request_is_answered_if_its_id_is_readable(cloud: Settings) -> None:
     desk = Desk.made(cloud, receives=2)
     shift = desk.shift(ImpatientWithRefused)
     desk.asked.send(
@@ -179,7 +179,7 @@ def test_a_message_that_is_no_request_is_answered_where_its_id_can_be_read(cloud
     assert desk.asked.dead_letters() == 3 and desk.asked.receive(0) == []
 
 
-def test_an_id_that_was_answered_keeps_its_answer_whatever_comes_under_it(desk: Desk) -> None:
+def test_request_id_keeps_its_first_answer_for_any_later_message(desk: Desk) -> None:
     shift = desk.shift()
     desk.asked.send([question("a", 4), '{"request_id": "b"}'])
     shift.step()
@@ -210,11 +210,11 @@ def test_an_id_that_was_answered_keeps_its_answer_whatever_comes_under_it(desk: 
         (b"", None),
     ],
 )
-def test_whose_a_broken_message_is_can_be_read_for_certain_or_not_at_all(body: bytes, found: str | None) -> None:
+def test_id_of_a_broken_request_is_read_only_if_unambiguous(body: bytes, found: str | None) -> None:
     assert readable(body, "id") == found
 
 
-def test_what_cannot_be_is_refused_when_it_is_declared() -> None:
+def test_invalid_answering_declarations_are_refused() -> None:
     name = toy.new_name()
     declared = questions.stream(name)
     with pytest.raises(StreamRefused, match=r"lacks asked_at \(timestamp\)"):

@@ -19,9 +19,7 @@ def desk(cloud: Settings) -> Desk:
     return Desk.made(cloud)
 
 
-def test_an_answer_of_long_ago_is_found_among_many_and_files_of_other_times_are_not_read(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_answer_is_found_without_reading_files_of_other_times(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table, now = Appendable(open_lake(desk.settings), questions.answers(desk.stream.name)), datetime.now(UTC)
     for days in range(40, 0, -1):
         at = now - timedelta(days=days)
@@ -46,7 +44,7 @@ def test_an_answer_of_long_ago_is_found_among_many_and_files_of_other_times_are_
     assert desk.sent() == {"33-1": [{"root": 33.0, "known_by": None}], "new": [TWO]}
 
 
-def test_what_others_answer_is_seen_also_after_it_was_pushed_out_of_memory(
+def test_answers_of_another_shift_are_found_after_eviction_from_memory(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_table, "_RECENT", 8)
@@ -65,7 +63,7 @@ def test_what_others_answer_is_seen_also_after_it_was_pushed_out_of_memory(
     assert len(desk.kept()) == 25
 
 
-def test_keys_that_look_alike_are_told_apart() -> None:
+def test_answer_index_distinguishes_keys_with_equal_hashes() -> None:
     class Alike(str):
         def __hash__(self) -> int:
             return 7
@@ -75,7 +73,7 @@ def test_keys_that_look_alike_are_told_apart() -> None:
     assert sorted(index.times([Alike("x"), "c", "d"]).items()) == [("c", [2]), ("x", [1, 3])]
 
 
-def test_old_snapshots_expire_while_nothing_comes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_table_snapshots_expire_while_no_requests_arrive(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_table, "EXPIRED_AT_ONCE", 1)
     monkeypatch.setattr(answer_table, "_KEEP_SNAPSHOTS", 2)
     shift, other = desk.shift(), desk.shift()

@@ -27,7 +27,7 @@ def desk(cloud: Settings) -> Desk:
 
 
 @pytest.mark.parametrize("seed", sample(range(3), 0))
-def test_two_shifts_in_turns_answer_each_request_once(desk: Desk, seed: int) -> None:
+def test_two_alternating_shifts_answer_each_request_once(desk: Desk, seed: int) -> None:
     dice = random.Random(seed)
     shifts = [desk.shift(), desk.shift()]
     asked: dict[str, int] = {}
@@ -44,7 +44,7 @@ def test_two_shifts_in_turns_answer_each_request_once(desk: Desk, seed: int) -> 
         assert len({json.dumps(one) for one in said}) == 1 and len(said) <= asked[each]
 
 
-def test_of_two_who_work_out_one_answer_the_second_tells_what_the_first_has_committed(cloud: Settings) -> None:
+def test_second_shift_sends_the_answer_the_first_has_committed(cloud: Settings) -> None:
     others: list[Shift] = []
 
     class Slow:
@@ -73,7 +73,7 @@ def test_of_two_who_work_out_one_answer_the_second_tells_what_the_first_has_comm
     }
 
 
-def test_two_processes_at_once_lose_and_double_nothing(desk: Desk, tmp_path: Path) -> None:
+def test_two_concurrent_processes_lose_and_double_no_answer(desk: Desk, tmp_path: Path) -> None:
     ids = [str(n) for n in range(200)]
     again = [str(n) for n in range(0, 200, 10)]  # their senders did not want to wait
     with working(desk, tmp_path) as one, working(desk, tmp_path) as two:
@@ -100,7 +100,9 @@ def test_two_processes_at_once_lose_and_double_nothing(desk: Desk, tmp_path: Pat
         pytest.param("stream_published", 2, marks=pytest.mark.proof),
     ],
 )
-def test_one_that_is_killed_is_made_up_for(desk: Desk, tmp_path: Path, boundary: str, time: int) -> None:
+def test_answers_of_a_killed_shift_are_completed_by_the_next(
+    desk: Desk, tmp_path: Path, boundary: str, time: int
+) -> None:
     desk.asked.send([question("a", 4), '{"request_id": "b", "number": "many"}'])
     with working(desk, tmp_path, TIDEMARK_KILL_AT=f"{boundary}:{time}") as victim:
         assert victim.wait(60) < 0
@@ -118,7 +120,7 @@ def test_one_that_is_killed_is_made_up_for(desk: Desk, tmp_path: Path, boundary:
     ("boundary", "time"), [("stream_committed", 1), ("stream_outbox", 2), ("stream_acknowledged", 1)]
 )
 @pytest.mark.proof
-def test_one_that_stops_and_goes_on_says_what_others_have_said(
+def test_resumed_shift_sends_the_answers_other_shifts_have_sent(
     desk: Desk, tmp_path: Path, boundary: str, time: int
 ) -> None:
     desk.asked.send([question("a", 4), '{"request_id": "b", "number": "many"}'])
@@ -135,7 +137,7 @@ def test_one_that_stops_and_goes_on_says_what_others_have_said(
     assert all(said == before[each][-1] for each in after for said in after[each])
 
 
-def test_one_that_slept_says_nothing_but_what_is_stored(desk: Desk) -> None:
+def test_paused_shift_sends_only_stored_answers(desk: Desk) -> None:
     sleeper = desk.shift(KilledBeforeItAcknowledges)
     publish = reaction(sleeper).publish
     reaction(sleeper).publish = lambda: 0  # type: ignore[method-assign]

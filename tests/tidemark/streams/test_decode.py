@@ -58,7 +58,7 @@ def value(column: str, text: str) -> Any:
     "text",
     ["true", "false", '"1_000"', '"9_5"', '"1_0.5"', '"true"', '"٣"', '"９"', '"0x10"', '"nan"', '"inf"', '"1,5"'],
 )
-def test_booleans_are_no_numbers_and_underscores_no_digits(column: str, text: str) -> None:
+def test_booleans_and_odd_number_texts_are_rejected_as_numbers(column: str, text: str) -> None:
     assert value(column, text) == "bad_type"
 
 
@@ -84,7 +84,7 @@ def test_booleans_are_no_numbers_and_underscores_no_digits(column: str, text: st
         ("a_float", '"-1e39"', "bad_type"),
     ],
 )
-def test_numbers_as_people_send_them(column: str, text: str, expected: Any) -> None:
+def test_numbers_are_decoded_by_column_type(column: str, text: str, expected: Any) -> None:
     assert value(column, text) == expected
 
 
@@ -93,7 +93,7 @@ EPOCHS = ["1759312800", "1759312800.5", "-1", "1e9", "1759312800000", "1_759_312
 
 @pytest.mark.parametrize("column", TIMES)
 @pytest.mark.parametrize("epoch", EPOCHS)
-def test_an_epoch_is_refused_as_a_number_and_as_text_with_and_without_a_fraction(column: str, epoch: str) -> None:
+def test_epoch_numbers_are_rejected_as_times(column: str, epoch: str) -> None:
     assert value(column, f'"{epoch}"') == "bad_type"
     assert value(column, f'" {epoch} "') == "bad_type"
     if epoch[0] not in "._i" and "_" not in epoch and epoch[-1] != ".":
@@ -101,7 +101,7 @@ def test_an_epoch_is_refused_as_a_number_and_as_text_with_and_without_a_fraction
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
-def test_a_time_that_utc_cannot_say_is_a_fault_of_the_message_and_not_of_the_run(text: str) -> None:
+def test_time_outside_the_utc_range_rejects_only_its_message(text: str) -> None:
     assert value("a_timestamp", f'"{text}"') == "bad_type"
 
 
@@ -117,7 +117,7 @@ def test_a_time_that_utc_cannot_say_is_a_fault_of_the_message_and_not_of_the_run
         ('{"a_double": 4, "more": 1, "more": 2, "deep": {"a_double": 1, "a_double": 2}}', None),
     ],
 )
-def test_a_column_that_a_body_says_twice_is_refused(body: str, said: str | None) -> None:
+def test_message_with_a_repeated_column_is_rejected(body: str, said: str | None) -> None:
     found = read(body)
     assert (found.message if isinstance(found, Fault) else None) == said
 
@@ -134,7 +134,7 @@ def test_a_column_that_a_body_says_twice_is_refused(body: str, said: str | None)
         ({"headers": (("trace", b"7"),)}, "empty_value", "the body is empty"),
     ],
 )
-def test_a_message_without_a_value_is_called_so(record: dict[str, Any], reason: str, message: str) -> None:
+def test_message_without_a_value_is_rejected_with_the_reason(record: dict[str, Any], reason: str, message: str) -> None:
     found = read(b"", topic_id="t", partition=0, offset=3, **record)
     assert isinstance(found, Fault) and (found.reason, found.message) == (reason, message)
 
@@ -147,7 +147,7 @@ def read_by(stream: Stream, body: bytes, **record: Any) -> DecodedRow | Fault:
     return found
 
 
-def test_a_header_is_a_column_in_its_type_whatever_the_body_says() -> None:
+def test_kafka_header_is_read_into_its_column_and_overrides_the_body() -> None:
     stream = Stream("odd", TABLE, topic="odd", headers={"a_string": "trace", "a_bigint": "retries"})
     body = b'{"a_string": "of the body", "a_double": 1}'
     for headers, expected in (
@@ -171,7 +171,7 @@ def test_a_header_is_a_column_in_its_type_whatever_the_body_says() -> None:
         Stream("odd", TABLE, queue="odd", headers={"a_string": "trace"})
 
 
-def test_a_body_that_the_streams_own_function_reads_is_a_row_or_a_fault_and_an_outage_is_neither() -> None:
+def test_custom_deserializer_gives_a_row_or_a_fault_and_raises_outages() -> None:
     def of_parts(body: bytes) -> Any:
         if body == b"outage":
             raise ConnectionRefusedError("the registry does not answer")
@@ -200,7 +200,7 @@ def test_a_body_that_the_streams_own_function_reads_is_a_row_or_a_fault_and_an_o
         Stream("odd", TABLE, queue="odd", deserialize="avro")  # type: ignore[arg-type]
 
 
-def test_the_documented_function_reads_avro_by_the_registrys_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_avro_deserializer_reads_by_the_registry_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     module: dict[str, Any] = {}
     (code,) = (code for code in pages.blocks(pages.page("streams-reference.md"), "python") if "def from_avro" in code)
     exec(compile(code, "streams-reference.md", "exec", dont_inherit=True), module)
@@ -218,7 +218,7 @@ def test_the_documented_function_reads_avro_by_the_registrys_schema(monkeypatch:
         module["from_avro"](avro_registry.written("ü", NOW, -1.5))
 
 
-def test_a_function_that_raises_on_every_body_rejects_none_and_one_that_works_on_some_rejects_the_others() -> None:
+def test_deserializer_failing_on_every_message_rejects_none() -> None:
     stream = Stream("odd", TABLE, queue="odd", deserialize=lambda body: {"a_bigint": {b"x": "x"}[body]})
 
     def faults_of(*bodies: bytes) -> list[Fault]:
@@ -241,7 +241,7 @@ ODD = [
 ]
 
 
-def test_no_value_of_any_type_is_more_than_a_fault_of_its_message() -> None:
+def test_odd_values_reject_only_their_message() -> None:
     bodies = [f'{{"{column}": {text}}}' for column, text in itertools.product(KINDS, ODD)]
     die = random.Random(7)
     bodies += [

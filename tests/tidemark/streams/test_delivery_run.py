@@ -47,7 +47,7 @@ def parquet(first: int, count: int) -> bytes:
     return target.getvalue()
 
 
-def test_a_complete_delivery_is_loaded_as_duckdb_reads_its_files(partner: Partner, tmp_path: Path) -> None:
+def test_complete_delivery_loads_the_rows_duckdb_reads_from_its_files(partner: Partner, tmp_path: Path) -> None:
     as_json = [dict(zip(toys.HEADER.split(","), line(n, quantity=-n).split(","), strict=True)) for n in (1, 2, 3)]
     files = {
         "a b+ü.csv": csv(line(10), line(10, number=2), line(11)),
@@ -90,7 +90,7 @@ def test_a_complete_delivery_is_loaded_as_duckdb_reads_its_files(partner: Partne
     assert partner.queue.receive(0) == [] and partner.quarantined() == []
 
 
-def test_a_doubled_message_is_loaded_once_and_answered_with_the_same(partner: Partner) -> None:
+def test_duplicate_delivery_message_is_loaded_once_and_answered_identically(partner: Partner) -> None:
     file = partner.put("d-1", "a.csv", csv(line(1)))
     partner.post("d-1", file)
     first = partner.answer()
@@ -111,7 +111,7 @@ def test_a_doubled_message_is_loaded_once_and_answered_with_the_same(partner: Pa
         ({"key": "notes.txt"}, "no_data", "expected a file name that does not begin with"),
     ],
 )
-def test_a_file_that_is_not_as_listed_refuses_the_whole_delivery(
+def test_delivery_with_a_file_not_as_listed_is_refused_as_a_whole(
     partner: Partner, wrong: dict[str, Any], finding: str, said: str
 ) -> None:
     good = partner.put("d-1", "good.csv", csv(line(1)))
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_as_listed_refuses_the_whole_delivery(
         (csv(line(2), line(1)), 2, ("duplicate_key", None)),
     ],
 )
-def test_a_bad_row_or_file_refuses_the_whole_delivery(
+def test_delivery_with_a_bad_row_or_file_is_refused_as_a_whole(
     partner: Partner, body: bytes, reasons: int, first: tuple[str, int | None] | None
 ) -> None:
     name = "bad.parquet" if body.startswith(b"PAR1") else "bad.csv"
@@ -150,13 +150,13 @@ def test_a_bad_row_or_file_refuses_the_whole_delivery(
     assert partner.rows() == [] and len(partner.quarantined()) == 1
 
 
-def test_files_without_any_row_are_refused(partner: Partner) -> None:
+def test_delivery_without_any_row_is_refused(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv()))
     answer = partner.answer()
     assert (answer["status"], answer["reasons"]) == ("refused", {"empty": 1})
 
 
-def test_files_that_come_after_the_message_are_waited_for(partner: Partner) -> None:
+def test_delivery_waits_for_files_that_arrive_after_its_message(partner: Partner) -> None:
     body = csv(line(1))
     partner.post("d-1", toys.listed("a.csv", body))
     run = partner.run()
@@ -167,7 +167,7 @@ def test_files_that_come_after_the_message_are_waited_for(partner: Partner) -> N
     assert partner.answer(run)["status"] == "loaded"
 
 
-def test_what_never_comes_is_named_and_posting_again_later_loads_it(cloud: Settings, spark_server: Settings) -> None:
+def test_delivery_with_missing_files_is_incomplete_until_posted_again(cloud: Settings, spark_server: Settings) -> None:
     partner = Partner(toys.declared(toys.new_name(), patience=timedelta(seconds=1)), cloud)
     body = csv(line(2))
     files = [partner.put("d-1", "a.csv", csv(line(1))), toys.listed("b.csv", body), toys.listed("c.csv", body)]
@@ -183,7 +183,7 @@ def test_what_never_comes_is_named_and_posting_again_later_loads_it(cloud: Setti
     assert (again["status"], again["rows"], partner.quarantined()) == ("loaded", 2, [])
 
 
-def test_a_correction_takes_the_place_of_the_whole_delivery_and_the_later_message_wins(partner: Partner) -> None:
+def test_correction_replaces_the_whole_delivery_and_the_later_message_wins(partner: Partner) -> None:
     first = [partner.put("d-1", "a.csv", csv(line(1))), partner.put("d-1", "b.csv", csv(line(2)))]
     partner.post("d-0", partner.put("d-0", "a.csv", csv(line(1))))
     partner.answer()
@@ -218,9 +218,7 @@ def test_a_correction_takes_the_place_of_the_whole_delivery_and_the_later_messag
     ("body", "delivery_id"),
     [("complete!", None), ('{"delivery_id": "../x", "files": []}', None), ('{"delivery_id": "d-1"}', "d-1")],
 )
-def test_what_is_no_manifest_is_answered_and_kept_in_the_quarantine(
-    partner: Partner, body: str, delivery_id: str | None
-) -> None:
+def test_invalid_manifest_is_answered_and_quarantined(partner: Partner, body: str, delivery_id: str | None) -> None:
     partner.queue.send([body])
     answer = partner.answer()
     assert (answer["delivery_id"], answer["status"], answer["reasons"]) == (delivery_id, "refused", {"no_manifest": 1})
@@ -236,7 +234,7 @@ class DiesBeforeItAcknowledges(InHand):
         queue.extend([held.message], 0)
 
 
-def test_a_message_that_comes_again_changes_nothing(partner: Partner) -> None:
+def test_redelivered_delivery_message_changes_nothing(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     first = partner.answer(partner.run(in_hand=DiesBeforeItAcknowledges))
     assert partner.answer() == first
@@ -254,7 +252,7 @@ class LoadsWhenTheOtherDoes(Verdicts):
         return super()._load(spark, of)
 
 
-def test_two_at_once_load_a_delivery_once(partner: Partner) -> None:
+def test_two_concurrent_shifts_load_a_delivery_once(partner: Partner) -> None:
     files = [partner.put("d-1", f"{n}.csv", csv(line(n))) for n in range(3)]
     one, two = (partner.run(verdicts=LoadsWhenTheOtherDoes) for _ in range(2))
     for run in (one, two):  # a message each
@@ -283,7 +281,7 @@ class OverwritesWhatWasVerified(Verdicts):
         return super()._load(spark, of)
 
 
-def test_what_changed_since_it_was_verified_is_not_loaded(partner: Partner) -> None:
+def test_delivery_file_overwritten_after_verification_is_not_loaded(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     run = partner.run(verdicts=OverwritesWhatWasVerified)
     run.verdicts.partner = partner  # type: ignore[attr-defined]
@@ -306,7 +304,7 @@ def test_what_changed_since_it_was_verified_is_not_loaded(partner: Partner) -> N
         ),
     ],
 )
-def test_storage_that_fails_is_no_verdict(partner: Partner, fault: Fault) -> None:
+def test_delivery_is_loaded_after_a_temporary_storage_failure(partner: Partner, fault: Fault) -> None:
     endpoint = str(partner.settings.aws_endpoint_url)
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     run = partner.run()
@@ -317,7 +315,7 @@ def test_storage_that_fails_is_no_verdict(partner: Partner, fault: Fault) -> Non
     assert partner.quarantined() == []
 
 
-def test_an_answer_that_cannot_be_sent_is_sent_later_and_nothing_is_reported_twice(partner: Partner) -> None:
+def test_unsent_delivery_answer_is_sent_later_without_repeated_reports(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     run, connect, fails = partner.run(), partner.run().connect, [True, True]
 
@@ -339,7 +337,7 @@ class CannotLoadTheFirst(Verdicts):
         return super()._load(spark, of)
 
 
-def test_a_delivery_that_we_fail_on_is_given_back_and_holds_up_no_other(partner: Partner) -> None:
+def test_delivery_that_fails_internally_is_returned_and_blocks_no_other(partner: Partner) -> None:
     for name in ("d-1", "d-2"):
         partner.post(name, partner.put(name, "a.csv", csv(line(1))))
     run = partner.run(verdicts=CannotLoadTheFirst)
@@ -349,7 +347,7 @@ def test_a_delivery_that_we_fail_on_is_given_back_and_holds_up_no_other(partner:
     assert partner.sent() == [] and partner.quarantined() == []
 
 
-def test_without_spark_a_delivery_waits(partner: Partner) -> None:
+def test_delivery_waits_while_spark_is_unavailable(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
     away = partner.run()
     away.verdicts.settings = partner.settings.model_copy(update={"spark_remote": "sc://127.0.0.1:1"})

@@ -17,7 +17,7 @@ from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line
 
 
-def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
+def test_delivery_run_reports_each_delivery_and_ends_on_new_code(
     cloud: Settings, spark_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in cloud.exports().items():
@@ -53,7 +53,7 @@ def test_a_run_of_the_job_reports_each_delivery_and_ends_with_other_code(
     }
 
 
-def test_the_sensor_asks_for_a_run_of_each_worker() -> None:
+def test_streams_sensor_requests_one_run_per_delivery_worker() -> None:
     of = toys.declared("parcels", workers=2)
     with dg.DagsterInstance.ephemeral() as instance:
         result = streams_sensor([of], Settings())(dg.build_sensor_context(instance=instance))
@@ -73,7 +73,7 @@ def test_the_sensor_asks_for_a_run_of_each_worker() -> None:
         ({"prefix": ""}, "prefix"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused_by_name(more: dict[str, object], why: str) -> None:
+def test_invalid_delivery_declaration_is_refused(more: dict[str, object], why: str) -> None:
     name = str(more.pop("name", "parcels"))
     with pytest.raises(StreamRefused, match=why):
         toys.declared(name, **more)

@@ -40,7 +40,9 @@ def process(partner: Partner, log: Path, **told: str) -> Iterator["subprocess.Po
 @pytest.mark.parametrize(
     "boundary", sample(["before_commit", "stream_committed", "stream_published"], "stream_committed")
 )
-def test_a_killed_runs_message_comes_back_and_changes_nothing(partner: Partner, tmp_path: Path, boundary: str) -> None:
+def test_message_of_a_killed_delivery_run_is_answered_without_a_second_load(
+    partner: Partner, tmp_path: Path, boundary: str
+) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1), line(2))))
     with process(partner, tmp_path / "log", TIDEMARK_KILL_AT=f"{boundary}:1") as victim:
         victim.wait(90)
@@ -52,7 +54,7 @@ def test_a_killed_runs_message_comes_back_and_changes_nothing(partner: Partner, 
     assert (partner.commits(), len(partner.heard.materializations)) == (1, 1)
 
 
-def test_a_run_that_was_thought_dead_does_not_undo_a_correction(partner: Partner, tmp_path: Path) -> None:
+def test_resumed_delivery_run_does_not_overwrite_a_correction(partner: Partner, tmp_path: Path) -> None:
     old = [partner.put("d-1", "a.csv", csv(line(1))), partner.put("d-1", "b.csv", csv(line(2)))]
     partner.post("d-1", *old)
     with process(partner, tmp_path / "log", TIDEMARK_STOP_AT="before_commit:1") as sleeper:

@@ -7,7 +7,7 @@ from tests.tidemark.kafka import Broker
 from tests.tidemark.streams.kills import Cell
 
 
-def test_a_shift_that_sleeps_between_commit_and_alert_loses_and_doubles_nothing(
+def test_shift_paused_between_commit_and_alert_loses_and_doubles_nothing(
     cloud: Settings, kafka: Broker, tmp_path: Path
 ) -> None:
     assert Cell("stream_committed", "zombie", cloud, tmp_path, kafka).play() == []

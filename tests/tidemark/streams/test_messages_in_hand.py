@@ -17,7 +17,7 @@ def in_hand(queue: FakeMessageSource, hold_seconds: float = 5) -> Iterator[InHan
         found.close()
 
 
-def test_what_waits_stays_hidden_and_what_is_done_is_not_extended_any_more() -> None:
+def test_waiting_messages_stay_hidden_and_finished_ones_are_not_extended() -> None:
     queue = FakeMessageSource()
     queue.send(["a", "b"])
     with in_hand(queue, 0.04) as hand:
@@ -33,7 +33,7 @@ def test_what_waits_stays_hidden_and_what_is_done_is_not_extended_any_more() -> 
     assert queue.hidden == {waits.message.receipt: 0}, "it is given back in the end"
 
 
-def test_a_message_that_comes_again_while_it_is_in_hand_is_one() -> None:
+def test_redelivered_message_that_is_still_held_counts_as_one() -> None:
     queue = FakeMessageSource()
     queue.send("a")
     with in_hand(queue) as hand:
@@ -45,7 +45,7 @@ def test_a_message_that_comes_again_while_it_is_in_hand_is_one() -> None:
         assert hand.due() == [held] and (held.looks, held.message.receives) == (3, 2)
 
 
-def test_a_message_that_is_let_go_comes_back_later() -> None:
+def test_released_message_is_hidden_for_a_minute() -> None:
     queue = FakeMessageSource()
     queue.send("a")
     with in_hand(queue) as hand:
@@ -55,7 +55,7 @@ def test_a_message_that_is_let_go_comes_back_later() -> None:
         assert hand.due() == [] and queue.hidden == {held.message.receipt: 60}
 
 
-def test_a_queue_that_fails_is_opened_again_and_what_is_in_hand_is_held_on() -> None:
+def test_failed_queue_is_opened_again_and_held_messages_stay_hidden() -> None:
     class FailsOnce(FakeMessageSource):
         fails = False
 
@@ -82,7 +82,7 @@ def test_a_queue_that_fails_is_opened_again_and_what_is_in_hand_is_held_on() -> 
         assert list(queue.hidden) == [held.message.receipt]
 
 
-def test_the_wait_for_messages_ends_when_something_in_hand_is_due() -> None:
+def test_wait_for_messages_ends_when_a_held_message_is_due() -> None:
     queue = FakeMessageSource()
     queue.send("a")
     with in_hand(queue) as hand:

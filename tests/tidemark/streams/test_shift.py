@@ -106,7 +106,7 @@ def post(cloud: Settings) -> Post:
     return Post(stream, toy.make_queue(cloud, f"queue-{name}", receives=2), cloud, toy.Heard())
 
 
-def test_messages_become_rows_of_their_hour_and_are_gone_from_the_queue(post: Post) -> None:
+def test_messages_are_written_to_their_hour_and_deleted_from_the_queue(post: Post) -> None:
     post.queue.send([toy.ping("a", minute=1), toy.ping("b", minute=2, strength=3.5)])
     shift = post.shift()
     shift.step()
@@ -120,7 +120,7 @@ def test_messages_become_rows_of_their_hour_and_are_gone_from_the_queue(post: Po
     assert post.queue.receive(0) == []
 
 
-def test_a_message_that_comes_again_is_no_second_row(post: Post) -> None:
+def test_redelivered_message_adds_no_second_row(post: Post) -> None:
     post.queue.send([toy.ping("a")])
     first = post.shift(KilledBeforeItAcknowledges)
     first.step()
@@ -131,7 +131,7 @@ def test_a_message_that_comes_again_is_no_second_row(post: Post) -> None:
     assert post.queue.receive(0) == []
 
 
-def test_two_at_once_take_every_message_once(post: Post) -> None:
+def test_two_concurrent_shifts_process_each_message_once(post: Post) -> None:
     one, two = post.shift(), post.shift()
     for n in range(6):
         post.queue.send([toy.ping(f"g{n}{i}") for i in range(3)])
@@ -155,7 +155,7 @@ NO_ROWS = {
 """Bodies that become no row, and the reasons."""
 
 
-def test_what_is_no_row_is_named_and_its_neighbours_go_on(post: Post) -> None:
+def test_invalid_messages_are_quarantined_and_valid_ones_loaded(post: Post) -> None:
     post.queue.send([toy.ping("a"), *NO_ROWS, toy.ping("b")])
     shift = post.shift()
     shift.step()
@@ -166,7 +166,7 @@ def test_what_is_no_row_is_named_and_its_neighbours_go_on(post: Post) -> None:
     assert post.heard.quarantined == Counter(NO_ROWS.values())
 
 
-def test_a_refused_message_is_entered_once_and_ends_in_the_dead_letter_queue(post: Post) -> None:
+def test_invalid_message_is_quarantined_once_and_ends_in_the_dead_letter_queue(post: Post) -> None:
     post.queue.send(["junk"])
     shift = post.shift(ImpatientWithRefused)
 
@@ -179,7 +179,7 @@ def test_a_refused_message_is_entered_once_and_ends_in_the_dead_letter_queue(pos
     assert post.quarantined() == [("malformed", "junk")]
 
 
-def test_any_queue_that_redelivers_will_do(cloud: Settings) -> None:
+def test_shift_works_with_any_queue_that_redelivers(cloud: Settings) -> None:
     stream, queue = toy.stream(toy.new_name()), FakeMessageSource()
     queue.send([toy.ping("a"), "junk", toy.ping("b")])
     shift = toy.shift(stream, cloud, [QueueInlet("memory:pings", lambda: queue)])
@@ -194,7 +194,7 @@ def test_any_queue_that_redelivers_will_do(cloud: Settings) -> None:
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe{}", '{"gadget": "é", "at": "2026-10-01", "strength": 1}'.encode("latin-1")]
 )
-def test_bytes_that_are_no_text_are_kept_as_base64_and_the_tables_stay_readable(cloud: Settings, body: bytes) -> None:
+def test_undecodable_message_is_quarantined_as_base64(cloud: Settings, body: bytes) -> None:
     stream = toy.stream(toy.new_name())
     shift = toy.shift(stream, cloud, [OnceInlet((record(body), record(toy.ping("a").encode())))])
     shift.step()
@@ -203,7 +203,7 @@ def test_bytes_that_are_no_text_are_kept_as_base64_and_the_tables_stay_readable(
     assert (entry["reason"], base64.b64decode(entry["content"])) == ("not_utf8", body)
 
 
-def test_how_far_a_log_was_read_is_committed_with_its_rows_and_found_at_once_among_many_files(
+def test_log_position_is_committed_with_its_rows_and_found_quickly(
     cloud: Settings, note: Callable[[str], None]
 ) -> None:
     stream = toy.stream(toy.new_name())
@@ -237,7 +237,7 @@ class HalfInlet(OnceInlet):
         return {"memory:pings/1 has no leader"} if self.looks < 3 else ()
 
 
-def test_what_of_an_inlet_cannot_be_read_is_said_once_and_the_rest_goes_on(
+def test_unreadable_inlet_partition_is_logged_once_and_others_are_read(
     cloud: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = toy.stream(toy.new_name())
@@ -256,7 +256,7 @@ def received(shift: Shift) -> ReceivedBatch:
     return batch
 
 
-def test_values_as_people_send_them(post: Post) -> None:
+def test_message_values_are_converted_to_their_column_types(post: Post) -> None:
     post.queue.send(
         [
             '{"gadget": 17, "at": "2026-10-01 10:00:00", "strength": "4", "colour": "red"}',
@@ -271,7 +271,7 @@ def test_values_as_people_send_them(post: Post) -> None:
     ]
 
 
-def test_what_is_committed_is_reported_by_hour_with_the_time_of_its_oldest_message(post: Post) -> None:
+def test_committed_messages_are_reported_by_hour_with_the_oldest_arrival(post: Post) -> None:
     shift = post.shift()
     before = time.time()
     post.queue.send([toy.ping("a"), toy.ping("b", minute=-90)])
@@ -282,7 +282,7 @@ def test_what_is_committed_is_reported_by_hour_with_the_time_of_its_oldest_messa
     assert all(before - 1 < at < time.time() + 1 for at in reported.values())
 
 
-def test_what_a_killed_shift_committed_and_did_not_report_the_next_one_reports(post: Post) -> None:
+def test_commit_a_killed_shift_did_not_report_is_reported_by_the_next(post: Post) -> None:
     post.queue.send([toy.ping("a")])
     killed = post.shift()
     killed._process(killed.inlets[0], received(killed), {})

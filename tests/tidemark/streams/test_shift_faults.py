@@ -65,7 +65,7 @@ def answering(settings: Settings, queue: FakeMessageSource) -> Shift:
     return shift
 
 
-def test_what_was_answered_is_in_the_quarantine_before_it_is_acknowledged(lake: Settings) -> None:
+def test_answered_invalid_messages_are_quarantined_before_they_are_acknowledged(lake: Settings) -> None:
     queue = DiesOnDelete()
     asked = [f'{{"request_id": "r{n}", "number": "x"}}' for n in range(8)]
     queue.send(asked)
@@ -78,9 +78,7 @@ def test_what_was_answered_is_in_the_quarantine_before_it_is_acknowledged(lake: 
 
 
 @pytest.mark.parametrize("receives", [1, 3])
-def test_the_last_receive_of_a_message_leaves_an_entry_before_the_queue_gives_it_up(
-    lake: Settings, receives: int
-) -> None:
+def test_message_is_quarantined_at_its_last_receive_before_the_queue_discards_it(lake: Settings, receives: int) -> None:
     stream, queue = toy.stream(toy.new_name()), FakeMessageSource(max_receives=receives)
     queue.send(["junk", toy.ping("a")])
     while not queue.dead:
@@ -99,7 +97,7 @@ class OfAnotherMake:
         self.dead_letters = queue.dead_letters
 
 
-def test_a_queue_that_does_not_say_when_it_gives_up_is_trusted_with_nothing(lake: Settings) -> None:
+def test_invalid_message_is_quarantined_at_once_if_the_receive_limit_is_unknown(lake: Settings) -> None:
     stream, queue = toy.stream(toy.new_name()), FakeMessageSource()
     queue.send(["junk"])
     shift = toy.shift(stream, lake, [QueueInlet("memory:pings", lambda: OfAnotherMake(queue))])
@@ -134,7 +132,7 @@ def until(settings: Settings, stream: Stream, queue: FakeMessageSource, ends: Ca
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("moment", ["start", "step", "commit", "report", "end"])
-def test_a_locked_catalog_fails_no_run_wherever_it_meets_it(lake: Settings, moment: str) -> None:
+def test_locked_catalog_fails_no_shift_at_any_stage(lake: Settings, moment: str) -> None:
     stream, queue = toy.stream(toy.new_name(), quiet=timedelta(0)), FakeMessageSource()
     over = threading.Event()
     shift = until(lake, stream, queue, lambda: "the hour is over" if over.is_set() else None)
@@ -172,7 +170,7 @@ def test_a_locked_catalog_fails_no_run_wherever_it_meets_it(lake: Settings, mome
         assert entries(lake) == ["junk"]
 
 
-def test_expiry_after_an_expiry_is_silent_and_each_fault_is_said_once(
+def test_repeated_snapshot_expiry_logs_nothing_and_each_failure_only_once(
     lake: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (shift_module, alerts_module):
@@ -219,7 +217,7 @@ def test_expiry_after_an_expiry_is_silent_and_each_fault_is_said_once(
         assert "succeeded after 5 failures" in caplog.messages[-1]
 
 
-def test_a_file_of_an_expired_snapshot_that_stays_is_named_and_the_others_go(
+def test_undeletable_file_of_an_expired_snapshot_is_reported_and_others_deleted(
     lake: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Appendable(open_lake(lake), replace(toy.table("expiring"), name="raw.expiring"))

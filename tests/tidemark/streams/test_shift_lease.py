@@ -58,7 +58,7 @@ class Shift:
 
 
 @pytest.mark.parametrize("how", ["canceled", "failed", "canceling", "deleted"])
-def test_a_shift_whose_run_was_ended_from_outside_leaves(instance: DagsterInstance, how: str) -> None:
+def test_shift_stops_when_its_run_is_ended_or_deleted(instance: DagsterInstance, how: str) -> None:
     shift = Shift(instance)
     assert shift.ends() is None
     if how == "canceled":
@@ -73,7 +73,7 @@ def test_a_shift_whose_run_was_ended_from_outside_leaves(instance: DagsterInstan
     assert why is not None and ("deleted" in why if how == "deleted" else "ended by another process" in why)
 
 
-def test_a_shift_that_slept_leaves_when_another_run_has_its_post_and_the_other_stays(
+def test_paused_shift_stops_when_another_run_has_replaced_it(
     instance: DagsterInstance,
 ) -> None:
     sleeper = Shift(instance)
@@ -89,7 +89,7 @@ def test_a_shift_that_slept_leaves_when_another_run_has_its_post_and_the_other_s
     assert other.ends() is None
 
 
-def test_a_storage_that_does_not_answer_ends_no_shift(
+def test_unavailable_instance_storage_stops_no_shift(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shift = Shift(instance)
@@ -105,7 +105,7 @@ def test_a_storage_that_does_not_answer_ends_no_shift(
     assert shift.ends() == "new code was loaded"
 
 
-def test_only_the_children_of_a_code_server_that_stops_leave(instance: DagsterInstance) -> None:
+def test_only_shifts_of_a_stopping_code_server_stop(instance: DagsterInstance) -> None:
     instance_store.save(instance, CODE, "code")
     shift = Shift(instance)
     instance_store.save(instance, CODE, STOPPING + "another process")
@@ -136,7 +136,7 @@ with dg.DagsterInstance.get() as instance:
 """
 
 
-def test_a_code_server_that_is_asked_to_end_says_so_whoever_handles_the_signal(tmp_path: Path) -> None:
+def test_code_server_records_that_it_is_stopping_for_any_signal_handler(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
     command = [sys.executable, "-c", SERVER]
@@ -149,7 +149,7 @@ def wanted(instance: DagsterInstance, beats: sensor.Beats, now: float | None = N
     return len(sensor._wanted(instance, [PINGS], SETTINGS, time.time() if now is None else now, beats)[0])
 
 
-def test_a_shift_that_reports_no_more_is_replaced_whatever_its_clock_says(
+def test_shift_without_heartbeats_is_replaced_whatever_its_clock_shows(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, beats = [1000.0], sensor.Beats()
@@ -165,7 +165,7 @@ def test_a_shift_that_reports_no_more_is_replaced_whatever_its_clock_says(
     assert instance.get_run_by_id(run.run_id).status is DagsterRunStatus.STARTED, "nobody ends it"  # type: ignore[union-attr]
 
 
-def test_a_shift_whose_loop_hangs_is_replaced_and_one_that_never_reported_too(instance: DagsterInstance) -> None:
+def test_hanging_or_never_reporting_shift_is_replaced(instance: DagsterInstance) -> None:
     run, beats = started(instance), sensor.Beats()
     assert wanted(instance, beats) == 0
     assert wanted(instance, beats, time.time() + 100) == 1
@@ -175,7 +175,7 @@ def test_a_shift_whose_loop_hangs_is_replaced_and_one_that_never_reported_too(in
     assert wanted(instance, beats, time.time() + 100) == 1
 
 
-def test_shifts_that_had_worked_and_were_killed_cost_no_time(instance: DagsterInstance) -> None:
+def test_killed_shifts_that_had_worked_are_replaced_without_delay(instance: DagsterInstance) -> None:
     for _ in range(6):
         shift = Shift(instance, committed=lambda: 1)
         shift.ends()
@@ -188,7 +188,7 @@ def test_shifts_that_had_worked_and_were_killed_cost_no_time(instance: DagsterIn
     assert wanted(instance, sensor.Beats(), time.time() + 21) == 1, "never longer than the next alert may take"
 
 
-def test_an_idle_shift_has_worked_after_half_a_minute(instance: DagsterInstance) -> None:
+def test_idle_shift_counts_as_working_after_half_a_minute(instance: DagsterInstance) -> None:
     shift = Shift(instance)
     shift.ends(25)
     assert WORKED not in instance.get_run_by_id(shift.run.run_id).tags  # type: ignore[union-attr]
@@ -196,7 +196,7 @@ def test_an_idle_shift_has_worked_after_half_a_minute(instance: DagsterInstance)
     assert WORKED in instance.get_run_by_id(shift.run.run_id).tags  # type: ignore[union-attr]
 
 
-def test_text_of_another_version_is_no_beat() -> None:
+def test_heartbeat_of_an_unknown_format_is_ignored() -> None:
     assert Beat.read(None) is Beat.read("") is Beat.read("[]") is Beat.read('{"run": "a", "of": "tomorrow"}') is None
     beat = Beat("a", 1.0, 2.0, 3.0, {"lag": 4})
     assert Beat.read(str(beat)) == beat == replace(beat)

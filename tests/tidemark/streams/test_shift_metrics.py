@@ -45,7 +45,7 @@ def instance() -> Iterator[DagsterInstance]:
         yield made
 
 
-def test_facts_are_counted_between_beats_and_a_queue_that_is_missing_is_a_hindrance() -> None:
+def test_shift_metrics_are_counted_between_heartbeats_and_report_a_missing_queue() -> None:
     clock, waiting = [NOW], [7]
 
     def depth() -> int:
@@ -77,7 +77,7 @@ class AtATopic(Work):
     position: str | None = None
 
 
-def test_what_waits_is_in_the_queue_in_the_topic_behind_the_position_and_in_hand() -> None:
+def test_backlog_counts_messages_in_the_queue_topic_and_shift() -> None:
     clock, depth, asked = [NOW], [0], list[str | None]()
     topic = {"5": UncommittedMessages(30, NOW - 40), "35": UncommittedMessages()}
 
@@ -113,7 +113,7 @@ def told(instance: DagsterInstance, *facts: dict[str, Any], doubts: Doubts | Non
     return row
 
 
-def test_a_stream_that_no_shift_reads_is_named_with_an_exit_code_though_no_contract_depends_on_it(
+def test_unread_stream_is_reported_as_behind_without_a_dependent_contract(
     instance: DagsterInstance,
 ) -> None:
     unread = told(
@@ -128,7 +128,7 @@ def _contract(stream: StreamRow) -> ContractRow:
     return ContractRow(stream.asset, "a source", "", 0.0, 0, None, "", None, None, None, stream=stream)
 
 
-def test_a_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: DagsterInstance) -> None:
+def test_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: DagsterInstance) -> None:
     began = {"began_at": NOW - 600, "backlog": 12, "rows_per_second": 1.5, "refused": 2, "lag_seconds": 3.0}
     late = told(instance, began | {"committed_at": NOW - 61})
     assert late.is_behind
@@ -146,14 +146,14 @@ def test_a_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: 
     assert not told(instance, began | {"committed_at": 0.0, "began_at": NOW - 5}).is_behind, "it has just begun"
 
 
-def test_a_message_that_came_a_moment_ago_makes_no_quiet_stream_late(instance: DagsterInstance) -> None:
+def test_recent_message_does_not_put_a_quiet_stream_behind(instance: DagsterInstance) -> None:
     quiet = {"began_at": NOW - 3000, "committed_at": NOW - 900, "backlog": 1, "oldest_at": NOW - 2}
     assert not told(instance, quiet | {"waiting_since": NOW - 2}).is_behind
     late = told(instance, quiet | {"waiting_since": NOW - 65, "oldest_at": NOW - 66})
     assert late.is_behind and "1 waiting, the oldest for 1 min 6 s" in late.told(NOW)
 
 
-def test_the_check_and_status_say_the_same_and_the_check_is_written_when_the_state_changes(
+def test_stream_check_and_status_agree_and_the_check_reports_state_changes(
     instance: DagsterInstance,
 ) -> None:
     states: dict[str, Any] = {}
@@ -176,7 +176,7 @@ def test_the_check_and_status_say_the_same_and_the_check_is_written_when_the_sta
     assert missing.metadata()["hindrance"] == "sqs:pings: NonExistentQueue"
 
 
-def test_the_newest_observation_on_the_assets_page_has_the_figures(instance: DagsterInstance) -> None:
+def test_latest_observation_of_a_stream_asset_contains_its_metrics(instance: DagsterInstance) -> None:
     row = told(instance, {"began_at": NOW, "backlog": 3, "refused": 1, "rows_per_second": 0.5}, {})
     InstanceLog(instance, row.metadata).observed("raw/pings", None, version="7", arrived_at=NOW)
     (record,) = instance.fetch_observations(dg.AssetKey(["raw", "pings"]), limit=1).records
@@ -186,7 +186,7 @@ def test_the_newest_observation_on_the_assets_page_has_the_figures(instance: Dag
     assert row.metadata()["waiting messages"] == 3
 
 
-def test_a_stream_without_a_shift_says_why(instance: DagsterInstance) -> None:
+def test_stream_without_a_shift_reports_the_cause(instance: DagsterInstance) -> None:
     cause = Cause("shift", NOW, "no shift of raw/pings has reported yet: 4 shifts, 3 slots")
     row = told(instance, doubts=Doubts(sources={"raw/pings": cause}))
     assert row.told(NOW) == f"stream pings: no commit yet, {cause.said}"

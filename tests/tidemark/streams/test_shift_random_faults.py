@@ -84,7 +84,7 @@ def faults(dice: random.Random) -> Iterator[Callable[[bool], None]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_or_doubled_and_no_fault_ends_the_run(tmp_path: Path, seed: int) -> None:
+def test_random_faults_lose_or_double_nothing_and_fail_no_shift(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     settings = make_settings(tmp_path)
     Path(settings.warehouse).mkdir()

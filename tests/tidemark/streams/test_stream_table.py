@@ -126,7 +126,7 @@ def busy(post: Post, shift: Shift, prefix: str, count: int = 8) -> None:
         shift._look_after()
 
 
-def test_a_quiet_topic_beside_a_busy_queue_is_never_searched_for(post: Post, searches: list[str]) -> None:
+def test_position_of_a_quiet_topic_beside_a_busy_queue_is_never_searched(post: Post, searches: list[str]) -> None:
     post.log.send(toy.ping("log"))
     shift = post.shift()
     shift.step()
@@ -141,7 +141,7 @@ def test_a_quiet_topic_beside_a_busy_queue_is_never_searched_for(post: Post, sea
     assert post.kept() == sorted(["log", "log2", *(f"a{n}" for n in range(8)), "b0", "b1"])
 
 
-def test_a_topic_that_never_had_a_record_is_searched_for_once_in_a_run(post: Post, searches: list[str]) -> None:
+def test_position_of_an_empty_topic_is_searched_once_in_a_run(post: Post, searches: list[str]) -> None:
     shift = post.shift()
     busy(post, shift, "a")
     assert searches == ["kafka:pings"]
@@ -150,9 +150,7 @@ def test_a_topic_that_never_had_a_record_is_searched_for_once_in_a_run(post: Pos
     assert "log" in post.kept() and searches == ["kafka:pings"]
 
 
-def test_a_position_that_others_made_expire_is_found_by_the_rows_once_and_is_carried_on(
-    post: Post, searches: list[str]
-) -> None:
+def test_expired_topic_position_is_found_from_rows_once_and_kept(post: Post, searches: list[str]) -> None:
     for body in (toy.ping("l1"), toy.ping("l2")):
         post.log.send(body)
     post.shift().step()
@@ -171,7 +169,7 @@ def test_a_position_that_others_made_expire_is_found_by_the_rows_once_and_is_car
     assert searches == ["kafka:pings"]
 
 
-def test_a_run_that_slept_while_its_positions_expired_looks_again_before_it_commits(post: Post) -> None:
+def test_paused_shift_with_expired_positions_reads_the_table_before_it_commits(post: Post) -> None:
     post.log.send(toy.ping("l1"))
     sleeper, other = post.shift(), post.shift()
     sleeper.step()
@@ -188,7 +186,7 @@ def test_a_run_that_slept_while_its_positions_expired_looks_again_before_it_comm
     assert post.kept() == ["l1", "l2"]
 
 
-def test_the_topic_that_has_the_name_now_counts_whatever_its_producers_claim(post: Post) -> None:
+def test_recreated_topic_is_read_from_its_start_whatever_its_timestamps(post: Post) -> None:
     post.log.send(toy.ping("old"))
     post.shift().step()
     post.log.bodies.clear()
@@ -206,7 +204,7 @@ def test_the_topic_that_has_the_name_now_counts_whatever_its_producers_claim(pos
     assert post.kept() == ["new", "old"]
 
 
-def test_ids_are_held_within_a_bound_and_what_is_older_is_still_no_second_row(
+def test_message_ids_in_memory_are_bounded_and_old_duplicates_add_no_row(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_table, "_MOST_IDS", 40)
@@ -242,7 +240,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_topic_costs_no_ids_and_a_timestamp_of_1970_no_look_at_the_table(post: Post, read: list[int]) -> None:
+def test_topic_messages_need_no_stored_ids_and_no_table_reads(post: Post, read: list[int]) -> None:
     shift = post.shift()
     for n in range(6):
         post.log.send(toy.ping(f"g{n}"), datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=n))
@@ -255,7 +253,7 @@ def test_a_topic_costs_no_ids_and_a_timestamp_of_1970_no_look_at_the_table(post:
     assert len(post.kept()) == 13
 
 
-def test_a_timestamp_of_1970_makes_no_partition_late_since_1970(post: Post) -> None:
+def test_message_timestamp_of_1970_does_not_make_a_partition_late(post: Post) -> None:
     heard = toy.Heard()
     queue = QueueInlet("memory:pings", lambda: post.queue)
     shift = toy.shift(post.stream, post.settings, [queue, post.log], heard)
@@ -274,7 +272,7 @@ def test_a_timestamp_of_1970_makes_no_partition_late_since_1970(post: Post) -> N
     assert heard.observations[-1][3] >= toy.HOUR.timestamp(), "nothing of an hour arrived before it began"
 
 
-def test_the_first_batch_of_a_run_reads_no_row_of_a_topic(post: Post, read: list[int]) -> None:
+def test_first_batch_of_a_run_reads_no_rows_of_a_topic(post: Post, read: list[int]) -> None:
     for n in range(2000):
         post.log.send(toy.ping(f"g{n}"))
     post.shift().step()
@@ -302,7 +300,7 @@ def test_alerts_of_many_keys_hold_a_bounded_part_of_the_stream() -> None:
     assert len(line._lines["g3"].times) == 900, "an episode that goes on keeps its beginning"
 
 
-def test_the_ids_of_earlier_alerts_are_read_once_however_many_are_raised(post: Post) -> None:
+def test_ids_of_earlier_alerts_are_read_once_in_a_run(post: Post) -> None:
     post.stream = toy.stream_with_alerts(toy.new_name())
     queue = FakeMessageSource()
     shift = toy.shift(post.stream, post.settings, [QueueInlet("memory:pings", lambda: queue)])

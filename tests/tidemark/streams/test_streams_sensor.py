@@ -41,14 +41,14 @@ def wanted(instance: DagsterInstance, now: float | None = None) -> list[tuple[st
     return [(request.job_name, request.tags[WORKER]) for request in asked]
 
 
-def test_each_worker_that_is_not_there_is_asked_for(instance: DagsterInstance) -> None:
+def test_streams_sensor_requests_a_run_for_each_missing_worker(instance: DagsterInstance) -> None:
     assert wanted(instance) == [("shift_pings", "0"), ("shift_pings", "1")]
     run(instance, "0")
     run(instance, "1", DagsterRunStatus.STARTING)
     assert wanted(instance) == []
 
 
-def test_one_that_has_ended_is_followed_by_another(instance: DagsterInstance) -> None:
+def test_ended_shift_is_requested_again(instance: DagsterInstance) -> None:
     run(instance, "0")
     ended = run(instance, "1")
     assert wanted(instance) == []
@@ -56,7 +56,7 @@ def test_one_that_has_ended_is_followed_by_another(instance: DagsterInstance) ->
     assert wanted(instance) == [("shift_pings", "1")]
 
 
-def test_one_whose_process_is_gone_is_replaced_before_run_monitoring_has_noticed(
+def test_shift_with_a_dead_process_is_replaced_before_run_monitoring_reports_it(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, alive = run(instance, "0"), run(instance, "1")
@@ -71,7 +71,7 @@ def test_one_whose_process_is_gone_is_replaced_before_run_monitoring_has_noticed
     assert alive.run_id != gone.run_id
 
 
-def test_a_launcher_that_cannot_be_asked_leaves_it_to_run_monitoring(
+def test_shift_is_left_to_run_monitoring_if_the_launcher_cannot_check(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(instance, "0"), run(instance, "1")
@@ -85,7 +85,7 @@ def test_a_launcher_that_cannot_be_asked_leaves_it_to_run_monitoring(
     assert wanted(instance) == []
 
 
-def test_one_that_fails_at_each_start_is_tried_less_and_less_often(instance: DagsterInstance) -> None:
+def test_shift_that_fails_at_each_start_is_retried_at_growing_intervals(instance: DagsterInstance) -> None:
     run(instance, "1")
     assert wanted(instance) == [("shift_pings", "0")]
     instance.report_run_failed(run(instance, "0"))
@@ -97,7 +97,7 @@ def test_one_that_fails_at_each_start_is_tried_less_and_less_often(instance: Dag
     assert wanted(instance, now + 50) == [("shift_pings", "0")]
 
 
-def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: DagsterInstance) -> None:
+def test_topic_stream_is_off_and_reports_it_without_kafka(instance: DagsterInstance) -> None:
     asked, said = sensor._wanted(instance, [OFF], Settings(kafka_bootstrap_servers=None), time.time())
     assert asked == []
     assert said == {"off": "off is off: TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is not set"}
@@ -106,7 +106,7 @@ def test_without_kafka_a_stream_of_a_topic_alone_is_off_and_says_so(instance: Da
         run_shift(dg.build_op_context(instance=instance), OFF, Settings(kafka_bootstrap_servers=None))
 
 
-def test_its_runs_take_no_slot_of_the_tables(instance: DagsterInstance) -> None:
+def test_unfinished_shifts_are_counted_apart_from_table_runs(instance: DagsterInstance) -> None:
     assert run_storage.unfinished_shifts(instance) == []
     run(instance, "0")
     run(instance, "1", DagsterRunStatus.STARTING)
@@ -114,7 +114,7 @@ def test_its_runs_take_no_slot_of_the_tables(instance: DagsterInstance) -> None:
     assert len(run_storage.unfinished_shifts(instance)) == 2
 
 
-def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_files(
+def test_shift_stops_only_when_newer_code_is_loaded(
     instance: DagsterInstance,
 ) -> None:
     settings, clock = Settings(), [0.0]
@@ -128,14 +128,14 @@ def test_a_shift_ends_when_other_code_is_loaded_and_not_because_it_runs_edited_f
     assert post.ends() == "new code was loaded"
 
 
-def test_the_sensor_tells_what_code_it_has_loaded(instance: DagsterInstance) -> None:
+def test_streams_sensor_saves_the_version_of_its_loaded_code(instance: DagsterInstance) -> None:
     settings = Settings()
     sensor._tell_code(instance, settings)
     assert instance_store.saved(instance, CODE_OF_STREAMS + settings.code_location) == code_of(settings)
     assert len(code_of(settings)) == 16
 
 
-def test_a_run_of_the_job_is_found_by_its_tags() -> None:
+def test_shift_job_has_the_tags_of_its_stream() -> None:
     job = shift_job(replace(PINGS, workers=1), Settings())
     assert job.name == "shift_pings"
     assert job.tags[STREAM] == "pings"
@@ -145,7 +145,7 @@ def test_a_run_of_the_job_is_found_by_its_tags() -> None:
     ("limit", "started", "refused"),
     [(10, 4, set()), (5, 4, set()), (4, 3, {"pings"}), (3, 2, {"pings", "b"}), (1, 0, {"pings", "a", "b"})],
 )
-def test_under_dagsters_own_queue_shifts_leave_a_slot_for_tables(limit: int, started: int, refused: set[str]) -> None:
+def test_shifts_leave_a_slot_for_tables_under_the_dagster_queue(limit: int, started: int, refused: set[str]) -> None:
     streams = [PINGS, toy.stream("a"), toy.stream("b")]
     overrides = {"concurrency": {"runs": {"max_concurrent_runs": limit}}}
     with dg.instance_for_test(overrides=overrides) as instance:
@@ -156,7 +156,7 @@ def test_under_dagsters_own_queue_shifts_leave_a_slot_for_tables(limit: int, sta
     )
 
 
-def test_a_queue_that_gives_shifts_a_slot_of_their_own_starts_all_of_them() -> None:
+def test_run_queue_with_slots_for_shifts_starts_all_of_them() -> None:
     queue = {"module": "dagster_tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
     overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 1}}}
     with dg.instance_for_test(overrides=overrides) as instance:

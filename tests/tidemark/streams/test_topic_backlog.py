@@ -63,9 +63,7 @@ def bodies(count: int) -> list[str | bytes]:
     return pings
 
 
-def test_a_first_start_takes_all_of_it_and_what_follows_is_the_same_as_in_small_batches(
-    settings: Settings, kafka: Broker
-) -> None:
+def test_first_start_reads_the_topic_backlog_like_small_batches(settings: Settings, kafka: Broker) -> None:
     topic, sent = kafka.topic(partitions=2), bodies(100)
     kafka.send(topic, *sent[:50])
     kafka.abort(topic, toy.ping("aborted"), toy.ping("aborted"))
@@ -91,7 +89,7 @@ def test_a_first_start_takes_all_of_it_and_what_follows_is_the_same_as_in_small_
     assert found[0] == found[1]
 
 
-def test_avro_headers_compression_and_records_without_a_value_are_the_same_by_both_readers(
+def test_spark_and_stream_reader_agree_on_avro_headers_compression_and_tombstones(
     settings: Settings, kafka: Broker
 ) -> None:
     topic, gadgets = kafka.topic(), iter(range(100))
@@ -146,7 +144,7 @@ def test_avro_headers_compression_and_records_without_a_value_are_the_same_by_bo
     ]
 
 
-def test_afterwards_it_goes_on_with_what_comes(settings: Settings, kafka: Broker) -> None:
+def test_shift_continues_with_new_messages_after_the_backlog(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)
     kafka.send(topic, *[toy.ping("a", minute=m) for m in range(30)])
@@ -162,9 +160,7 @@ def test_afterwards_it_goes_on_with_what_comes(settings: Settings, kafka: Broker
         assert not later.step()
 
 
-def test_a_rule_that_raises_on_every_message_of_a_step_commits_nothing_and_one_that_raises_on_some_names_these(
-    settings: Settings, kafka: Broker
-) -> None:
+def test_rule_failing_on_every_backlog_message_commits_nothing(settings: Settings, kafka: Broker) -> None:
     topic, name = kafka.topic(), toy.new_name()
     kafka.send(topic, *[toy.ping("a", minute=m, strength=m) for m in range(30)])
     broken = toy.stream(name, queue=None, topic=topic, rules={"odd": lambda fields: fields["strenght"] > 0})
@@ -179,7 +175,7 @@ def test_a_rule_that_raises_on_every_message_of_a_step_commits_nothing_and_one_t
     assert [(reason, offset) for _, reason, offset in entries(some, settings)] == [("odd", 7)]
 
 
-def test_who_was_overtaken_adds_nothing(settings: Settings, kafka: Broker) -> None:
+def test_overtaken_backlog_step_adds_no_rows(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)
     kafka.send(topic, *[toy.ping("a", minute=m) for m in range(30)])
@@ -196,7 +192,7 @@ def test_who_was_overtaken_adds_nothing(settings: Settings, kafka: Broker) -> No
         assert len(toy.kept(of, settings)) == 30
 
 
-def test_another_topic_of_the_name_is_not_mixed_in(settings: Settings, kafka: Broker) -> None:
+def test_backlog_of_a_recreated_topic_is_not_mixed_with_the_old(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)
     kafka.send(topic, *[toy.ping("old", minute=m) for m in range(30)])
@@ -213,7 +209,7 @@ def test_another_topic_of_the_name_is_not_mixed_in(settings: Settings, kafka: Br
         assert {row["gadget"] for row in toy.kept(of, settings)} == {"new"}
 
 
-def test_what_retention_took_is_said(settings: Settings, kafka: Broker) -> None:
+def test_messages_deleted_by_retention_are_quarantined_as_lost(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)
     kafka.send(topic, *[toy.ping("a", minute=m) for m in range(5)])
@@ -229,7 +225,7 @@ def test_what_retention_took_is_said(settings: Settings, kafka: Broker) -> None:
     assert [reason for _, reason, _ in entries(of, settings)] == ["lost"]
 
 
-def test_without_spark_the_stream_goes_on(
+def test_topic_backlog_is_read_in_small_batches_without_spark(
     settings: Settings, kafka: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.topic()
@@ -254,7 +250,7 @@ def test_without_spark_the_stream_goes_on(
     assert len(toy.kept(other, settings)) == 30
 
 
-def test_steps_are_as_large_as_their_rows_allow(settings: Settings, kafka: Broker) -> None:
+def test_backlog_step_size_is_limited_by_the_size_of_its_rows(settings: Settings, kafka: Broker) -> None:
     topic = kafka.topic()
     of = toy.stream(toy.new_name(), queue=None, topic=topic)
     kafka.send(topic, *[toy.ping("x" * 10_000, minute=-m) for m in range(30)], *["no reading"] * 10)

@@ -23,7 +23,7 @@ def location(*streams: Stream) -> dg.Definitions:
     return build_definitions(load_settings(), specs, (), [stream.table for stream in streams], streams)
 
 
-def test_streams_of_different_tables_and_one_topic_load_together() -> None:
+def test_streams_with_different_tables_may_share_a_topic() -> None:
     streams = [toy.stream(name, queue=f"queue-{name}", topic="shared") for name in ("one", "two")]
     location(*streams).get_repository_def().load_all_definitions()
 
@@ -45,25 +45,25 @@ ONE = toy.stream("one")
         ),
     ],
 )
-def test_two_streams_that_would_take_from_each_other_are_refused_by_name(other: Stream, said: str) -> None:
+def test_streams_that_share_a_name_table_or_queue_are_refused(other: Stream, said: str) -> None:
     with pytest.raises(StreamRefused, match=said):
         location(ONE, other)
 
 
-def test_two_streams_that_alert_into_one_table_are_refused_by_name() -> None:
+def test_streams_that_share_an_alert_table_are_refused() -> None:
     one, two = toy.stream_with_alerts("one"), toy.stream_with_alerts("two")
     location(one, two)
     with pytest.raises(StreamRefused, match=r"the same table of alerts, alerts\.one"):
         location(one, replace(two, reaction=one.reaction))
 
 
-def test_the_topics_of_a_location_are_those_of_its_streams() -> None:
+def test_topics_of_a_code_location_are_those_of_its_streams() -> None:
     streams = [toy.stream("one", topic="b"), toy.stream("two", topic="a"), toy.stream("three")]
     assert topics_of(streams, Settings(kafka_bootstrap_servers="127.0.0.1:1")) == ["a", "b"]
     assert topics_of(streams, Settings()) == []
 
 
-def test_the_queues_of_a_location_are_those_that_its_declarations_name() -> None:
+def test_queues_of_a_code_location_are_those_its_declarations_name() -> None:
     streams = [toy.stream_with_alerts("one"), toy.stream("two"), toy.stream("three", queue=None, topic="a")]
     assert queues_of(streams) == ["out-one", "queue-one", "queue-two"]
     assert queues_of(STREAMS) == [
@@ -76,7 +76,7 @@ def test_the_queues_of_a_location_are_those_that_its_declarations_name() -> None
     ]
 
 
-def test_the_laptops_cloud_gets_exactly_the_declared_queues_and_another_account_none(cloud: Settings) -> None:
+def test_declared_queues_are_created_only_in_the_local_cloud(cloud: Settings) -> None:
     name, client = toy.new_name(), boto3.client("sqs", **cloud.aws_options())
 
     def made() -> set[str]:
@@ -91,7 +91,7 @@ def test_the_laptops_cloud_gets_exactly_the_declared_queues_and_another_account_
     assert made() - before == {name, f"{name}-dlq", f"out-{name}", f"out-{name}-dlq"}
 
 
-def test_a_name_that_no_queue_or_topic_can_have_is_refused() -> None:
+def test_invalid_queue_or_topic_name_is_refused() -> None:
     for declared in ({"queue": "two words"}, {"queue": ""}, {"queue": "a" * 81}, {"topic": "a/b"}):
         with pytest.raises(StreamRefused, match=f"stream one: {next(iter(declared))}='.*': expected 1 to "):
             toy.stream("one", **declared)
@@ -101,7 +101,7 @@ def test_a_name_that_no_queue_or_topic_can_have_is_refused() -> None:
         toy.stream_with_alerts("one", out="out one")
 
 
-def test_a_fifo_queue_is_refused_by_name_when_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fifo_queue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         StreamRefused, match=r"stream one: queue='in\.fifo': FIFO queues are not supported; use a stand"
     ):
@@ -113,9 +113,7 @@ def test_a_fifo_queue_is_refused_by_name_when_it_is_declared(monkeypatch: pytest
         load_settings()
 
 
-def test_the_local_cloud_makes_a_queue_that_it_lacks_and_another_account_does_not(
-    cloud: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_queue_is_created_in_the_local_cloud_only(cloud: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other")
     name = f"queue-{toy.new_name()}"

@@ -101,9 +101,7 @@ def pings(gadget: str, *strengths: float, start: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("of", ["episodes", "closes"])
-def test_a_message_on_which_the_rule_of_the_alerts_raises_is_named_and_the_others_raise_alerts(
-    lake: Settings, of: str
-) -> None:
+def test_message_failing_an_alert_rule_is_quarantined_and_others_raise_alerts(lake: Settings, of: str) -> None:
     stream, queue = stream_of(Raising(on_poison, of)), FakeMessageSource()
     shift = worker(stream, lake, queue)
     queue.send([*pings("a", 7, 7, POISON, 7), *pings("b", POISON), *pings("c", 8, 8)])
@@ -132,7 +130,7 @@ class OfTheFirst(toy.Strong):
         return super().episodes(said)
 
 
-def test_a_rule_is_not_asked_about_no_message(lake: Settings) -> None:
+def test_alert_rule_is_not_called_without_messages(lake: Settings) -> None:
     stream, queue = stream_of(OfTheFirst()), FakeMessageSource()
     shift = worker(stream, lake, queue)
     queue.send(pings("a", 7, 7))
@@ -140,7 +138,7 @@ def test_a_rule_is_not_asked_about_no_message(lake: Settings) -> None:
     assert (standing(stream, lake), entries(lake), shift.hindrance) == ([("a", 0)], [], "")
 
 
-def test_a_rule_that_raises_once_and_then_works_loses_no_alert_and_judges_no_message(lake: Settings) -> None:
+def test_alert_rule_failing_once_loses_no_alert_and_rejects_no_message(lake: Settings) -> None:
     asked: list[float] = []
 
     def at_first(strength: float) -> None:
@@ -155,7 +153,7 @@ def test_a_rule_that_raises_once_and_then_works_loses_no_alert_and_judges_no_mes
     assert (standing(stream, lake), entries(lake), shift.hindrance) == ([("a", 0)], [], "")
 
 
-def test_a_rule_that_raises_on_the_same_messages_now_and_then_is_named(lake: Settings) -> None:
+def test_alert_rule_failing_intermittently_is_reported_and_rejects_no_message(lake: Settings) -> None:
     asked: list[float] = []
 
     def on_all_of_them(strength: float) -> None:
@@ -171,7 +169,7 @@ def test_a_rule_that_raises_on_the_same_messages_now_and_then_is_named(lake: Set
     assert (entries(lake), len(queue.in_flight)) == ([], 2)
 
 
-def test_a_rule_whose_episodes_do_not_fit_the_table_harms_only_the_message_that_makes_them(lake: Settings) -> None:
+def test_alert_rule_with_invalid_facts_rejects_only_the_message_concerned(lake: Settings) -> None:
     name = toy.new_name()
     made = toy.alerts(name)
     table = type(made)(**{**vars(made), "columns": {**made.columns, "strength": "double"}})
@@ -184,7 +182,7 @@ def test_a_rule_whose_episodes_do_not_fit_the_table_harms_only_the_message_that_
     assert not queue.in_flight
 
 
-def test_a_rule_that_raises_on_every_message_is_named_and_no_message_is_judged(
+def test_alert_rule_failing_on_every_message_is_reported_and_rejects_none(
     lake: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream, queue = stream_of(Raising(on_each)), FakeMessageSource(max_receives=3)
@@ -214,7 +212,7 @@ def test_a_rule_that_raises_on_every_message_is_named_and_no_message_is_judged(
     assert standing(stream, lake) == [("a", 0)]
 
 
-def test_a_shift_that_begins_with_a_broken_rule_and_rows_to_follow_works_on(lake: Settings) -> None:
+def test_shift_with_a_broken_alert_rule_keeps_working_and_reports_it(lake: Settings) -> None:
     stream, queue = stream_of(Raising(on_each)), FakeMessageSource()
     queue.send(pings("a", *[7.0] * 10))
     worker(stream, lake, queue).step()
@@ -225,9 +223,7 @@ def test_a_shift_that_begins_with_a_broken_rule_and_rows_to_follow_works_on(lake
 
 
 @pytest.mark.parametrize("poison", [1, 9])
-def test_poison_alone_in_its_batch_waits_for_a_message_that_shows_that_the_rule_works(
-    lake: Settings, poison: int
-) -> None:
+def test_failing_messages_are_quarantined_once_another_message_passes_the_rule(lake: Settings, poison: int) -> None:
     strict = {"strict": lambda fields: on_poison(fields["strength"]) is None}
     stream, queue = toy.stream(toy.new_name(), rules=strict), FakeMessageSource()
     shift = worker(stream, lake, queue)
@@ -245,7 +241,7 @@ def test_poison_alone_in_its_batch_waits_for_a_message_that_shows_that_the_rule_
     assert {row["reason"] for row in entries(lake)} == {"strict"}
 
 
-def test_a_rule_of_the_stream_that_raises_on_every_message_moves_none_into_the_quarantine(lake: Settings) -> None:
+def test_stream_rule_failing_on_every_message_quarantines_none(lake: Settings) -> None:
     stream = toy.stream(toy.new_name(), rules={"first": lambda fields: fields["strength"] > 0, "second": on_each})
     queue = FakeMessageSource()
     shift = worker(stream, lake, queue)
@@ -258,7 +254,7 @@ def test_a_rule_of_the_stream_that_raises_on_every_message_moves_none_into_the_q
 
 @pytest.mark.parametrize("fault", [OSError("no route to host"), MemoryError()])
 @pytest.mark.parametrize("of_alerts", [True, False])
-def test_a_fault_of_the_world_in_a_rule_is_no_verdict(lake: Settings, fault: Exception, of_alerts: bool) -> None:
+def test_infrastructure_error_in_a_rule_rejects_no_message(lake: Settings, fault: Exception, of_alerts: bool) -> None:
     away = [True]
 
     def fails(strength: float) -> bool:
@@ -282,7 +278,7 @@ def test_a_fault_of_the_world_in_a_rule_is_no_verdict(lake: Settings, fault: Exc
     assert len(toy.kept(stream, lake)) == 3 and entries(lake) == []
 
 
-def test_an_inlet_that_fails_for_long_is_logged_once_and_stays_a_hindrance(
+def test_inlet_failing_for_long_is_logged_once_and_reported_as_hindrance(
     lake: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shift_module, "LONGEST_BACKOFF", 0.0)
@@ -300,7 +296,7 @@ def test_an_inlet_that_fails_for_long_is_logged_once_and_stays_a_hindrance(
     assert shift.hindrance == "sqs:pings: the queue pings does not exist"
 
 
-def test_two_inlets_of_a_stream_the_rule_that_works_on_one_judges_the_other(lake: Settings) -> None:
+def test_rule_that_passes_on_one_inlet_rejects_failing_messages_of_another(lake: Settings) -> None:
     strict = {"strict": lambda fields: on_poison(fields["strength"]) is None}
     stream, (poisoned, good) = toy.stream(toy.new_name(), rules=strict), (FakeMessageSource(), FakeMessageSource())
     shift = toy.shift(stream, lake, [QueueInlet("a", lambda: poisoned), QueueInlet("b", lambda: good)])
@@ -313,7 +309,7 @@ def test_two_inlets_of_a_stream_the_rule_that_works_on_one_judges_the_other(lake
     assert (shift.hindrance, len(entries(lake))) == ("", 9)
 
 
-def test_requests_wait_in_hand_while_what_answers_them_cannot_be_made(lake: Settings) -> None:
+def test_requests_are_held_while_their_answerer_cannot_be_created(lake: Settings) -> None:
     def broken(place: StreamContext) -> Answerer:
         raise AttributeError("no attribute 'model'")
 
@@ -329,7 +325,7 @@ def test_requests_wait_in_hand_while_what_answers_them_cannot_be_made(lake: Sett
     assert "cannot be created" in shift.hindrance
 
 
-def test_without_the_items_that_are_left_out_a_rule_does_not_raise_and_no_more_are_left_out_than_needed() -> None:
+def test_fewest_items_are_left_out_so_that_a_rule_does_not_raise() -> None:
     """Against all subsets: conflicts of one or two items."""
     for seed in range(300):
         rng = random.Random(seed)

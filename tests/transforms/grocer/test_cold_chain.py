@@ -46,18 +46,20 @@ def found(*readings: tuple[float, float]) -> list[tuple[float, float]]:
         ([(0, 9), (10, 9), (20, 5), (21, 9), (31, 9)], [(0, 10), (21, 31)]),
     ],
 )
-def test_an_episode(readings: Sequence[tuple[float, float]], episodes: list[tuple[float, float]]) -> None:
+def test_too_warm_rule_finds_the_expected_episodes(
+    readings: Sequence[tuple[float, float]], episodes: list[tuple[float, float]]
+) -> None:
     assert found(*readings) == episodes
 
 
-def test_an_episode_is_of_the_store_in_which_it_started() -> None:
+def test_too_warm_episode_belongs_to_the_store_of_its_start() -> None:
     readings = read((0, 9), (5, 9), (12, 9))
     readings[1]["store_id"] = readings[2]["store_id"] = 8
     (episode,) = too_warm(readings)
     assert episode.facts == {"store_id": 7}
 
 
-def test_what_the_rule_says_of_itself_is_what_ends_an_episode() -> None:
+def test_too_warm_rule_attributes_match_how_episodes_end() -> None:
     warm, cool = read((0, 6.0), (1, 5.9))
     assert not TOO_WARM.closes(warm) and TOO_WARM.closes(cool)
     assert found((0, 9), (10 + TOO_WARM.silence.total_seconds() / 60, 9)) == []

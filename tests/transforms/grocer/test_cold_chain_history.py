@@ -16,7 +16,7 @@ from tests.transforms.conftest import MakeFrame
 from tests.transforms.grocer.expect import at
 
 
-def test_each_sensor_has_the_episodes_that_its_readings_say(readings: MakeFrame) -> None:
+def test_too_warm_episodes_are_found_for_each_sensor(readings: MakeFrame) -> None:
     frame = readings(
         {"read_at": at(8, 5), "temperature_c": 6.0, "store_id": 3},  # rows in any order
         {"read_at": at(7, 55), "temperature_c": 9.0, "store_id": 2},
@@ -29,11 +29,11 @@ def test_each_sensor_has_the_episodes_that_its_readings_say(readings: MakeFrame)
     ]
 
 
-def test_without_readings_there_are_no_episodes(readings: MakeFrame) -> None:
+def test_too_warm_rule_finds_no_episodes_without_readings(readings: MakeFrame) -> None:
     assert episodes_too_warm(readings({"read_at": at(7)}).limit(0)).collect() == []
 
 
-def test_any_readings_have_the_episodes_that_the_oracle_finds(readings: MakeFrame) -> None:
+def test_too_warm_episodes_on_spark_equal_those_of_the_oracle(readings: MakeFrame) -> None:
     dice = random.Random(3)
     degrees: dict[str, dict[datetime, float]] = {device: {} for device in "abcde"}
     for read in degrees.values():
@@ -49,7 +49,7 @@ def test_any_readings_have_the_episodes_that_the_oracle_finds(readings: MakeFram
     assert {(row["device_id"], row["started_at"], row["last_at"]) for row in found} == expected
 
 
-def test_a_worker_gets_the_rule_as_code_and_needs_nothing_of_the_project() -> None:
+def test_too_warm_rule_runs_on_a_worker_without_the_project() -> None:
     body = cloudpickle.dumps(shipped(cold_chain_history._episodes))
     program = (
         "import pickle, sys, pyarrow as pa; from datetime import *\n"

@@ -12,7 +12,7 @@ FRIDAY, SATURDAY = date(2026, 11, 20), date(2026, 11, 21)
 LAST_SATURDAY, SATURDAY_BEFORE = at(9, day=14), at(9, day=7)
 
 
-def test_a_day_knows_itself_the_weekday_to_come_and_the_means_of_the_days_that_had_orders(orders: MakeFrame) -> None:
+def test_demand_features_of_a_day_include_weekday_and_means_of_order_days(orders: MakeFrame) -> None:
     result = demand_features(
         orders(
             {"hour": at(7), "quantity": 2, "unit_price_usd": Decimal("3"), "ordered_at": at(7, 10)},
@@ -30,7 +30,7 @@ def test_a_day_knows_itself_the_weekday_to_come_and_the_means_of_the_days_that_h
     assert rows_of(result) == [(FRIDAY, 1, 1, 6, 5, 10, 11 / 2, 21 / 3, Decimal("2.5000"))]
 
 
-def test_no_orders_of_a_product_are_zero_and_no_orders_at_all_are_not_known(orders: MakeFrame) -> None:
+def test_demand_is_zero_without_product_orders_and_null_without_any_orders(orders: MakeFrame) -> None:
     result = demand_features(
         orders(
             {"hour": at(7), "product_id": 2, "quantity": 1},

@@ -26,7 +26,7 @@ def told(readings: DataFrame, *hours: int) -> list[tuple[object, ...]]:
     return sorted((row["hour"].hour, row["seconds_above_limit"], row["max_temperature_c"]) for row in rows)
 
 
-def test_a_reading_holds_until_the_next_one_and_at_most_15_minutes(readings: MakeFrame) -> None:
+def test_reading_counts_until_the_next_one_or_15_minutes(readings: MakeFrame) -> None:
     result = of_hours(
         readings(
             {"read_at": at(7), "temperature_c": 9.0},  # 10 minutes
@@ -41,29 +41,29 @@ def test_a_reading_holds_until_the_next_one_and_at_most_15_minutes(readings: Mak
     assert rows_of(result) == [(at(7), "a", 1, 1500.0, 9.0), (at(7), "b", 1, 900.0, 30.0)]
 
 
-def test_what_holds_beyond_the_end_of_an_hour_counts_in_the_next(readings: MakeFrame) -> None:
+def test_hot_time_beyond_an_hour_counts_in_the_next(readings: MakeFrame) -> None:
     ends_at = at(8, 5) + timedelta(milliseconds=250)
     frame = readings({"read_at": at(7, 59), "temperature_c": 9.0}, {"read_at": ends_at, "temperature_c": 2.0})
     assert told(frame, 7, 8) == [(7, 60.0, 9.0), (8, 300.25, 9.0)]
 
 
-def test_an_hour_without_readings_has_what_holds_from_the_one_before_and_no_other_has(readings: MakeFrame) -> None:
+def test_hour_without_readings_has_the_hot_time_of_the_previous_reading(readings: MakeFrame) -> None:
     assert told(readings({"read_at": at(7, 50), "temperature_c": 9.0}), 7, 8, 9) == [(7, 600.0, 9.0), (8, 300.0, 9.0)]
     assert told(readings({"read_at": at(7, 50), "temperature_c": 3.0}), 8) == [(8, 0.0, 3.0)]
 
 
-def test_a_reading_that_holds_until_just_the_end_does_not_count_in_the_next(readings: MakeFrame) -> None:
+def test_reading_that_ends_with_its_hour_does_not_count_in_the_next(readings: MakeFrame) -> None:
     assert told(readings({"read_at": at(7, 45), "temperature_c": 9.0}), 7, 8) == [(7, 900.0, 9.0)]
     followed = readings({"read_at": at(7, 55), "temperature_c": 9.0}, {"read_at": at(8), "temperature_c": 2.0})
     assert told(followed, 8) == [(8, 0.0, 2.0)]
 
 
-def test_hours_that_are_only_there_to_look_back_on_are_not_in_it(readings: MakeFrame) -> None:
+def test_hot_spots_exclude_lookback_hours(readings: MakeFrame) -> None:
     frame = readings({"read_at": at(7)}, {"read_at": at(8)}, {"read_at": at(9)})
     assert [hour for hour, *_ in told(frame, 8)] == [8]
 
 
-def test_a_sensor_that_was_moved_counts_where_it_was_last(readings: MakeFrame) -> None:
+def test_moved_sensor_counts_in_its_last_store(readings: MakeFrame) -> None:
     frame = readings(
         {"read_at": at(7, 55), "store_id": 1, "temperature_c": 9.0},
         {"read_at": at(8, 20), "store_id": 3, "temperature_c": 9.0},
@@ -72,7 +72,7 @@ def test_a_sensor_that_was_moved_counts_where_it_was_last(readings: MakeFrame) -
     assert rows_of(of_hours(frame, 7, 8)) == [(at(7), "a", 1, 300.0, 9.0), (at(8), "a", 2, 1200.0, 9.0)]
 
 
-def test_any_messages_become_what_duckdb_makes_of_them(spark: SparkSession) -> None:
+def test_readings_and_hot_spots_equal_those_computed_by_duckdb(spark: SparkSession) -> None:
     dice = random.Random(17)
 
     def message(number: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.transforms.grocer.expect import assert_declared, at, rows_of
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 
 
-def test_the_cost_is_that_of_the_hours_day_for_all_units_sold(orders: MakeFrame, prices: MakeFrame) -> None:
+def test_margin_uses_the_product_cost_of_the_day_for_all_units(orders: MakeFrame, prices: MakeFrame) -> None:
     result = margin_hourly(
         orders(
             {"hour": at(23, day=23), "quantity": 2, "revenue_usd": Decimal("3")},
@@ -27,9 +27,7 @@ def test_the_cost_is_that_of_the_hours_day_for_all_units_sold(orders: MakeFrame,
     ]
 
 
-def test_a_product_without_a_price_that_day_keeps_its_revenue_and_has_no_margin(
-    orders: MakeFrame, prices: MakeFrame
-) -> None:
+def test_product_without_a_price_has_revenue_but_no_margin(orders: MakeFrame, prices: MakeFrame) -> None:
     result = margin_hourly(
         orders({"hour": at(7, day=23), "product_id": 1}, {"hour": at(7, day=23), "product_id": 2}),
         prices({"day": MONDAY, "product_id": 2, "cost_usd": None}, {"day": TUESDAY, "product_id": 1}),

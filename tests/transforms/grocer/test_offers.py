@@ -10,7 +10,7 @@ from tests.transforms.grocer.expect import assert_declared, rows_of
 MONDAY, TUESDAY = date(2026, 11, 23), date(2026, 11, 24)
 
 
-def test_every_day_with_prices_meets_every_segment(prices: MakeFrame, customers: MakeFrame) -> None:
+def test_offer_reach_combines_each_priced_day_with_each_segment(prices: MakeFrame, customers: MakeFrame) -> None:
     result = offer_reach(
         prices({"day": MONDAY}, {"day": MONDAY, "product_id": 2}, {"day": TUESDAY}),
         customers({"customer_id": 1}, {"customer_id": 2}, {"customer_id": 3, "segment": None}),
@@ -24,5 +24,5 @@ def test_every_day_with_prices_meets_every_segment(prices: MakeFrame, customers:
     ]
 
 
-def test_without_customers_there_is_nobody_to_offer_to(prices: MakeFrame, customers: MakeFrame) -> None:
+def test_offer_reach_is_empty_without_customers(prices: MakeFrame, customers: MakeFrame) -> None:
     assert rows_of(offer_reach(prices({"day": MONDAY}), customers({}).limit(0))) == []

@@ -9,9 +9,7 @@ from tests.transforms.conftest import MakeFrame
 from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 
-def test_segments_count_distinct_orders_and_buyers_over_the_hours_of_a_day(
-    orders: MakeFrame, customers: MakeFrame
-) -> None:
+def test_order_stats_count_distinct_orders_and_buyers_per_segment(orders: MakeFrame, customers: MakeFrame) -> None:
     result = order_stats(
         orders(
             {"order_id": 1, "line_number": 1, "customer_id": 1, "revenue_usd": Decimal("1.5")},
@@ -28,7 +26,7 @@ def test_segments_count_distinct_orders_and_buyers_over_the_hours_of_a_day(
     ]
 
 
-def test_a_customer_who_is_missing_or_has_no_segment_is_unknown(orders: MakeFrame, customers: MakeFrame) -> None:
+def test_missing_customer_or_segment_counts_as_unknown(orders: MakeFrame, customers: MakeFrame) -> None:
     result = order_stats(
         orders({"order_id": 1, "customer_id": 1}, {"order_id": 2, "customer_id": 999}),
         customers({"customer_id": 1, "segment": None}, {"customer_id": 3, "segment": "office"}),

@@ -26,7 +26,7 @@ from tests.transforms.conftest import MakeFrame
         (5, "3.0000", "1", "0.0000"),
     ],
 )
-def test_revenue_is_exact_and_rounded_half_up_once(
+def test_order_revenue_is_exact_and_rounded_half_up_once(
     orders: MakeFrame, quantity: int, unit_price_usd: str, discount: str, revenue_usd: str
 ) -> None:
     row = {"quantity": quantity, "unit_price_usd": Decimal(unit_price_usd), "discount": Decimal(discount)}
@@ -34,7 +34,7 @@ def test_revenue_is_exact_and_rounded_half_up_once(
     assert [row["revenue_usd"] for row in result] == [Decimal(revenue_usd)]
 
 
-def test_revenue_is_null_where_a_factor_is_missing_or_the_amount_cannot_be_held(orders: MakeFrame) -> None:
+def test_order_revenue_is_null_if_a_factor_is_missing_or_it_overflows(orders: MakeFrame) -> None:
     rows = orders(
         {"quantity": None},
         {"unit_price_usd": None},
@@ -45,7 +45,7 @@ def test_revenue_is_null_where_a_factor_is_missing_or_the_amount_cannot_be_held(
     assert [row["revenue_usd"] for row in order_lines(rows).collect()] == [None] * 5
 
 
-def test_hour_is_the_utc_hour_and_other_columns_pass_through(orders: MakeFrame) -> None:
+def test_order_hour_is_in_utc_and_other_columns_are_unchanged(orders: MakeFrame) -> None:
     rows = orders(
         {"ordered_at": datetime(2026, 11, 20, 23, 59, 59, 999_999, tzinfo=UTC), "source_file": "a b+ö.csv"},
         {"ordered_at": datetime(2026, 11, 21, 0, 0, tzinfo=UTC)},

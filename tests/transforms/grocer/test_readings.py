@@ -6,7 +6,7 @@ from tests.transforms.conftest import MakeFrame
 from tests.transforms.grocer.expect import assert_declared, at, rows_of
 
 
-def test_of_several_messages_about_a_reading_the_one_that_was_sent_last_counts_as_a_whole(messages: MakeFrame) -> None:
+def test_last_sent_message_of_a_reading_replaces_the_others(messages: MakeFrame) -> None:
     result = readings(
         messages(
             {"message_id": "9", "sent_at": at(7, 31), "temperature_c": 9.0, "store_id": 2, "door_open": True},
@@ -18,7 +18,7 @@ def test_of_several_messages_about_a_reading_the_one_that_was_sent_last_counts_a
     assert rows_of(result) == [(at(7), "a", 1, at(7, 30), 5.0, None, at(7, 32))]
 
 
-def test_of_those_sent_at_once_the_greatest_id_counts_as_texts_are_ordered(messages: MakeFrame) -> None:
+def test_greatest_message_id_wins_among_messages_sent_at_once(messages: MakeFrame) -> None:
     result = readings(
         messages(
             {"message_id": "t/0/00000000000000000009", "temperature_c": 1.0},
@@ -28,7 +28,7 @@ def test_of_those_sent_at_once_the_greatest_id_counts_as_texts_are_ordered(messa
     assert [row.temperature_c for row in result.collect()] == [2.0]
 
 
-def test_readings_of_other_sensors_and_times_are_others(messages: MakeFrame) -> None:
+def test_readings_of_different_sensors_and_times_are_kept_apart(messages: MakeFrame) -> None:
     result = readings(
         messages(
             {"message_id": "1"},
@@ -40,5 +40,5 @@ def test_readings_of_other_sensors_and_times_are_others(messages: MakeFrame) -> 
     assert result.count() == 4
 
 
-def test_without_messages_there_are_none(messages: MakeFrame) -> None:
+def test_readings_are_empty_without_messages(messages: MakeFrame) -> None:
     assert rows_of(readings(messages({}).limit(0))) == []

@@ -103,7 +103,7 @@ def edits(sources: Sources, runs: Mapping[str, Run]) -> Iterator[tuple[str, str,
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)  # about a hundred runs of Spark
-def test_50_edits_that_change_what_spark_computes_are_caught(
+def test_50_edits_that_change_spark_results_change_the_fingerprint(
     runs: Mapping[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = grocer_sources()

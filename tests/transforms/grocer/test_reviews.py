@@ -18,7 +18,7 @@ def margins(spark: SparkSession) -> MakeFrame:
     return frames_of(spark, MARGIN_HOURLY, {"product_id": 1})
 
 
-def test_a_day_sums_orders_and_the_margins_that_are_known(spark: SparkSession, orders: MakeFrame) -> None:
+def test_executive_rollup_sums_orders_and_known_margins_of_a_day(spark: SparkSession, orders: MakeFrame) -> None:
     result = executive_rollup(
         orders(
             {"order_id": 1, "store_id": 1, "revenue_usd": Decimal("2")},
@@ -39,13 +39,13 @@ def test_a_day_sums_orders_and_the_margins_that_are_known(spark: SparkSession, o
     ]
 
 
-def test_of_two_stores_with_equal_revenue_the_smaller_id_is_the_top(spark: SparkSession, orders: MakeFrame) -> None:
+def test_smaller_store_id_is_the_top_store_on_equal_revenue(spark: SparkSession, orders: MakeFrame) -> None:
     no_margins = margins(spark)({}).limit(0)
     result = executive_rollup(orders({"store_id": 9}, {"store_id": 2}, {"store_id": 30}), no_margins)
     assert [row[-1] for row in rows_of(result)] == [2]
 
 
-def test_a_week_is_compared_with_the_one_before_which_is_not_in_the_result(orders: MakeFrame) -> None:
+def test_weekly_review_compares_with_the_previous_week_but_excludes_it(orders: MakeFrame) -> None:
     result = weekly_review(
         orders(
             {"order_id": 1, "hour": at(7, day=9), "revenue_usd": Decimal("3")},
@@ -65,7 +65,7 @@ def test_a_week_is_compared_with_the_one_before_which_is_not_in_the_result(order
     ]
 
 
-def test_two_weeks_at_once_are_as_each_alone(orders: MakeFrame) -> None:
+def test_weekly_review_of_two_weeks_equals_each_week_alone(orders: MakeFrame) -> None:
     sold = orders(
         {"order_id": 1, "hour": at(7, day=4), "revenue_usd": Decimal("1")},
         {"order_id": 2, "hour": at(7, day=11), "revenue_usd": Decimal("2")},

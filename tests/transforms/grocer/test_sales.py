@@ -25,7 +25,7 @@ def test_sales_hourly_counts_an_order_of_two_lines_once(orders: MakeFrame) -> No
     ]
 
 
-def test_sales_daily_cuts_days_at_midnight_utc(orders: MakeFrame) -> None:
+def test_sales_daily_splits_days_at_midnight_utc(orders: MakeFrame) -> None:
     result = sales_daily(
         orders(
             {"hour": at(23), "quantity": 2, "revenue_usd": Decimal("1.1111")},
@@ -42,7 +42,7 @@ def test_sales_daily_cuts_days_at_midnight_utc(orders: MakeFrame) -> None:
     ]
 
 
-def test_no_orders_are_no_sales(orders: MakeFrame) -> None:
+def test_sales_are_empty_without_orders(orders: MakeFrame) -> None:
     nothing = orders({}).limit(0)
     assert rows_of(sales_hourly(nothing)) == []
     assert rows_of(sales_daily(nothing)) == []

@@ -10,7 +10,7 @@ from tests.tidemark.automation.code_plan.holding import faults_of
 # "bump and back" and "reads more and bump" do what these three do.
 @pytest.mark.parametrize("way", sample(WAYS, *sorted({*WAYS} - {"bump", "bump several", "reads more"})))
 @pytest.mark.parametrize("seed", [3])
-def test_what_is_listed_is_what_runs(seed: int, way: str) -> None:
+def test_plan_lists_exactly_what_runs_on_a_real_daemon(seed: int, way: str) -> None:
     deploy = play(generated(seed, way))
     assert deploy.simulation is not None and deploy.simulation.failed_ticks == []
     assert faults_of(deploy) == []

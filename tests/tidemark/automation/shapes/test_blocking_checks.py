@@ -42,7 +42,9 @@ def deploy(simulation: Simulation, found: dg.Definitions, how: str, monkeypatch:
 
 @pytest.mark.parametrize("how", ["live", "checkpoint", "log"])
 @pytest.mark.parametrize("to", ["not blocking", "gone"])
-def test_a_failed_check_that_blocks_no_more_holds_nobody_up(how: str, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_check_made_non_blocking_or_removed_by_deploy_frees_the_readers(
+    how: str, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulation = Simulation(days(check()), start=START)
     simulation.fail_check("core/x", "complete", times=1)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
@@ -55,7 +57,7 @@ def test_a_failed_check_that_blocks_no_more_holds_nobody_up(how: str, to: str, m
 
 @pytest.mark.parametrize("how", ["live", "checkpoint", "log"])
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_check_that_becomes_blocking_blocks_by_what_it_said_before(
+def test_check_that_becomes_blocking_applies_its_earlier_result(
     how: str, passes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation = Simulation(days(check(blocking=False), within=lag(hours=4)), start=START)
@@ -71,7 +73,7 @@ def test_a_check_that_becomes_blocking_blocks_by_what_it_said_before(
     assert built(simulation, "mart") == ([DAY] if passes else [])
 
 
-def test_a_day_is_not_built_on_a_day_before_of_which_the_check_failed() -> None:
+def test_self_dependent_partition_waits_while_the_check_of_the_previous_one_fails() -> None:
     table = asset("core/x", "raw/x", mapped("core/x", PAST), by=DAYS, **ASAP)
     simulation = play([source("x", DAYS), table], [check()])
     simulation.fail_check("core/x", "complete", times=1)
@@ -85,7 +87,7 @@ def test_a_day_is_not_built_on_a_day_before_of_which_the_check_failed() -> None:
     assert built(simulation, "core/x") == [OTHER, OTHER, DAY], "the day itself is built anew, and frees the next"
 
 
-def test_a_failed_check_of_an_external_table_ends_with_its_next_build() -> None:
+def test_failed_check_of_an_external_table_stops_blocking_after_its_next_materialization() -> None:
     simulation = play([dg.AssetSpec("theirs"), asset("mart", "theirs", **ASAP)], [check("theirs")])
     simulation.report("theirs", at=simulation.time(minutes=5), version="1")
     simulation.run(hours=1)
@@ -106,7 +108,7 @@ def test_a_failed_check_of_an_external_table_ends_with_its_next_build() -> None:
         ([(8, False, "a"), (9, False, ""), (10, True, "b")], 1, "a"),
     ],
 )
-def test_each_partition_is_held_by_the_latest_that_was_said_of_it(
+def test_partition_is_blocked_by_its_latest_check_evaluation(
     evaluations: list[tuple[int, bool, str]], a_built: int, blocked: str
 ) -> None:
     results = CheckResults()

@@ -34,7 +34,7 @@ def why(simulation: Simulation, table: str = "b") -> str:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_readers_wait_after_each_write_until_the_check_of_another_location_has_passed(restarts: bool) -> None:
+def test_readers_wait_after_each_write_for_the_check_of_another_code_location(restarts: bool) -> None:
     simulation = played(tables())
     if restarts:
         simulation.restart(at=simulation.clock.now + 60)
@@ -52,7 +52,7 @@ def test_readers_wait_after_each_write_until_the_check_of_another_location_has_p
     assert (len(built(simulation, "a")), len(built(simulation, "b"))) == (3, 2)
 
 
-def test_a_failed_check_of_another_location_blocks_until_it_passes() -> None:
+def test_failed_check_of_another_code_location_blocks_the_readers() -> None:
     simulation = played(tables())
     simulation.evaluate_check(
         "a", THEIRS, passed=False, blocking=True, by_run=False, at=simulation.time(hours=3, minutes=30)
@@ -61,7 +61,7 @@ def test_a_failed_check_of_another_location_blocks_until_it_passes() -> None:
     assert "the check theirs failed on a" in why(simulation) and len(built(simulation, "b")) == 1
 
 
-def test_a_check_of_a_table_that_only_another_location_builds_guards_its_readers_here() -> None:
+def test_check_of_a_table_built_by_another_code_location_blocks_its_readers() -> None:
     simulation = played([source("x", DAYS), asset("b", "raw/x", by=DAYS, **ASAP)], guarded="raw/x")
     assert len(built(simulation, "b")) == 1 and "the check theirs has no result since the last update of raw/x" in why(
         simulation
@@ -71,7 +71,7 @@ def test_a_check_of_a_table_that_only_another_location_builds_guards_its_readers
     assert len(built(simulation, "b")) == 2
 
 
-def test_a_check_that_no_longer_blocks_in_its_location_frees_the_readers() -> None:
+def test_check_made_non_blocking_in_another_code_location_frees_the_readers() -> None:
     simulation = played(tables())
     simulation.evaluate_check("a", THEIRS, passed=False, blocking=False, by_run=False, at=simulation.clock.now + 60)
     simulation.run(hours=2)
@@ -79,7 +79,7 @@ def test_a_check_that_no_longer_blocks_in_its_location_frees_the_readers() -> No
 
 
 @pytest.mark.parametrize("name", ["a", "raw/x"])
-def test_a_declared_check_of_another_location_blocks_before_it_was_ever_evaluated(name: str) -> None:
+def test_declared_check_of_another_code_location_blocks_before_its_first_evaluation(name: str) -> None:
     declared = {"metadata": {"tidemark/blocking_checks": [THEIRS]}}
     if name == "a":
         assets = tables(**declared)
@@ -97,13 +97,13 @@ def test_a_declared_check_of_another_location_blocks_before_it_was_ever_evaluate
     assert built(simulation, "b") == [DAY]
 
 
-def test_names_of_checks_that_are_no_list_set_the_asset_aside() -> None:
+def test_asset_with_blocking_check_names_that_are_no_list_is_set_aside() -> None:
     simulation = play(tables(metadata={"tidemark/blocking_checks": "theirs"}))
     assert "expected a list of names of checks" in simulation.graph.nodes["a"].refused
 
 
 @pytest.mark.parametrize("removed_here", [False, True])
-def test_a_check_that_this_location_has_removed_is_no_check_of_another(
+def test_removed_check_blocks_only_if_it_belonged_to_another_code_location(
     removed_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs of the simulation belong to one location: the homes say whether that is this one."""

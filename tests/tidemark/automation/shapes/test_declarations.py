@@ -22,7 +22,7 @@ DAY = "2026-10-05"
 
 
 @pytest.mark.parametrize("schedule", ["@daily", "0 9 * * *", "@hourly"])
-def test_a_cron_contract_may_be_written_with_an_alias(schedule: str) -> None:
+def test_cron_contract_accepts_a_cron_alias(schedule: str) -> None:
     policy = dg.FreshnessPolicy.cron(deadline_cron=schedule, lower_bound_delta=timedelta(minutes=30))
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=policy), *healthy()])
     simulation.arrive("raw/x", "2026-10-04", at=simulation.time(minutes=5))
@@ -40,7 +40,7 @@ FORMATTED = dg.TimeWindowPartitionsDefinition(cron_schedule="0 0 * * *", start="
     [(REGIONS, 3, "eu"), (FORMATTED, 3, "20261005"), (DAYS, "3", DAY), (DAYS, "many", DAY), (DAYS, -1, DAY)],
     ids=["regions", "days in a format of their own", "a number as text", "no number", "a negative number"],
 )
-def test_ripple_days_on_any_keys_is_right_or_refused_by_name(by: Any, days: Any, partition: str) -> None:
+def test_ripple_days_on_any_partitions_work_or_the_asset_is_refused(by: Any, days: Any, partition: str) -> None:
     rippling = dg.AssetDep(dg.AssetKey(["raw", "rates"]), metadata={"ripple_days": days})
     simulation = play([source("rates"), source("x", by), asset("core/x", "raw/x", rippling, by=by, **ASAP), *healthy()])
     simulation.arrive("raw/x", partition, at=simulation.time(minutes=5))
@@ -53,7 +53,7 @@ def test_ripple_days_on_any_keys_is_right_or_refused_by_name(by: Any, days: Any,
         assert built(simulation, "core/x").count(partition) == 2
 
 
-def test_while_catch_up_is_switched_off_what_waits_for_it_says_so() -> None:
+def test_partition_that_waits_for_the_stopped_catch_up_sensor_reports_it() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), *healthy()])
     simulation.switch("catch_up", on=False, at=simulation.time(seconds=30))
     simulation.outage(at=simulation.time(minutes=1), until=simulation.time(minutes=3))
@@ -70,7 +70,7 @@ def test_while_catch_up_is_switched_off_what_waits_for_it_says_so() -> None:
     assert len(set(built(simulation, "core/x"))) == 5
 
 
-def test_while_automation_is_switched_off_what_waits_for_it_says_so() -> None:
+def test_partition_that_waits_for_the_stopped_automation_sensor_reports_it() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(minutes=30))])
     simulation.switch("automation", on=False, at=simulation.time(seconds=30))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=2))
@@ -97,7 +97,7 @@ MAPPINGS = {
 
 
 @pytest.mark.parametrize("name", MAPPINGS)
-def test_each_mapping_of_dagster_brings_a_change_to_its_readers(name: str) -> None:
+def test_each_dagster_partition_mapping_propagates_a_change_to_the_readers(name: str) -> None:
     mapping, theirs, ours, changed = MAPPINGS[name]
     simulation = play([source("x", theirs), asset("core/x", mapped("raw/x", mapping), by=ours, **ASAP)])
     for hour in (0.1, 2):
@@ -109,7 +109,7 @@ def test_each_mapping_of_dagster_brings_a_change_to_its_readers(name: str) -> No
     assert all(simulation.tables.fresh(("core/x", partition)) for partition in set(found))
 
 
-def test_a_window_reads_windows_shifted_by_an_offset() -> None:
+def test_time_window_mapping_with_offsets_requests_the_shifted_partitions() -> None:
     before = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=-1)
     simulation = play([source("x", DAYS), asset("core/x", mapped("raw/x", before), by=DAYS, **ASAP)])
     simulation.arrive("raw/x", "2026-10-03", at=simulation.time(minutes=5))

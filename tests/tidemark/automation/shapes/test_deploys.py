@@ -22,7 +22,7 @@ def by_city() -> list[Any]:
 
 
 @pytest.mark.parametrize("then", ["a restart", "a deploy", "a restart before anybody noticed"])
-def test_a_key_that_came_is_known_to_whoever_looks_next(then: str) -> None:
+def test_added_dynamic_partition_is_read_by_one_run_after_restart_or_deploy(then: str) -> None:
     simulation = play(
         by_city(), reads=lambda _: [("raw/visits", c) for c in simulation.instance.get_dynamic_partitions("cities")]
     )
@@ -51,7 +51,7 @@ def by_region(*regions: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_what_came_before_its_key_was_declared_is_built_once_it_is(restarts: bool) -> None:
+def test_data_that_arrived_before_its_partition_was_declared_is_built_afterwards(restarts: bool) -> None:
     simulation = play(by_region("eu", "us"))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
     for minute, region in ((5, "eu"), (10, "apac")):
@@ -68,7 +68,7 @@ def test_what_came_before_its_key_was_declared_is_built_once_it_is(restarts: boo
 
 @pytest.mark.parametrize("restarts", [None, 1.0, 1.5])
 @pytest.mark.parametrize("others_first", [False, True])
-def test_what_was_built_before_a_key_was_declared_does_not_contain_what_lay_there(
+def test_table_is_rebuilt_for_data_that_arrived_before_its_partition_was_declared(
     others_first: bool, restarts: float | None
 ) -> None:
     """The run that built it could not ask for that key, although its data was there already."""
@@ -97,7 +97,7 @@ def by_days(of_source: dg.PartitionsDefinition) -> list[Any]:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_days_that_become_days_by_region_trouble_nobody(restarts: bool) -> None:
+def test_contract_stays_met_when_a_source_changes_to_days_by_region(restarts: bool) -> None:
     simulation = play(by_days(DAYS))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
@@ -113,7 +113,7 @@ def test_days_that_become_days_by_region_trouble_nobody(restarts: bool) -> None:
     keeps_the_pair(simulation)
 
 
-def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired() -> None:
+def test_repaired_asset_is_read_again_from_the_event_log() -> None:
     broken = Graph({"x": Node("x", refused="its partitions definition cannot be read"), "y": Node("y")})
     repaired = Graph({"x": Node("x"), "y": Node("y")})
     follower = LogConsumer(History(broken), "key")
@@ -123,7 +123,7 @@ def test_an_asset_that_was_refused_is_read_from_the_log_anew_once_it_is_repaired
     assert kept is not None and kept.added == ["x"]
 
 
-def test_what_was_no_key_and_is_one_now_is_read_from_the_log_anew() -> None:
+def test_events_of_a_newly_valid_partition_key_are_read_again() -> None:
     before, now = (Graph({"x": Node("x", partitioned=True, problem=of)}) for of in (lambda _: "no key", lambda _: None))
     history = History(before)
     history.observed(("x", "apac"), id=1, version="v1", arrived_at=1.0, listed_at=None)
@@ -135,7 +135,7 @@ def test_what_was_no_key_and_is_one_now_is_read_from_the_log_anew() -> None:
     assert follower._to_read_again == ["x"]
 
 
-def test_what_was_a_key_and_is_none_now_is_not_looked_at() -> None:
+def test_partition_that_is_no_longer_a_valid_key_is_ignored() -> None:
     def downstream(partition: str | None) -> list[str | None]:
         raise ValueError(f"{partition} has no region")
 
@@ -162,7 +162,7 @@ def left_to_people(kind: str, version: str) -> dg.AssetsDefinition:
 
 
 @pytest.mark.parametrize("kind", ["people", "condition", "config"])
-def test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds(kind: str) -> None:
+def test_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds(kind: str) -> None:
     def assets(version: str) -> list[Any]:
         reader = asset("mart", "raw/x", "theirs", code_version=version, freshness_policy=lag(hours=1))
         return [source("x"), source("y"), left_to_people(kind, version), reader]
@@ -179,7 +179,7 @@ def test_a_rebuild_does_not_wait_for_an_input_that_the_planner_never_rebuilds(ki
     assert len(built(simulation, "mart")) == before + 1
 
 
-def test_a_rebuild_does_not_wait_for_a_model_that_only_people_fit() -> None:
+def test_rebuild_does_not_wait_for_a_model_that_is_built_only_manually() -> None:
     def assets(version: str) -> list[Any]:
         return [
             source("x", DAYS),
@@ -200,7 +200,7 @@ def test_a_rebuild_does_not_wait_for_a_model_that_only_people_fit() -> None:
     assert built(simulation, "forecast") == [DAY, DAY]
 
 
-def test_windows_of_a_time_without_a_promise_are_no_breach_once_there_is_one_again() -> None:
+def test_partitions_without_a_contract_are_not_breached_when_the_contract_returns() -> None:
     def assets(policy: dg.FreshnessPolicy | None) -> list[Any]:
         return [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=policy)]
 

@@ -18,7 +18,7 @@ def days_of_x(**more: Any) -> list[Any]:
     return [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **{**ASAP, **more})]
 
 
-def test_an_observation_after_the_clock_was_set_back_is_new() -> None:
+def test_observation_after_the_clock_is_set_back_counts_as_new_data() -> None:
     simulation = play(days_of_x())
     simulation.tell("raw/x", DAY, "v1", at=simulation.time(hours=1))
     simulation.step_clock(-600, at=simulation.time(hours=1, minutes=1))
@@ -29,7 +29,7 @@ def test_an_observation_after_the_clock_was_set_back_is_new() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1 / 6, 24], ids=["ten minutes back", "a day ahead"])
-def test_after_the_clock_was_set_what_arrives_is_built_as_ever(hours: float) -> None:
+def test_data_that_arrives_after_a_clock_step_is_built_as_usual(hours: float) -> None:
     simulation = play([*days_of_x(), *healthy()])
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=30))
     simulation.step_clock(hours * 3600, at=simulation.time(hours=1))
@@ -41,7 +41,7 @@ def test_after_the_clock_was_set_what_arrives_is_built_as_ever(hours: float) -> 
     keeps_the_pair(simulation)
 
 
-def test_the_first_code_version_of_an_asset_that_was_built_without_one_rebuilds_nothing() -> None:
+def test_first_code_version_of_an_asset_built_without_one_causes_no_rebuild() -> None:
     simulation = play(days_of_x(code_version=None))
     for day in (DAY, "2026-10-04"):
         simulation.arrive("raw/x", day, at=simulation.time(minutes=5))
@@ -56,7 +56,7 @@ def test_the_first_code_version_of_an_asset_that_was_built_without_one_rebuilds_
 
 
 @pytest.mark.parametrize("then", ["nothing", "a restart"])
-def test_deleting_old_runs_changes_nothing(then: str) -> None:
+def test_deleting_old_runs_causes_no_new_runs(then: str) -> None:
     simulation = play([*days_of_x(), asset("mart", "core/x", by=DAYS, freshness_policy=lag(minutes=20))])
     for n in range(1, 6):
         simulation.arrive("raw/x", f"2026-10-0{n}", at=simulation.time(minutes=n))
@@ -74,7 +74,7 @@ def test_deleting_old_runs_changes_nothing(then: str) -> None:
     assert {p for run in simulation.runs[before:] for p in run.partitions} == {DAY}
 
 
-def test_a_wipe_is_told_from_a_deletion_of_runs() -> None:
+def test_wiped_materializations_of_an_asset_are_built_again() -> None:
     simulation = play(days_of_x())
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
     simulation.run(hours=1)
@@ -83,7 +83,7 @@ def test_a_wipe_is_told_from_a_deletion_of_runs() -> None:
     assert built(simulation, "core/x") == [DAY, DAY]
 
 
-def test_many_wiped_assets_are_noticed_within_a_minute() -> None:
+def test_wipe_of_100_assets_is_detected_within_a_minute() -> None:
     names = [f"core/t{n}" for n in range(100)]
     simulation = play(
         [source("x"), *(asset(name, "raw/x", **ASAP) for name in names)], pace=RunPace(step=1.0, at_once=50)
@@ -99,7 +99,7 @@ def test_many_wiped_assets_are_noticed_within_a_minute() -> None:
     assert unnoticed == []
 
 
-def test_an_observation_without_a_data_version_counts_by_itself() -> None:
+def test_observation_without_a_data_version_counts_as_new_data() -> None:
     simulation = play(days_of_x())
     for hour in (1, 2):
         simulation.tell("raw/x", DAY, None, at=simulation.time(hours=hour))
@@ -107,7 +107,7 @@ def test_an_observation_without_a_data_version_counts_by_itself() -> None:
     assert built(simulation, "core/x") == [DAY, DAY]
 
 
-def test_observations_past_the_end_of_a_definition_are_set_aside() -> None:
+def test_observations_after_the_end_date_of_a_partitions_definition_are_set_aside() -> None:
     ended = dg.DailyPartitionsDefinition("2026-09-28", end_date="2026-10-04")
     simulation = play([source("x", ended), asset("core/x", "raw/x", by=ended, **ASAP), *healthy()])
     for day in ("2026-10-03", "2026-10-04", "2026-10-05"):
@@ -119,7 +119,7 @@ def test_observations_past_the_end_of_a_definition_are_set_aside() -> None:
     keeps_the_pair(simulation)
 
 
-def test_runs_stuck_in_the_queue_are_not_asked_for_again_and_said() -> None:
+def test_run_stuck_in_queue_is_not_requested_again_and_breaches_its_contract() -> None:
     simulation = play([*days_of_x(freshness_policy=lag(minutes=10)), *healthy()])
     simulation.hold_in_queue("core/x", at=simulation.time(), until=simulation.time(hours=3))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -132,7 +132,7 @@ def test_runs_stuck_in_the_queue_are_not_asked_for_again_and_said() -> None:
     keeps_the_pair(simulation)
 
 
-def test_a_canceled_run_and_a_backfill_of_a_person_end_in_one_state_of_the_table() -> None:
+def test_canceled_run_and_overlapping_manual_backfill_leave_the_table_up_to_date() -> None:
     simulation = play(days_of_x())
     simulation.slow("core/x", seconds=600.0)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -145,7 +145,7 @@ def test_a_canceled_run_and_a_backfill_of_a_person_end_in_one_state_of_the_table
     assert len(simulation.runs_of("core/x", DAY)) <= 4
 
 
-def test_a_backfill_of_a_person_over_what_automation_is_about_to_build_costs_no_second_run() -> None:
+def test_manual_backfill_of_pending_partitions_causes_no_second_run() -> None:
     simulation = play(days_of_x(freshness_policy=lag(hours=2), tags={}))
     for n in range(1, 6):
         simulation.arrive("raw/x", f"2026-10-0{n}", at=simulation.time(minutes=n))
@@ -156,7 +156,7 @@ def test_a_backfill_of_a_person_over_what_automation_is_about_to_build_costs_no_
     assert all(simulation.tables.fresh(("core/x", f"2026-10-0{n}")) for n in range(1, 6))
 
 
-def test_another_code_locations_table_is_read_as_a_source() -> None:
+def test_table_of_another_code_location_is_read_as_a_source() -> None:
     theirs = dg.AssetKey(["theirs", "x"])
     simulation = play([asset("core/x", dg.AssetDep(theirs), by=DAYS, **ASAP), *healthy()])
     simulation.report("theirs/x", at=simulation.time(minutes=5), content="1")
@@ -166,7 +166,7 @@ def test_another_code_locations_table_is_read_as_a_source() -> None:
     assert DAY in built(simulation, "core/x")
 
 
-def test_an_event_of_a_key_that_is_removed_and_of_one_that_is_there_in_one_restart() -> None:
+def test_restart_builds_existing_dynamic_partitions_and_ignores_removed_ones() -> None:
     simulation = play([source("x", CITIES), asset("core/x", "raw/x", by=CITIES, **ASAP), *healthy()])
     simulation.add_keys("cities", "oslo", "rome", at=simulation.time(minutes=1))
     for city in ("oslo", "rome"):
@@ -183,7 +183,7 @@ def test_an_event_of_a_key_that_is_removed_and_of_one_that_is_there_in_one_resta
     keeps_the_pair(simulation)
 
 
-def test_nothing_is_late_on_the_night_the_clocks_change() -> None:
+def test_daily_cron_contract_is_met_across_a_daylight_saving_change() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-20", timezone="Europe/Berlin", end_offset=1)
     nine = dg.FreshnessPolicy.cron("0 9 * * *", timedelta(minutes=30), timezone="Europe/Berlin")
     start = datetime(2026, 10, 24, tzinfo=ZoneInfo("Europe/Berlin"))

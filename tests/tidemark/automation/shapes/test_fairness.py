@@ -21,7 +21,7 @@ def stream(simulation: Any, *, every: float, hours: float, partition: str | None
         simulation.arrive("raw/x", partition or f"{DAY}-{int(n * every // 3600):02}:00", at=at)
 
 
-def test_a_stream_that_never_pauses_does_not_starve_what_reads_its_table() -> None:
+def test_continuous_stream_does_not_starve_the_readers_of_its_table() -> None:
     simulation = play(
         [
             source("x", HOURS),
@@ -37,7 +37,7 @@ def test_a_stream_that_never_pauses_does_not_starve_what_reads_its_table() -> No
     assert max(gaps) < 10 * 60, f"{len(times)} runs, the longest pause {max(gaps):.0f} s"
 
 
-def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inputs_last_run() -> None:
+def test_reader_of_a_continuous_stream_is_built_within_its_lag_contract() -> None:
     simulation = play(
         [
             source("x", HOURS),
@@ -54,7 +54,7 @@ def test_a_reader_past_its_latest_start_waits_only_for_what_came_before_its_inpu
 
 
 @pytest.mark.parametrize("pace", [{}, {"tidemark/pace": "asap"}])
-def test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_it(pace: dict[str, str]) -> None:
+def test_asset_waits_for_a_blocked_input_only_while_its_readers_contract_allows(pace: dict[str, str]) -> None:
     """`blocked` is older than its data and cannot be built again, as the other of its inputs never had any."""
     simulation = play(
         [
@@ -72,7 +72,7 @@ def test_what_waits_for_an_input_waits_no_longer_than_its_readers_contracts_let_
     assert simulation.runs_of("strict")[0].committed["strict"] <= simulation.time(minutes=40)
 
 
-def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> None:
+def test_new_data_ends_the_retry_pause_and_resets_the_attempt_count() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
     simulation.fail("core/x", times=6)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -85,7 +85,7 @@ def test_new_data_ends_the_pause_after_failures_and_counts_from_one_again() -> N
     assert simulation.tables.fresh(("core/x", DAY))
 
 
-def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition() -> None:
+def test_run_that_died_with_the_platform_is_retried_without_a_longer_pause() -> None:
     for how in (RunFate.DIES, RunFate.NEVER_BEGINS):
         simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)])
         simulation.fail("core/x", how=how, times=4)
@@ -97,7 +97,7 @@ def test_an_attempt_that_died_with_the_platform_is_no_failure_of_the_partition()
         assert max(pauses) <= 130, f"{how}: {pauses}"
 
 
-def test_runs_that_an_outage_ended_are_tried_again_as_soon_as_the_platform_is_up() -> None:
+def test_runs_ended_by_an_outage_are_retried_as_soon_as_it_ends() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=600.0))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
     for hour in (0.05, 0.3, 0.5):
@@ -109,7 +109,7 @@ def test_runs_that_an_outage_ended_are_tried_again_as_soon_as_the_platform_is_up
     assert all(again - at < 60 for at, again in zip(up, tried, strict=True))
 
 
-def test_a_breach_of_a_window_that_was_never_built_stays_until_it_is_built() -> None:
+def test_breach_of_a_missing_partition_lasts_until_it_is_built() -> None:
     nine = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=nine)])
     for n in range(10):
@@ -123,7 +123,7 @@ def test_a_breach_of_a_window_that_was_never_built_stays_until_it_is_built() -> 
     assert simulation.standings()["core/x"].verdict == "met"
 
 
-def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
+def test_one_slow_run_does_not_make_later_runs_start_early() -> None:
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, freshness_policy=lag(hours=2))], pace=RunPace(step=20.0)
     )
@@ -135,7 +135,7 @@ def test_one_slow_run_does_not_make_the_next_twenty_eager() -> None:
     assert len(asked(simulation, "core/x")) <= 16, "two arrivals within one contract are one run"
 
 
-def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
+def test_failing_table_under_a_continuous_stream_is_retried_at_a_limited_rate() -> None:
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)], pace=RunPace(step=8.0))
     simulation.fail("core/x", times=10_000)
     stream(simulation, every=10.0, hours=0.5, partition=DAY)
@@ -143,7 +143,7 @@ def test_a_failing_table_under_a_stream_of_new_data_is_held_to_a_rate() -> None:
     assert 3 <= len(simulation.runs) <= 65, f"{len(simulation.runs)} failing runs in half an hour"
 
 
-def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
+def test_manual_backfill_does_not_delay_new_partitions() -> None:
     days = dg.DailyPartitionsDefinition("2026-08-01", end_offset=1)
     simulation = play(
         [
@@ -163,7 +163,7 @@ def test_a_backfill_of_a_person_keeps_no_new_partition_waiting() -> None:
     assert any(DAY in run.partitions for run in simulation.runs), "asked for, whoever else asked for what"
 
 
-def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
+def test_many_single_partition_runs_start_early_enough_for_the_deadline() -> None:
     hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
     single = asset("core/x", "raw/x", by=hours, backfill_policy=None, freshness_policy=lag(minutes=20))
     simulation = play([source("x"), single], pace=RunPace(step=60.0, at_once=4))
@@ -177,7 +177,7 @@ def test_many_partitions_that_take_a_run_each_are_begun_early_enough() -> None:
     assert max(run.committed["core/x"] for run in again) <= simulation.time(minutes=145)
 
 
-def test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early() -> None:
+def test_unavailable_input_of_many_partitions_makes_none_of_them_run_early() -> None:
     """Asked for before they are due, as all of them are due together, they would find nothing new."""
     hours = dg.HourlyPartitionsDefinition("2026-10-03-18:00", end_offset=1)
     simulation = play(
@@ -199,7 +199,7 @@ def test_what_many_are_due_for_and_cannot_be_had_makes_none_of_them_run_early() 
     assert len(simulation.runs_of("core/x")) == before
 
 
-def test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting() -> None:
+def test_stuck_runs_of_old_partitions_do_not_delay_new_partitions() -> None:
     days = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
     simulation = play([source("x", days), asset("core/x", "raw/x", by=days, backfill_policy=None, **ASAP)])
     simulation.hold_in_queue("core/x", at=simulation.time(), until=simulation.time(days=30))
@@ -218,9 +218,7 @@ def test_runs_over_old_partitions_that_are_stuck_keep_no_new_one_waiting() -> No
 @pytest.mark.parametrize(
     ("policy", "runs"), [(dg.BackfillPolicy.single_run(), 1), (dg.BackfillPolicy.multi_run(50), 6)]
 )
-def test_what_a_condition_of_its_own_asks_for_in_great_number_is_asked_for_as_ranges(
-    policy: dg.BackfillPolicy, runs: int
-) -> None:
+def test_many_partitions_of_a_custom_condition_are_requested_as_ranges(policy: dg.BackfillPolicy, runs: int) -> None:
     many = dg.StaticPartitionsDefinition([f"k{n}" for n in range(300)])
     eager = dg.AutomationCondition.eager()
     table = asset("core/x", "raw/x", by=many, automation_condition=eager, backfill_policy=policy)

@@ -21,7 +21,7 @@ class _RaisesForOneDay(dg.IdentityPartitionMapping):
         return super().get_downstream_partitions_for_partitions(upstream_partitions_subset, *args, **more)
 
 
-def test_a_mapping_that_raises_for_one_partition_is_named_though_it_answers_for_the_next() -> None:
+def test_mapping_that_raises_for_one_partition_is_reported_while_others_are_built() -> None:
     reader = asset("core/x", mapped("raw/x", _RaisesForOneDay()), by=DAYS, freshness_policy=lag(minutes=30), **ASAP)
     simulation = play([source("x", DAYS), reader])
     simulation.arrive("raw/x", BAD, at=simulation.time(minutes=2))
@@ -38,7 +38,7 @@ class _Raises(dg.AutomationCondition[Any]):
         raise RuntimeError("the author's mistake")
 
 
-def test_a_table_whose_own_condition_raises_is_not_said_to_be_requested() -> None:
+def test_asset_whose_custom_condition_raises_is_not_reported_as_requested() -> None:
     own = asset("core/x", "raw/x", by=DAYS, automation_condition=derived() & _Raises(), freshness_policy=lag(minutes=5))
     simulation = play([source("x", DAYS), own])
     simulation.arrive("raw/x", GOOD, at=simulation.time(minutes=2))
@@ -48,7 +48,7 @@ def test_a_table_whose_own_condition_raises_is_not_said_to_be_requested() -> Non
     assert "condition" in standing.reason
 
 
-def test_a_plain_asset_spec_in_a_location_leaves_its_sensors_and_checks_whole() -> None:
+def test_plain_asset_spec_leaves_automation_sensors_and_contract_checks_working() -> None:
     assets = [dg.AssetSpec("ext"), *(asset(f"core/t{n}", "ext", freshness_policy=lag(minutes=30)) for n in range(MANY))]
     checks = contract_checks(assets)
     assert [sensor.name for sensor in automation_sensors([*assets, *checks])] == ["automation", "automation_2"]

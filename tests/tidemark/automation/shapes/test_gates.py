@@ -21,7 +21,7 @@ def results(simulation: Simulation) -> list[tuple[float, bool]]:
 
 
 @pytest.mark.parametrize("fate", NO_RESULT)
-def test_without_a_result_nothing_is_built_on_a_table_and_the_reason_names_the_check(fate: CheckFate) -> None:
+def test_readers_of_an_asset_without_a_check_result_are_blocked_with_reason(fate: CheckFate) -> None:
     simulation = Simulation(days(check(), within=lag(hours=1)), start=START)
     simulation.fail_check("core/x", "complete", times=1000, how=fate)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
@@ -38,7 +38,7 @@ def test_without_a_result_nothing_is_built_on_a_table_and_the_reason_names_the_c
 
 
 @pytest.mark.parametrize("fate", NO_RESULT)
-def test_a_check_that_gave_no_result_once_is_run_again_and_frees_what_waits(fate: CheckFate) -> None:
+def test_check_without_a_result_is_run_again_and_frees_its_readers(fate: CheckFate) -> None:
     simulation = Simulation(days(check(), within=lag(hours=1)), start=START)
     simulation.fail_check("core/x", "complete", times=1, how=fate)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
@@ -49,7 +49,7 @@ def test_a_check_that_gave_no_result_once_is_run_again_and_frees_what_waits(fate
     assert passed[0] < min(run.created_at for run in simulation.runs_of("mart") if "mart" in run.committed)
 
 
-def test_a_check_run_alone_that_fails_blocks_and_is_not_run_again() -> None:
+def test_check_that_fails_in_its_own_run_blocks_and_is_not_rerun() -> None:
     simulation = Simulation(days(check()), start=START)
     simulation.fail_check("core/x", "complete", times=1, how=CheckFate.RAISES)
     simulation.fail_check("core/x", "complete", times=1)
@@ -59,7 +59,7 @@ def test_a_check_run_alone_that_fails_blocks_and_is_not_run_again() -> None:
     assert simulation.plan().decisions[("mart", DAY)].reason == f"the check complete failed on core/x {DAY}"
 
 
-def test_a_pass_of_an_older_write_is_none_of_the_latest() -> None:
+def test_passed_check_of_an_older_write_does_not_unblock_the_latest() -> None:
     simulation = Simulation(days(check()), start=START)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
     simulation.run(hours=1)
@@ -76,7 +76,7 @@ def test_a_pass_of_an_older_write_is_none_of_the_latest() -> None:
 
 
 @pytest.mark.parametrize("fate", [CheckFate.RAISES, CheckFate.FAILS])
-def test_a_check_that_does_not_block_holds_nobody_up(fate: CheckFate) -> None:
+def test_non_blocking_check_that_fails_or_raises_does_not_block_the_readers(fate: CheckFate) -> None:
     simulation = Simulation(days(check(blocking=False)), start=START)
     simulation.fail_check("core/x", "complete", times=1000, how=fate)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
@@ -86,7 +86,7 @@ def test_a_check_that_does_not_block_holds_nobody_up(fate: CheckFate) -> None:
 
 @pytest.mark.parametrize("how", ["live", "checkpoint", "log"])
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_check_that_a_deploy_adds_runs_once_on_what_was_built_before(
+def test_check_added_by_a_deploy_runs_once_on_existing_partitions(
     how: str, passes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulation = Simulation(days(within=lag(hours=2)), start=START)
@@ -109,7 +109,7 @@ def test_a_check_that_a_deploy_adds_runs_once_on_what_was_built_before(
         assert sorted(built(simulation, "mart")) == [OTHER, DAY]
 
 
-def test_a_table_does_not_pass_the_check_of_one_input_along_with_another() -> None:
+def test_run_shared_with_one_input_does_not_skip_the_check_of_another() -> None:
     tables = [
         source("x", DAYS),
         source("y", DAYS),
@@ -126,7 +126,7 @@ def test_a_table_does_not_pass_the_check_of_one_input_along_with_another() -> No
     assert simulation.plan().decisions[("mart", DAY)].state is State.BLOCKED
 
 
-def test_a_check_with_a_condition_of_its_own_is_waited_for_though_both_tables_could_share_a_run() -> None:
+def test_readers_wait_for_a_blocking_check_with_a_custom_automation_condition() -> None:
     @dg.asset_check(
         asset=dg.AssetKey(["core", "x"]),
         name="complete",
@@ -146,7 +146,7 @@ def test_a_check_with_a_condition_of_its_own_is_waited_for_though_both_tables_co
 
 
 @pytest.mark.parametrize("fate", ["passes", "fails", "raises", "is left out", "raises in the step"])
-def test_real_runs_of_dagster_leave_the_gate_shut_unless_the_check_passes(fate: str) -> None:
+def test_dagster_run_frees_the_readers_only_if_the_blocking_check_passes(fate: str) -> None:
     spec = dg.AssetCheckSpec("complete", asset="a", blocking=True)
 
     @dg.asset(check_specs=[spec] if fate == "raises in the step" else [])
@@ -183,7 +183,7 @@ def test_real_runs_of_dagster_leave_the_gate_shut_unless_the_check_passes(fate: 
         assert [(c.asset, c.check) for c in plan.checks] == ([("a", "complete")] if alone else [])
 
 
-def test_a_step_may_report_its_check_before_its_output() -> None:
+def test_check_result_reported_before_the_output_counts_for_its_run() -> None:
     simulation = Simulation(days(check()), start=START)
     history = History(simulation.graph)
     target = ("core/x", DAY)
@@ -201,7 +201,7 @@ def test_a_step_may_report_its_check_before_its_output() -> None:
     assert history.unchecked(target) == ("complete",)
 
 
-def test_a_check_that_is_evaluated_after_its_runs_were_deleted_is_about_the_whole_table() -> None:
+def test_check_evaluated_after_its_runs_were_deleted_applies_to_all_partitions() -> None:
     tables = [
         source("x", DAYS),
         source("y", DAYS),

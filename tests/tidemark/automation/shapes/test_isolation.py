@@ -53,7 +53,7 @@ KINDS = [broken_mapping, foreign_policy, missing_cities]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broken_asset_beside_a_healthy_pair_is_set_aside_and_named(kind: Any) -> None:
+def test_broken_asset_is_set_aside_and_reported_while_others_are_built(kind: Any) -> None:
     simulation = play([*kind(), *healthy()])
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=4))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
@@ -62,7 +62,7 @@ def test_a_broken_asset_beside_a_healthy_pair_is_set_aside_and_named(kind: Any) 
     assert why_not(simulation, "broken") or why_not(simulation, "raw/x")
 
 
-def test_a_condition_of_a_users_own_that_raises_harms_no_other_asset() -> None:
+def test_custom_condition_that_raises_does_not_affect_other_assets() -> None:
     simulation = play(with_automation([*raising_condition(), *healthy()]))
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=4))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
@@ -72,7 +72,7 @@ def test_a_condition_of_a_users_own_that_raises_harms_no_other_asset() -> None:
     assert simulation.tables.fresh(("marts/healthy", DAY))
 
 
-def test_what_was_to_be_looked_at_is_looked_at_though_the_tick_met_a_broken_asset() -> None:
+def test_tick_with_a_broken_asset_still_builds_all_other_assets() -> None:
     many = [asset(f"core/t{n}", "raw/healthy", by=DAYS, freshness_policy=lag(minutes=30)) for n in range(20)]
     simulation = play([*broken_mapping(), *healthy(), *many])
     for target in ("raw/x", "raw/healthy"):
@@ -82,7 +82,7 @@ def test_what_was_to_be_looked_at_is_looked_at_though_the_tick_met_a_broken_asse
     keeps_the_pair(simulation)
 
 
-def test_one_of_each_in_one_location_leaves_the_pair_its_contract() -> None:
+def test_healthy_assets_meet_their_contract_beside_several_broken_assets() -> None:
     @dg.multi_asset(
         specs=[dg.AssetSpec(f"part{n}", deps=["static_one"], automation_condition=derived()) for n in (1, 2)]
     )
@@ -112,7 +112,7 @@ def test_one_of_each_in_one_location_leaves_the_pair_its_contract() -> None:
         assert why_not(simulation, asset_key), asset_key
 
 
-def test_tables_that_only_share_a_partition_key_do_not_share_a_run() -> None:
+def test_tables_that_share_only_a_partition_key_run_separately() -> None:
     """Two pairs are due in the same tick over the same day."""
     mine, yours = ("core/mine", "marts/mine"), ("core/yours", "marts/yours")
     simulation = play(
@@ -133,7 +133,7 @@ def test_tables_that_only_share_a_partition_key_do_not_share_a_run() -> None:
 
 
 @pytest.mark.parametrize("checks", ["none named", "all named"])
-def test_a_request_is_taken_apart_with_its_checks(checks: str) -> None:
+def test_run_request_is_split_together_with_its_asset_checks(checks: str) -> None:
     @dg.multi_asset(specs=[dg.AssetSpec("left"), dg.AssetSpec("right")])
     def both() -> tuple[None, None]:
         raise NotImplementedError
@@ -229,7 +229,7 @@ def asking_for_itself() -> list[Any]:
         (asking_for_itself, 1),
     ],
 )
-def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: int) -> None:
+def test_asset_whose_run_cannot_be_planned_is_set_aside_and_reported(kind: Any, days: int) -> None:
     each = [*kind(), *healthy()]
     checks = [one for one in each if isinstance(one, dg.AssetChecksDefinition)]
     assets = with_automation([one for one in each if one not in checks])
@@ -249,7 +249,7 @@ def test_what_no_run_can_be_planned_of_is_set_aside_and_named(kind: Any, days: i
     assert "can be planned" in why_not(simulation, "broken")
 
 
-def test_assets_that_read_one_with_different_metadata_are_built_together_with_what_reads_them() -> None:
+def test_assets_with_different_metadata_on_one_input_are_built_with_their_reader() -> None:
     """Dagster makes no job of assets whose inputs disagree about what they read."""
 
     def read(**metadata: Any) -> dg.AssetDep:
@@ -274,7 +274,7 @@ def test_assets_that_read_one_with_different_metadata_are_built_together_with_wh
     assert not [name for name in ("core/a", "core/b", "core/c", "marts/all") if why_not(simulation, name)]
 
 
-def test_assets_whose_own_metadata_disagree_are_set_aside_and_end_no_tick() -> None:
+def test_conflicting_dependency_metadata_sets_the_reader_aside_and_fails_no_tick() -> None:
     def read(note: str) -> dg.AssetDep:
         return dg.AssetDep(dg.AssetKey(["raw", "x"]), metadata={"note": note})
 
@@ -288,7 +288,7 @@ def test_assets_whose_own_metadata_disagree_are_set_aside_and_end_no_tick() -> N
     assert "Conflicting metadata" in why_not(simulation, "marts/both")
 
 
-def test_a_mapping_that_raises_above_a_table_is_named_by_it_and_leaves_other_contracts_judged() -> None:
+def test_upstream_mapping_that_raises_breaches_its_reader_and_no_other_contract() -> None:
     tables = [
         *healthy(),
         source("x", CITIES),

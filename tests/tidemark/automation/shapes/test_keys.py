@@ -30,7 +30,7 @@ def cities() -> list[Any]:
     return [source("visits", CITIES), asset("core/visits", "raw/visits", by=CITIES, freshness_policy=lag(minutes=30))]
 
 
-def test_a_dynamic_partition_that_is_removed_while_pending_is_no_longer_asked_for_nor_breached() -> None:
+def test_dynamic_partition_removed_while_pending_is_no_longer_requested_or_breached() -> None:
     simulation = play([*cities(), *healthy()])
     simulation.add_keys("cities", "oslo", "rome", at=simulation.time(minutes=1))
     for city in ("oslo", "rome"):
@@ -48,7 +48,7 @@ def test_a_dynamic_partition_that_is_removed_while_pending_is_no_longer_asked_fo
     keeps_the_pair(simulation)
 
 
-def test_a_dynamic_partition_is_built_once_its_key_exists() -> None:
+def test_dynamic_partition_is_built_once_its_key_exists() -> None:
     simulation = play([*cities(), *healthy()])
     simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=2))
@@ -60,7 +60,7 @@ def test_a_dynamic_partition_is_built_once_its_key_exists() -> None:
     keeps_the_pair(simulation)
 
 
-def test_what_a_person_builds_of_a_key_before_anybody_noticed_that_it_came_is_built() -> None:
+def test_dynamic_partition_built_manually_when_added_is_not_requested_again() -> None:
     simulation = play([source("visits", CITIES), asset("core/visits", "raw/visits", by=CITIES, **ASAP)])
     simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
     simulation.add_keys("cities", "rome", at=simulation.time(minutes=3))
@@ -73,7 +73,7 @@ def test_what_a_person_builds_of_a_key_before_anybody_noticed_that_it_came_is_bu
     assert simulation.plan().decisions == {}
 
 
-def test_a_removed_key_that_comes_back_is_built() -> None:
+def test_removed_dynamic_partition_that_is_added_again_is_built() -> None:
     simulation = play(cities())
     simulation.add_keys("cities", "oslo", at=simulation.time(minutes=1))
     simulation.arrive("raw/visits", "oslo", at=simulation.time(minutes=2))
@@ -83,7 +83,7 @@ def test_a_removed_key_that_comes_back_is_built() -> None:
     assert built(simulation, "core/visits") == ["oslo"]
 
 
-def test_four_neighbours_of_two_dimensions_are_built_once_each() -> None:
+def test_four_adjacent_multi_partitions_are_built_once_each() -> None:
     simulation = play(
         [source("sales", DAY_AND_REGION), asset("core/sales", "raw/sales", by=DAY_AND_REGION, **ASAP)], every_tick=True
     )
@@ -99,7 +99,7 @@ def test_four_neighbours_of_two_dimensions_are_built_once_each() -> None:
     assert all(run.partitions for run in simulation.runs), "no run over nothing"
 
 
-def test_a_day_and_region_whose_data_comes_before_the_day_begins_is_built_when_it_begins() -> None:
+def test_multi_partition_with_early_data_is_built_when_its_day_begins() -> None:
     simulation = play([source("sales", DAY_AND_REGION), asset("core/sales", "raw/sales", by=DAY_AND_REGION, **ASAP)])
     simulation.arrive("raw/sales", "2026-10-06|us", at=simulation.time(hours=20))
     simulation.run(hours=25)
@@ -108,7 +108,7 @@ def test_a_day_and_region_whose_data_comes_before_the_day_begins_is_built_when_i
     assert simulation.time(hours=24) <= run.created_at <= simulation.time(hours=24.1)
 
 
-def test_many_partitions_of_a_day_and_a_region_are_ranges_that_hold_just_what_was_meant() -> None:
+def test_ranges_of_multi_partitions_contain_exactly_the_keys_with_data() -> None:
     simulation = play([source("sales", DAY_AND_REGION), asset("core/sales", "raw/sales", by=DAY_AND_REGION, **ASAP)])
     meant = [f"2026-10-0{day}|{region}" for day in range(1, 6) for region in ("eu", "us") if (day, region) != (3, "us")]
     simulation.outage(at=simulation.time(minutes=1), until=simulation.time(minutes=5))
@@ -118,7 +118,7 @@ def test_many_partitions_of_a_day_and_a_region_are_ranges_that_hold_just_what_wa
     assert sorted(map(str, asked(simulation, "core/sales"))) == meant
 
 
-def test_days_by_dynamic_keys_load_and_are_built_where_the_key_exists() -> None:
+def test_multi_partitions_of_days_and_dynamic_keys_are_built_for_existing_keys() -> None:
     simulation = play(
         [
             source("sales", DAY_AND_CITY),
@@ -138,14 +138,14 @@ def test_days_by_dynamic_keys_load_and_are_built_where_the_key_exists() -> None:
     keeps_the_pair(simulation)
 
 
-def test_static_partitions_that_read_an_unpartitioned_table_are_built_when_it_is_there() -> None:
+def test_static_partitions_of_an_unpartitioned_input_are_built_when_it_has_data() -> None:
     simulation = play([source("rates"), asset("core/rates", "raw/rates", by=REGIONS, freshness_policy=lag(minutes=30))])
     simulation.arrive("raw/rates", at=simulation.time(minutes=5))
     simulation.run(hours=1)
     assert sorted(map(str, built(simulation, "core/rates"))) == ["eu", "us"]
 
 
-def test_days_that_read_nothing_but_an_unpartitioned_table_are_built_when_it_is_there() -> None:
+def test_days_of_an_unpartitioned_input_are_built_when_it_has_data() -> None:
     some_days = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
     simulation = play(
         [source("rates"), asset("core/rates", "raw/rates", by=some_days, freshness_policy=lag(minutes=30))]
@@ -157,13 +157,13 @@ def test_days_that_read_nothing_but_an_unpartitioned_table_are_built_when_it_is_
     assert "2026-10-06" in built(simulation, "core/rates"), "and a day that begins later, when it begins"
 
 
-def test_the_partitions_of_an_asset_without_inputs_are_built() -> None:
+def test_static_partitions_of_an_asset_without_inputs_are_built() -> None:
     simulation = play([asset("core/calendar", by=REGIONS, freshness_policy=lag(hours=1))])
     simulation.run(hours=3)
     assert sorted(map(str, built(simulation, "core/calendar"))) == ["eu", "us"]
 
 
-def test_all_partitions_of_dynamic_keys_are_read_by_one_table() -> None:
+def test_table_with_all_partitions_mapping_reads_dynamic_partitions() -> None:
     simulation = play(
         [
             *cities(),
@@ -181,7 +181,7 @@ def test_all_partitions_of_dynamic_keys_are_read_by_one_table() -> None:
     keeps_the_pair(simulation)
 
 
-def test_a_key_with_the_wrong_number_of_dimensions_is_set_aside() -> None:
+def test_partition_key_with_wrong_dimensions_is_set_aside() -> None:
     simulation = play(
         [source("sales", DAY_AND_REGION), asset("core/sales", "raw/sales", by=DAY_AND_REGION, **ASAP), *healthy()]
     )
@@ -194,7 +194,7 @@ def test_a_key_with_the_wrong_number_of_dimensions_is_set_aside() -> None:
     keeps_the_pair(simulation)
 
 
-def test_data_of_a_key_that_is_added_later_is_contained_only_by_a_run_after_that() -> None:
+def test_data_of_a_dynamic_partition_added_later_causes_another_run() -> None:
     simulation = play(
         [source("visits", CITIES), asset("all", "raw/visits", **ASAP)],
         reads=lambda _: [("raw/visits", city) for city in simulation.instance.get_dynamic_partitions("cities")],
@@ -211,7 +211,7 @@ def test_data_of_a_key_that_is_added_later_is_contained_only_by_a_run_after_that
     assert simulation.tables.fresh(("all", None))
 
 
-def test_a_key_that_holds_what_stands_between_dimensions_is_named() -> None:
+def test_dynamic_key_that_contains_the_dimension_separator_is_set_aside_until_removed() -> None:
     by = dg.MultiPartitionsDefinition({"day": DAYS, "city": CITIES})
     city = dg.MultiToSingleDimensionPartitionMapping("city")
     sales = asset("core/sales", mapped("raw/visits", city), by=by, freshness_policy=lag(minutes=30))
@@ -230,7 +230,7 @@ def test_a_key_that_holds_what_stands_between_dimensions_is_named() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_key_that_was_removed_is_no_complaint_for_ever(restarts: bool) -> None:
+def test_removed_dynamic_partition_is_not_reported_as_set_aside(restarts: bool) -> None:
     visits = asset("core/visits", "raw/visits", by=CITIES, freshness_policy=lag(minutes=30))
     simulation = play([source("visits", CITIES), visits])
     simulation.add_keys("cities", "oslo", "rome", at=simulation.time(minutes=1))
@@ -246,7 +246,7 @@ def test_a_key_that_was_removed_is_no_complaint_for_ever(restarts: bool) -> None
     assert simulation.plan().aside("core/visits") == {}
 
 
-def test_a_feed_by_region_is_asked_for_when_a_file_of_it_comes() -> None:
+def test_feed_by_region_is_requested_when_one_of_its_files_arrives() -> None:
     columns = {"region": "string", "id": "bigint"} | LINEAGE
     table = Table("core.stock", columns, row_key=("region", "id"), partitioned_by=ByKey("region"), comment="A thing")
     feed = Feed("stock", "stock/", Grain.NONE, {"id": "bigint"}, required=("id",), keys={"region": ["eu", "us"]})

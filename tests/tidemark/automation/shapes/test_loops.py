@@ -33,7 +33,7 @@ def two_tables(**more: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("pace", [ASAP, {}])
-def test_two_tables_in_a_loop_through_observations_are_named_once_and_slowed_down(
+def test_loop_of_two_tables_through_observations_is_logged_once_and_slowed_down(
     pace: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     simulation = play(two_tables(**pace), pace=FAST)
@@ -46,7 +46,7 @@ def test_two_tables_in_a_loop_through_observations_are_named_once_and_slowed_dow
     assert capfd.readouterr().err.count("a loop: ") == 1
 
 
-def test_a_table_that_feeds_its_own_source_is_a_loop_and_its_other_data_is_built_in_time() -> None:
+def test_table_in_a_loop_with_its_source_builds_other_data_in_time() -> None:
     assets = [source("one", HOURS), source("x", HOURS), asset("a", "raw/one", "raw/x", by=HOURS, **ASAP)]
     simulation = play(assets, pace=FAST)
     for read in ("raw/one", "raw/x"):
@@ -62,7 +62,7 @@ def test_a_table_that_feeds_its_own_source_is_a_loop_and_its_other_data_is_built
 
 
 @pytest.mark.parametrize(("every", "minutes"), [(20.0, 30.0), (45.0, 1.0), (60.0, 1.0), (60.0, 30.0)])
-def test_a_source_that_changes_by_itself_is_no_loop(every: float, minutes: float) -> None:
+def test_source_that_changes_by_itself_is_not_reported_as_a_loop(every: float, minutes: float) -> None:
     contract = lag(minutes=minutes)
     simulation = play([source("x", HOURS), asset("a", "raw/x", by=HOURS, freshness_policy=contract, **ASAP)], pace=FAST)
     for n in range(int(2400 / every)):
@@ -73,7 +73,7 @@ def test_a_source_that_changes_by_itself_is_no_loop(every: float, minutes: float
         assert simulation.standings()["a"].verdict == "met"
 
 
-def test_new_data_after_each_build_of_an_unrelated_table_is_no_loop() -> None:
+def test_new_data_after_builds_of_an_unrelated_table_is_not_a_loop() -> None:
     simulation = play([*two_tables(**ASAP)], pace=FAST)
     simulation.arrive("raw/one", HOUR, at=simulation.time(minutes=1))
     for n in range(30):

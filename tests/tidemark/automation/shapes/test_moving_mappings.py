@@ -14,7 +14,7 @@ LAST = dg.LastPartitionMapping()
 
 @pytest.mark.parametrize("by", [None, DAYS])
 @pytest.mark.parametrize("above", ["raw/x", "core/x"])
-def test_a_table_of_the_last_hour_keeps_its_promise_though_each_hour_brings_a_new_one(
+def test_table_of_the_last_hour_meets_its_contract_while_new_hours_arrive(
     by: dg.PartitionsDefinition[str] | None, above: str
 ) -> None:
     tables = [

@@ -25,7 +25,7 @@ def row() -> list[Any]:
 
 
 @pytest.mark.parametrize("later", sample([5.0, 18.0, 22.0], 22.0))
-def test_a_row_of_tables_keeps_its_promise_while_newer_data_comes(later: float) -> None:
+def test_chain_of_tables_meets_its_contract_while_newer_data_arrives(later: float) -> None:
     simulation = Simulation(row(), start=START, pace=RunPace(step=120.0, at_once=8))
     arrivals = [simulation.time(minutes=60 * n) for n in range(4)]
     for at in arrivals:

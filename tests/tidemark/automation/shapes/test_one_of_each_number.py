@@ -33,7 +33,7 @@ def observe(instance: dg.DagsterInstance, name: str, partition: str | None = Non
     instance.report_runless_asset_event(event)
 
 
-def test_251_assets_with_contracts_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_251_assets_with_contracts_are_all_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """13. A sensor may have 500 entities with a condition, and the check of each contract is one."""
     names = {f"core/t{n}" for n in range(251)}
     tables = [source("x"), *(asset(name, "raw/x", freshness_policy=lag(minutes=5), **ASAP) for name in sorted(names))]
@@ -49,7 +49,7 @@ def test_251_assets_with_contracts_are_asked_for(monkeypatch: pytest.MonkeyPatch
     assert asked == names
 
 
-def test_days_read_by_one_table_that_days_read_cost_in_proportion_to_their_number() -> None:
+def test_planning_time_grows_linearly_with_the_number_of_daily_partitions() -> None:
     """15. Four times the days take about four times as long, not sixteen."""
 
     def seconds(days: int) -> float:
@@ -71,7 +71,7 @@ def test_days_read_by_one_table_that_days_read_cost_in_proportion_to_their_numbe
     assert many < 8 * few
 
 
-def test_the_first_code_version_rebuilds_nothing_that_a_run_of_dagster_built_without_one() -> None:
+def test_first_code_version_does_not_rebuild_the_output_of_a_dagster_run() -> None:
     """19. Dagster writes the run's id where an asset has no code version."""
 
     def graph(code_version: str | None) -> list[Any]:
@@ -96,7 +96,7 @@ def test_the_first_code_version_rebuilds_nothing_that_a_run_of_dagster_built_wit
     assert len(simulation.runs) == 1
 
 
-def test_an_up_to_date_partition_whose_run_never_began_is_built_again() -> None:
+def test_up_to_date_partition_whose_run_never_started_is_built_again() -> None:
     """26. Else it stays red in the UI until a person runs it."""
     assets = [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP)]
     simulation = Simulation(assets, start=START, every_tick=True)
@@ -117,7 +117,7 @@ def test_an_up_to_date_partition_whose_run_never_began_is_built_again() -> None:
 
 
 @pytest.mark.skipif(not has_postgres(), reason="no PostgreSQL on this machine (Debian's package postgresql)")
-def test_an_event_committed_two_minutes_after_its_id_was_taken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_committed_two_minutes_after_its_id_was_taken_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """28. Until it is committed, events with later ids are read."""
     graph = graph_of(dg.Definitions([source("x", DAYS)]).resolve_asset_graph())
     with postgres_instance() as instance:

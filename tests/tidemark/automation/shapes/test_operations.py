@@ -41,7 +41,7 @@ def both(*, can_subset: bool) -> Any:
 
 
 @pytest.mark.parametrize("can_subset", [True, False])
-def test_an_operation_of_several_assets_is_run_as_it_can_be(can_subset: bool) -> None:
+def test_multi_asset_runs_whole_or_in_part_as_its_definition_allows(can_subset: bool) -> None:
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), both(can_subset=can_subset), *healthy()]
     )
@@ -58,7 +58,7 @@ def test_an_operation_of_several_assets_is_run_as_it_can_be(can_subset: bool) ->
     keeps_the_pair(simulation)
 
 
-def test_a_graph_of_operations_is_an_asset_like_any_other() -> None:
+def test_graph_asset_is_built_like_any_other_asset() -> None:
     @dg.op(ins={"x": dg.In(dg.Nothing)})
     def first() -> Any:
         raise NotImplementedError
@@ -90,7 +90,7 @@ def test_a_graph_of_operations_is_an_asset_like_any_other() -> None:
     [(None, 1), (dg.BackfillPolicy.multi_run(3), 3), (dg.BackfillPolicy.single_run(), 12)],
     ids=["none", "three a run", "a single run"],
 )
-def test_a_run_has_as_many_partitions_as_the_assets_own_policy_allows(policy: Any, most: int) -> None:
+def test_run_has_at_most_as_many_partitions_as_its_backfill_policy_allows(policy: Any, most: int) -> None:
     days = [f"2026-09-{n}" for n in range(28, 31)] + [f"2026-10-0{n}" for n in range(1, 6)]
     simulation = play([source("x", DAYS), asset("core/x", "raw/x", by=DAYS, backfill_policy=policy, **ASAP)])
     simulation.outage(at=simulation.time(minutes=1), until=simulation.time(minutes=3))
@@ -109,7 +109,7 @@ def complete() -> dg.AssetCheckResult:
 
 
 @pytest.mark.parametrize("ends", ["by the check alone", "by a rebuild"])
-def test_what_reads_an_asset_whose_blocking_check_failed_waits_until_it_passes(ends: str) -> None:
+def test_readers_of_a_failed_blocking_check_wait_until_it_passes(ends: str) -> None:
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
         [complete],
@@ -130,7 +130,7 @@ def test_what_reads_an_asset_whose_blocking_check_failed_waits_until_it_passes(e
     assert simulation.tables.fresh(("mart", DAY))
 
 
-def test_a_check_that_passes_by_itself_frees_what_was_built_by_other_runs_too() -> None:
+def test_check_that_passes_later_frees_partitions_of_several_runs() -> None:
     other = "2026-10-02"
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
@@ -146,7 +146,7 @@ def test_a_check_that_passes_by_itself_frees_what_was_built_by_other_runs_too() 
     assert built(simulation, "mart") == [DAY, other]
 
 
-def test_a_blocking_check_that_fails_later_by_itself_holds_the_next_build_of_its_readers() -> None:
+def test_blocking_check_that_fails_later_blocks_the_next_build_of_its_readers() -> None:
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("mart", "core/x", by=DAYS, **ASAP)],
         [complete],
@@ -160,7 +160,7 @@ def test_a_blocking_check_that_fails_later_by_itself_holds_the_next_build_of_its
     assert len(simulation.runs_of("mart")) == 1
 
 
-def test_an_assets_own_condition_has_the_last_word_over_rebuilds_too() -> None:
+def test_custom_automation_condition_also_applies_to_rebuilds() -> None:
     nightly = derived() & dg.AutomationCondition.cron_tick_passed("0 2 * * *")
 
     def graph(code: str) -> list[Any]:
@@ -192,7 +192,7 @@ def outside(**more: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", ["materialization", "observation", "observation without a version"])
-def test_an_external_table_whose_builds_are_reported_is_a_source(how: str) -> None:
+def test_external_table_with_reported_events_is_treated_as_a_source(how: str) -> None:
     simulation = play(outside())
     for hour in (0.05, 1.5):
         simulation.report("theirs/base", DAY, at=simulation.time(hours=hour))
@@ -225,21 +225,21 @@ def silent(*reports: str) -> Any:
 
 
 @pytest.mark.parametrize("how", ["materialization", "observation"])
-def test_a_source_that_falls_silent_is_a_breach_however_it_was_reported(how: str) -> None:
+def test_contract_is_breached_when_a_reported_source_becomes_silent(how: str) -> None:
     simulation = silent(how)
     standing = simulation.standings()["core/x"]
     assert standing.verdict == "breached", standing
     assert "theirs/x" in standing.reason
 
 
-def test_a_source_that_never_said_anything_is_a_breach_and_named() -> None:
+def test_contract_is_breached_and_names_a_source_that_never_had_data() -> None:
     simulation = silent()
     standing = simulation.standings()["core/x"]
     assert standing.verdict == "breached", standing
     assert "theirs/x" in standing.reason or "theirs/base" in standing.reason
 
 
-def test_a_run_that_succeeds_and_yields_nothing_contains_what_it_saw() -> None:
+def test_successful_run_without_output_is_not_retried_until_new_data_arrives() -> None:
     @dg.asset(
         key=["core", "x"],
         deps=[["raw", "x"]],
@@ -263,7 +263,7 @@ def test_a_run_that_succeeds_and_yields_nothing_contains_what_it_saw() -> None:
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_what_one_operation_builds_does_not_wait_for_its_own_check_for_ever(fixed: bool) -> None:
+def test_multi_asset_does_not_wait_forever_for_its_own_check(fixed: bool) -> None:
     @dg.multi_asset(
         specs=[
             dg.AssetSpec("a", deps=[["raw", "x"]], automation_condition=derived(), freshness_policy=lag(minutes=30)),
@@ -290,7 +290,7 @@ def test_what_one_operation_builds_does_not_wait_for_its_own_check_for_ever(fixe
     assert simulation.tables.fresh(("a", None)) and simulation.tables.fresh(("b", None))
 
 
-def test_a_window_of_which_a_run_saw_that_there_is_nothing_is_not_promised_any_more() -> None:
+def test_partition_that_a_run_found_empty_is_not_breached() -> None:
     @dg.asset(
         key=["core", "x"],
         deps=[["raw", "x"]],
@@ -310,7 +310,7 @@ def test_a_window_of_which_a_run_saw_that_there_is_nothing_is_not_promised_any_m
     assert simulation.standings()["core/x"].verdict == "met", simulation.standings()["core/x"]
 
 
-def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names_a_version() -> None:
+def test_observation_without_a_version_of_a_built_table_causes_no_run() -> None:
     simulation = play([asset("base"), asset("core/x", "base", **ASAP)])
     simulation.run(hours=1)
     before = len(simulation.runs)
@@ -326,7 +326,7 @@ def test_an_observation_of_a_table_that_builds_itself_is_no_news_unless_it_names
         pytest.param(dg.AutomationCondition.on_cron("0 0 1 * *"), marks=pytest.mark.proof),
     ],
 )
-def test_a_policy_is_judged_whoever_asks_for_the_runs(condition: Any) -> None:
+def test_freshness_policy_is_evaluated_for_assets_with_a_custom_condition(condition: Any) -> None:
     theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(minutes=10))
     simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)])
     simulation.fail("theirs", times=99)
@@ -336,7 +336,7 @@ def test_a_policy_is_judged_whoever_asks_for_the_runs(condition: Any) -> None:
     assert standing.verdict == "breached" and "its own condition" in standing.reason, standing
 
 
-def test_a_policy_of_what_is_not_built_here_is_named_as_nobodys() -> None:
+def test_freshness_policy_of_an_external_asset_is_reported_as_not_judged() -> None:
     told = dg.AssetSpec(["raw", "ext"], freshness_policy=lag(hours=1))
     simulation = play([told, asset("core/x", "raw/ext", **ASAP)])
     simulation.run(hours=3)
@@ -344,7 +344,7 @@ def test_a_policy_of_what_is_not_built_here_is_named_as_nobodys() -> None:
     assert (standing.verdict, "this code location does not build it" in standing.reason) == ("not judged", True)
 
 
-def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:
+def test_freshness_policy_that_a_custom_condition_keeps_is_met() -> None:
     theirs = asset(
         "theirs", "raw/x", automation_condition=dg.AutomationCondition.eager(), freshness_policy=lag(minutes=10)
     )
@@ -356,7 +356,7 @@ def test_a_policy_that_an_assets_own_condition_keeps_is_met() -> None:
     assert simulation.standings()["theirs"].verdict == "met"
 
 
-def test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_a_reader() -> None:
+def test_partition_range_is_one_run_even_if_a_reader_covers_only_part() -> None:
     simulation = play(
         [
             source("x", DAYS),
@@ -376,7 +376,7 @@ def test_a_range_is_one_run_though_only_some_of_it_could_be_built_together_with_
     assert sorted(built(simulation, "marts/both")) == LATE_DAYS[:2]
 
 
-def test_the_own_condition_of_one_output_is_not_passed_by_through_another() -> None:
+def test_custom_condition_of_one_output_is_not_bypassed_through_another() -> None:
     yearly = derived() & dg.AutomationCondition.cron_tick_passed("0 0 1 1 *")
 
     @dg.multi_asset(
@@ -396,7 +396,7 @@ def test_the_own_condition_of_one_output_is_not_passed_by_through_another() -> N
     assert simulation.runs == [], "of the two only core/a is due, and its condition says not yet"
 
 
-def test_a_step_that_is_tried_again_and_tells_its_outputs_twice_runs_no_reader_twice() -> None:
+def test_retried_step_that_reports_its_outputs_twice_runs_no_reader_twice() -> None:
     read = [Input("raw", lambda p: [p], lambda p: [p])]
     joined = [Input("a", lambda p: [p], lambda p: [p], joinable=True)]
     nodes = [

@@ -41,12 +41,12 @@ def chain(**more: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("conditional", sample(["a", "c", "abc"], "abc"))
-def test_a_chain_with_a_condition_of_its_own_is_in_time(conditional: str) -> None:
+def test_chain_with_custom_conditions_meets_its_contract(conditional: str) -> None:
     found = lags(chain(**{name: {"automation_condition": own()} for name in conditional}), "c")
     assert max(found[1:]) <= 30.0, found  # of the first no duration is known
 
 
-def test_thirty_tables_in_a_row_of_which_one_has_a_condition_of_its_own_are_in_time() -> None:
+def test_chain_of_30_tables_with_one_custom_condition_meets_its_contract() -> None:
     names = ["raw/x", *(f"t{n}" for n in range(30))]
     tables: list[Any] = [source("x", DAYS)]
     for above, name in pairwise(names):
@@ -55,12 +55,12 @@ def test_thirty_tables_in_a_row_of_which_one_has_a_condition_of_its_own_are_in_t
     assert max(lags(tables, "t29", pace=RunPace(step=20.0, at_once=8))[1:]) <= 30.0
 
 
-def test_a_reader_without_a_backfill_policy_runs_after_its_input_in_time() -> None:
+def test_reader_with_another_backfill_policy_runs_after_its_input_in_time() -> None:
     found = lags(chain(b={"backfill_policy": dg.BackfillPolicy.multi_run()}), "c")
     assert max(found[1:]) <= 30.0, found
 
 
-def test_a_reader_of_two_tables_that_are_due_runs_together_with_both() -> None:
+def test_reader_of_two_due_tables_runs_together_with_both() -> None:
     tables = [
         source("x", DAYS),
         asset("a1", "raw/x", by=DAYS),
@@ -74,7 +74,7 @@ def test_a_reader_of_two_tables_that_are_due_runs_together_with_both() -> None:
     assert max(lags(tables, "b")[1:]) <= 30.0
 
 
-def test_tables_of_one_operation_run_together_with_what_they_wait_for() -> None:
+def test_multi_asset_runs_together_with_the_table_it_waits_for() -> None:
     specs = [
         dg.AssetSpec("p", deps=["a"], automation_condition=derived(), freshness_policy=lag(minutes=30)),
         dg.AssetSpec("q", deps=["a"], automation_condition=derived()),

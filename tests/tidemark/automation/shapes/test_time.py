@@ -24,7 +24,7 @@ def cumulative(by: dg.PartitionsDefinition) -> list[Any]:
     return [source("x", by), asset("total", "raw/x", mapped("total", YESTERDAY), by=by, **ASAP)]
 
 
-def test_self_dependent_days_are_built_the_first_one_first_and_then_in_order() -> None:
+def test_self_dependent_days_are_built_in_order_from_the_first() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
     simulation = play(cumulative(days))
     for day in (3, 1, 2, 4):
@@ -35,7 +35,7 @@ def test_self_dependent_days_are_built_the_first_one_first_and_then_in_order() -
     assert all(simulation.tables.fresh(("total", day)) for day in first)
 
 
-def test_a_late_file_into_the_first_of_the_self_dependent_days_runs_through_all_of_them() -> None:
+def test_late_file_of_the_first_self_dependent_day_rebuilds_all_days() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
     simulation = play(cumulative(days))
     for day in range(1, 5):
@@ -48,7 +48,7 @@ def test_a_late_file_into_the_first_of_the_self_dependent_days_runs_through_all_
 
 
 @pytest.mark.timeout(120)
-def test_a_year_and_a_half_of_self_dependent_days_ends_no_tick() -> None:
+def test_eighteen_months_of_self_dependent_days_fail_no_sensor_tick() -> None:
     days = dg.DailyPartitionsDefinition("2025-04-01", end_offset=1)
     simulation = play(cumulative(days))
     simulation.outage(at=simulation.time(minutes=1), until=simulation.time(minutes=3))
@@ -59,7 +59,7 @@ def test_a_year_and_a_half_of_self_dependent_days_ends_no_tick() -> None:
     assert "2025-04-01" in built(simulation, "total")
 
 
-def test_what_reads_the_last_partition_is_not_run_by_a_late_file_into_an_old_one() -> None:
+def test_reader_of_the_last_partition_ignores_late_files_of_older_partitions() -> None:
     reads_last = mapped("core/x", dg.LastPartitionMapping())
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("model", reads_last, **ASAP)]
@@ -77,7 +77,7 @@ def test_what_reads_the_last_partition_is_not_run_by_a_late_file_into_an_old_one
     assert len(built(simulation, "model")) == before + 1
 
 
-def test_the_last_partition_is_the_last_one_that_exists_now() -> None:
+def test_last_partition_mapping_reads_the_last_existing_partition() -> None:
     reads_last = mapped("core/x", dg.LastPartitionMapping())
     simulation = play(
         [source("x", DAYS), asset("core/x", "raw/x", by=DAYS, **ASAP), asset("model", reads_last, **ASAP)]
@@ -89,7 +89,7 @@ def test_the_last_partition_is_the_last_one_that_exists_now() -> None:
 
 
 @pytest.mark.parametrize("mapping", [dg.LastPartitionMapping(), dg.AllPartitionMapping()], ids=["last", "all"])
-def test_data_of_a_window_that_begins_later_is_contained_only_by_a_run_after_its_beginning(mapping: Any) -> None:
+def test_data_of_a_future_partition_is_built_only_after_it_begins(mapping: Any) -> None:
     simulation = play([source("x", DAYS), asset("model", mapped("raw/x", mapping), **ASAP)])
     simulation.arrive("raw/x", "2026-10-06", at=simulation.time(hours=1))
     simulation.arrive("raw/x", "2026-10-05", at=simulation.time(hours=2))  # a run that cannot see the other yet
@@ -140,7 +140,7 @@ def _shifted(day: str, days: int) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:Non-built-in PartitionMappings")
-def test_a_users_own_mapping_works() -> None:
+def test_custom_partition_mapping_propagates_late_data() -> None:
     days = dg.DailyPartitionsDefinition("2026-09-01", end_offset=1)
     simulation = play([source("x", days), asset("core/x", mapped("raw/x", Fortnight()), by=days, **ASAP)])
     for minute, day in ((1, "2026-10-05"), (60, "2026-09-21"), (120, "2026-09-20")):
@@ -150,7 +150,7 @@ def test_a_users_own_mapping_works() -> None:
     assert simulation.tables.fresh(("core/x", "2026-10-05"))
 
 
-def test_a_monday_without_data_is_not_built_between_friday_and_tuesday() -> None:
+def test_weekday_without_data_is_not_built_within_a_range() -> None:
     weekdays = dg.TimeWindowPartitionsDefinition(
         cron_schedule="0 0 * * 1-5", start="2026-08-07", fmt="%Y-%m-%d", end_offset=1
     )
@@ -184,7 +184,7 @@ def test_a_monday_without_data_is_not_built_between_friday_and_tuesday() -> None
     ],
     ids=["months", "15 minutes", "a format of its own", "Berlin"],
 )
-def test_a_window_of_any_grain_is_built_once_it_may_be(
+def test_time_partition_of_any_grain_is_built_as_soon_as_it_exists(
     by: dg.PartitionsDefinition, partition: str, built_from: timedelta
 ) -> None:
     simulation = play([source("x", by), asset("core/x", "raw/x", by=by, **ASAP)])
@@ -197,7 +197,7 @@ def test_a_window_of_any_grain_is_built_once_it_may_be(
     assert simulation.for_nothing == []
 
 
-def test_a_month_exists_from_its_own_end_on_and_not_a_day_earlier() -> None:
+def test_monthly_partition_is_built_only_after_the_month_ends() -> None:
     months = dg.MonthlyPartitionsDefinition("2026-01-01")
     graph = [source("x", months), asset("core/x", "raw/x", by=months, **ASAP)]
     simulation = Simulation(graph, start=datetime(2026, 3, 31, 12, tzinfo=ZoneInfo("UTC")))
@@ -207,7 +207,7 @@ def test_a_month_exists_from_its_own_end_on_and_not_a_day_earlier() -> None:
     assert simulation.time(hours=12) <= run.created_at <= simulation.time(hours=12.1)
 
 
-def test_utc_hours_that_feed_the_days_of_another_zone_are_right_or_refused_by_name() -> None:
+def test_days_of_another_time_zone_over_utc_hours_are_right_or_refused() -> None:
     days = dg.DailyPartitionsDefinition("2026-10-20", timezone="Europe/Berlin", end_offset=1)
     start = datetime(2026, 10, 24, 20, tzinfo=ZoneInfo("UTC"))
     daily = asset("day", mapped("core/x", WITHIN), by=days, freshness_policy=lag(hours=2))
@@ -223,7 +223,7 @@ def test_utc_hours_that_feed_the_days_of_another_zone_are_right_or_refused_by_na
             assert simulation.tables.fresh(("day", day)), day
 
 
-def test_data_of_an_hour_that_has_not_begun_is_no_reason_to_build_its_day_until_it_begins() -> None:
+def test_early_data_of_a_future_hour_rebuilds_its_day_when_it_begins() -> None:
     finer = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
     simulation = play(
         [source("x", HOURS), asset("daily", mapped("raw/x", finer), by=DAYS, **ASAP)],
@@ -242,7 +242,7 @@ def _begun(simulation: Simulation) -> list[str]:
     return HOURS.get_partition_keys(current_time=simulation.moment())
 
 
-def test_a_table_made_from_its_own_past_begins_with_the_first_day_that_has_all_its_data() -> None:
+def test_self_dependent_table_begins_with_the_first_day_with_complete_data() -> None:
     by = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
     simulation = play(
         [
@@ -260,7 +260,7 @@ def test_a_table_made_from_its_own_past_begins_with_the_first_day_that_has_all_i
 
 
 @pytest.mark.parametrize("lost", ["never built", "wiped"])
-def test_what_only_has_to_exist_and_nobody_promises_is_built_for_who_reads_it(lost: str) -> None:
+def test_use_latest_input_is_built_only_if_its_reader_finds_it_missing(lost: str) -> None:
     rates = dg.AssetDep("rates", metadata={"use_latest": True})
     simulation = play(
         [
@@ -286,7 +286,7 @@ def test_what_only_has_to_exist_and_nobody_promises_is_built_for_who_reads_it(lo
 
 
 @pytest.mark.parametrize(("offset", "policy"), [(-1, CRON_9), (0, lag(hours=1))])
-def test_a_partition_is_promised_for_no_time_before_it_is_there(offset: int, policy: dg.FreshnessPolicy) -> None:
+def test_contract_of_a_partition_is_not_breached_before_it_exists(offset: int, policy: dg.FreshnessPolicy) -> None:
     days = dg.DailyPartitionsDefinition("2026-09-28", end_offset=offset)
     simulation = play([source("x", HOURS), asset("core/x", within("raw/x"), by=days, freshness_policy=policy)])
     verdicts = set()
@@ -301,7 +301,7 @@ def test_a_partition_is_promised_for_no_time_before_it_is_there(offset: int, pol
     assert "2026-10-05" in built(simulation, "core/x")
 
 
-def test_no_hour_is_asked_for_before_it_is_over_on_the_night_that_has_one_twice() -> None:
+def test_hourly_partitions_are_not_requested_early_in_a_daylight_saving_night() -> None:
     hours = dg.HourlyPartitionsDefinition("2026-10-24-00:00", timezone="Europe/Berlin", end_offset=1)
     hourly = dg.FreshnessPolicy.cron("0 * * * *", timedelta(minutes=2), timezone="Europe/Berlin")
     start = datetime(2026, 10, 25, tzinfo=ZoneInfo("Europe/Berlin"))
@@ -322,7 +322,7 @@ def test_no_hour_is_asked_for_before_it_is_over_on_the_night_that_has_one_twice(
 
 
 @pytest.mark.parametrize("kind", ["static", "added later", "two times"])
-def test_what_is_about_no_window_of_time_is_promised_as_well(kind: str) -> None:
+def test_cron_contract_applies_to_partitions_without_a_time_window(kind: str) -> None:
     months = dg.MonthlyPartitionsDefinition("2026-08-01", end_offset=1)
     by = {
         "static": REGIONS,

@@ -20,7 +20,7 @@ def verdicts(simulation: Simulation) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("by", ["hours", "days"])
-def test_an_hour_that_a_person_built_without_data_makes_nobody_late(by: str) -> None:
+def test_hour_built_manually_without_data_breaches_no_contract(by: str) -> None:
     reader = asset("mart", "core/x", by=HOURS) if by == "hours" else asset("mart", within("core/x"), by=DAYS)
     tables: list[Any] = [
         source("x", HOURS),
@@ -44,7 +44,7 @@ def test_an_hour_that_a_person_built_without_data_makes_nobody_late(by: str) -> 
 
 
 @pytest.mark.parametrize("first_data_at", [3, 11])
-def test_the_day_before_a_feed_began_is_not_breached(first_data_at: float) -> None:
+def test_day_before_the_first_data_of_a_feed_is_not_breached(first_data_at: float) -> None:
     tables = [source("x", DAYS), asset("report", "raw/x", by=DAYS, freshness_policy=NINE)]
     simulation = Simulation(tables, start=START + timedelta(hours=2))
     simulation.standings()  # the contracts are judged from now on
@@ -56,7 +56,7 @@ def test_the_day_before_a_feed_began_is_not_breached(first_data_at: float) -> No
     assert simulation.standings()["report"].partition == "2026-10-06", "the days after it are promised"
 
 
-def test_the_day_before_counts_where_the_feed_holds_older_days() -> None:
+def test_missing_day_is_breached_if_the_feed_has_older_days() -> None:
     tables = [source("x", DAYS), asset("report", "raw/x", by=DAYS, freshness_policy=NINE)]
     simulation = Simulation(tables, start=START + timedelta(hours=2))
     simulation.standings()
@@ -65,7 +65,7 @@ def test_the_day_before_counts_where_the_feed_holds_older_days() -> None:
     assert (verdicts(simulation)["report"], simulation.standings()["report"].partition) == ("breached", "2026-10-04")
 
 
-def test_an_hour_that_begins_makes_no_table_late_for_data_it_holds() -> None:
+def test_new_hour_does_not_breach_tables_that_hold_its_data() -> None:
     above, tables = "raw/x", [source("x", HOURS)]
     for n in range(6):
         by, read = (HOURS, above) if n % 2 == 0 else (DAYS, above)
@@ -81,7 +81,7 @@ def test_an_hour_that_begins_makes_no_table_late_for_data_it_holds() -> None:
     assert any(run.of.get("t4") == ["2026-10-05-03:00"] for run in simulation.runs), "an hour did begin"
 
 
-def test_a_table_that_waits_for_a_source_that_never_spoke_is_breached_and_names_it() -> None:
+def test_table_with_a_source_without_any_data_is_breached_and_reports_it() -> None:
     names = [f"s{n:02d}" for n in range(30)]
     reads = [f"raw/{name}" for name in names]
     simulation = play(
@@ -106,7 +106,7 @@ def two_sources(**of_y: Any) -> list[Any]:
     return [source("x", DAYS), source("y", DAYS), asset("mart", "raw/x", y, by=DAYS, freshness_policy=lag(hours=1))]
 
 
-def test_a_day_for_which_a_required_source_has_nothing_is_breached_once_the_day_has_ended() -> None:
+def test_day_without_data_of_a_required_source_is_breached_after_it_ends() -> None:
     simulation = play(two_sources())
     for day in ("2026-10-03", "2026-10-04", DAY):
         simulation.arrive("raw/x", day, at=simulation.time(minutes=5))
@@ -123,7 +123,7 @@ def test_a_day_for_which_a_required_source_has_nothing_is_breached_once_the_day_
     assert verdicts(simulation) == {"mart": "met"}
 
 
-def test_an_optional_source_may_have_nothing_for_a_day_and_its_later_data_is_built_in() -> None:
+def test_optional_source_may_lack_a_day_and_its_late_data_is_built() -> None:
     simulation = play(two_sources(optional=True))
     simulation.arrive("raw/y", "2026-10-03", at=simulation.time(minutes=1))
     for day in ("2026-10-03", "2026-10-04"):
@@ -136,7 +136,7 @@ def test_an_optional_source_may_have_nothing_for_a_day_and_its_later_data_is_bui
     assert built(simulation, "mart").count("2026-10-04") == 2 and verdicts(simulation) == {"mart": "met"}
 
 
-def test_a_day_that_is_built_without_an_hour_which_a_source_holds_up_is_breached_and_names_that_source() -> None:
+def test_day_built_without_a_missing_hour_is_breached_and_reports_the_source() -> None:
     core = asset("core", "raw/x", "raw/y", by=HOURS)
     simulation = play(
         [source("x", HOURS), source("y", HOURS), core, asset("mart", within("core"), by=DAYS, freshness_policy=NINE)]
@@ -152,7 +152,7 @@ def test_a_day_that_is_built_without_an_hour_which_a_source_holds_up_is_breached
     assert f"mart {DAY} lacks data that arrived for core {EMPTY} no data: raw/y silent since" in judged.reason
 
 
-def test_a_window_that_a_person_reports_as_materialized_is_breached_no_longer() -> None:
+def test_partition_reported_as_materialized_manually_is_no_longer_breached() -> None:
     simulation = play(two_sources())
     simulation.arrive("raw/y", "2026-10-03", at=simulation.time(minutes=1))
     simulation.arrive("raw/x", "2026-10-04", at=simulation.time(minutes=5))
@@ -163,7 +163,7 @@ def test_a_window_that_a_person_reports_as_materialized_is_breached_no_longer() 
     assert verdicts(simulation) == {"mart": "met"}
 
 
-def test_an_hour_without_orders_is_not_late_because_prices_of_its_day_are_there() -> None:
+def test_hour_without_orders_is_not_late_despite_daily_prices() -> None:
     hourly = asset("mart", "raw/x", within("raw/prices"), by=HOURS, freshness_policy=lag(minutes=30))
     simulation = play([source("x", HOURS), source("prices", DAYS), hourly])
     simulation.arrive("raw/prices", DAY, at=simulation.time(minutes=1))
@@ -174,7 +174,7 @@ def test_an_hour_without_orders_is_not_late_because_prices_of_its_day_are_there(
         assert verdicts(simulation) == {"mart": "met"}, simulation.standings()["mart"].reason
 
 
-def test_a_source_that_began_later_promised_nothing_for_the_days_before() -> None:
+def test_source_that_starts_later_does_not_breach_earlier_days() -> None:
     simulation = play(two_sources())
     for day in ("2026-10-01", "2026-10-02", "2026-10-03"):
         simulation.arrive("raw/x", day, at=simulation.time(minutes=5))

@@ -18,7 +18,7 @@ DAY, YESTERDAY = "2026-10-05", "2026-10-04"
 NINE = dg.FreshnessPolicy.cron("0 9 * * *", timedelta(minutes=30), timezone="Europe/Berlin")
 
 
-def test_of_many_sources_the_silent_one_is_named_and_no_other() -> None:
+def test_contract_reason_names_only_the_silent_one_of_many_sources() -> None:
     names = [f"s{n:02d}" for n in range(30)]
     report = asset("report", *(f"raw/{name}" for name in names), by=DAYS, freshness_policy=NINE)
     simulation = play([*(source(name, DAYS) for name in names), report])
@@ -35,7 +35,7 @@ def test_of_many_sources_the_silent_one_is_named_and_no_other() -> None:
     assert "promised for 2026-10-05 09:00:00 Europe/Berlin" in reason
 
 
-def test_a_deadline_of_another_zone_is_shown_in_that_zone_and_says_so() -> None:
+def test_cron_deadline_is_shown_in_its_own_time_zone() -> None:
     assert told(CronContract("0 9 * * *", 0.0, "Europe/Berlin")) == "by 0 9 * * * Europe/Berlin"
     assert told(CronContract("0 9 * * *", 0.0)) == "by 0 9 * * *"
     simulation = play([source("x", DAYS), asset("report", "raw/x", by=DAYS, freshness_policy=NINE)])
@@ -47,7 +47,7 @@ def test_a_deadline_of_another_zone_is_shown_in_that_zone_and_says_so() -> None:
     assert said.startswith("due Tue 06 Oct 09:00 Europe/Berlin; starts 08:")
 
 
-def test_what_waits_says_that_its_input_failed() -> None:
+def test_waiting_partition_reports_that_its_input_failed() -> None:
     simulation = play([source("x", DAYS), asset("a", "raw/x", by=DAYS, **ASAP), asset("b", "a", by=DAYS, **ASAP)])
     simulation.fail("a", times=3)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -60,7 +60,7 @@ def test_what_waits_says_that_its_input_failed() -> None:
     assert built(simulation, "b") == [DAY]
 
 
-def test_due_names_another_asset_only() -> None:
+def test_due_reason_names_only_another_asset() -> None:
     tables = [source("x", DAYS), asset("a", "raw/x", by=DAYS), asset("b", "a", by=DAYS, freshness_policy=lag(hours=2))]
     simulation = play(tables)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=1))
@@ -98,12 +98,12 @@ def test_partitions_that_cannot_be_built_are_refused_when_the_location_loads(
         ),
     ],
 )
-def test_partitions_that_a_change_of_the_clocks_does_not_cut_are_supported(by: dg.PartitionsDefinition) -> None:
+def test_partitions_not_split_by_a_daylight_saving_change_are_supported(by: dg.PartitionsDefinition) -> None:
     assert not graph_of(dg.Definitions(assets=[asset("good", by=by)]).resolve_asset_graph()).nodes["good"].refused
 
 
 @pytest.mark.parametrize("left", ["renamed", "removed"])
-def test_a_deploy_may_remove_or_rename_a_table_whose_run_is_under_way(left: str) -> None:
+def test_deploy_can_remove_or_rename_a_table_with_a_run_in_progress(left: str) -> None:
     first: list[Any] = [source("x", DAYS), asset("a", "raw/x", by=DAYS, **ASAP), asset("b", "a", by=DAYS, **ASAP)]
     second = [*first[:2], *([asset("c", "a", by=DAYS, **ASAP)] if left == "renamed" else [])]
     simulation = Simulation(first, start=START, pace=RunPace(step=60.0))

@@ -82,7 +82,7 @@ def read(source: InMemory, encoding: str, *, multiline: bool = False, part: Part
 @given(text=TEXTS)
 @example(text='1,"x\n2,3\n4,5" 6,7\n8,9,0\n')
 @example(text='1,5" pipe,x\n2,"a""b",3\n')
-def test_rows_are_those_of_the_exact_rule(text: str, block: int, multiline: bool) -> None:
+def test_parsed_rows_equal_the_rows_of_the_reference_parser(text: str, block: int, multiline: bool) -> None:
     body = "a,b,c\n" + text
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "BLOCK", block)
@@ -93,7 +93,7 @@ def test_rows_are_those_of_the_exact_rule(text: str, block: int, multiline: bool
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "cp1252", "latin-1"])
 @settings(max_examples=80, deadline=None)
 @given(text=TEXTS)
-def test_other_encodings(text: str, encoding: str) -> None:
+def test_text_in_other_encodings_is_parsed_like_the_reference(text: str, encoding: str) -> None:
     body = ("a,b,c\n" + text).encode(encoding, errors="ignore")
     assert read(InMemory("f.csv", body), encoding) == expected(body, encoding, multiline=False)
 
@@ -105,7 +105,7 @@ def test_other_encodings(text: str, encoding: str) -> None:
         st.sampled_from([b"1,2,3\n", b"\xff,x,\n", b'"\xe9\n', b'a"b,c,d\n', b'"', b"\xc3\xa9,,\r\n"]), max_size=30
     )
 )
-def test_bytes_that_are_no_text(body: list[bytes], multiline: bool) -> None:
+def test_undecodable_bytes_are_parsed_like_the_reference(body: list[bytes], multiline: bool) -> None:
     text = b"a,b,c\n" + b"".join(body)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "BLOCK", 32)
@@ -117,7 +117,7 @@ def test_bytes_that_are_no_text(body: list[bytes], multiline: bool) -> None:
 @pytest.mark.parametrize("number", [2, 7, 50])
 @settings(max_examples=60, deadline=None)
 @given(text=TEXTS)
-def test_parts_are_the_whole(text: str, number: int) -> None:
+def test_file_read_in_parts_gives_the_rows_of_the_whole_file(text: str, number: int) -> None:
     body = ("\ufeffa,b,c\n" + text + "\n1,2,3\n" * 5).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "_LOOK", 3)
@@ -126,7 +126,7 @@ def test_parts_are_the_whole(text: str, number: int) -> None:
         assert parts == read(source, "utf-8")
 
 
-def test_a_compressed_file_is_the_same_file() -> None:
+def test_compressed_file_gives_the_same_rows_as_the_plain_file() -> None:
     body = b"a,b,c\n" + b"1,2,3\n" * 1000
     whole = read(InMemory("f.csv", body), "utf-8")
     assert len(whole) == 1000

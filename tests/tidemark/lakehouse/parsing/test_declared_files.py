@@ -52,7 +52,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
-def test_a_bank_export(encoding: str) -> None:
+def test_bank_export_csv_is_parsed_with_its_declared_format(encoding: str) -> None:
     body = BANK.encode(encoding)
     assert good_rows_of(body, BANK_COLUMNS, format=Csv(**BANK_FORM), encoding=encoding) == BANK_ROWS
     packed = gzip.compress(body)
@@ -61,7 +61,7 @@ def test_a_bank_export(encoding: str) -> None:
     assert good_rows_of(body, BANK_COLUMNS, format=Csv(**by_lines), encoding=encoding) == BANK_ROWS
 
 
-def test_values_in_another_form_are_no_values() -> None:
+def test_values_not_in_the_declared_format_are_parsed_as_null() -> None:
     lines = "8.12.25;08.12.2025;1,00;a\n08.12.25;31.11.2025;2.647;b\n08.12.25;08.12.2025;1.5;c\n"
     body = (BANK.partition("08.12.25")[0] + lines).encode()
     found = rows_of(body, BANK_COLUMNS, format=Csv(**BANK_FORM))
@@ -147,7 +147,7 @@ KINDS: dict[str, tuple[str, dict[str, str], Csv, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_of_file(kind: str) -> None:
+def test_each_declared_csv_or_json_format_is_parsed(kind: str) -> None:
     text, columns, form, rows = KINDS[kind]
     assert good_rows_of(text.encode(), columns, format=form) == rows
     assert good_rows_of(text.replace("\n", "\r\n").encode("utf-16"), columns, format=form, encoding="utf-16") == rows
@@ -164,7 +164,9 @@ TEXT = st.text(st.sampled_from("ab1;,|\t\"' \\\r\né"), max_size=8)
     end=st.sampled_from(["\n", "\r\n"]),
 )
 @example(rows=[("a\r\nb", "", "c\r"), ("", "", "")], separator=";", quote='"', end="\r\n")
-def test_what_python_writes_is_read(rows: list[tuple[str, ...]], separator: str, quote: str, end: str) -> None:
+def test_csv_written_by_python_is_parsed_to_the_same_rows(
+    rows: list[tuple[str, ...]], separator: str, quote: str, end: str
+) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=separator, quotechar=quote, quoting=csv.QUOTE_ALL, lineterminator=end)
     writer.writerows([("a", "b", "c"), *rows])
@@ -179,7 +181,9 @@ def test_what_python_writes_is_read(rows: list[tuple[str, ...]], separator: str,
     rows=st.lists(st.tuples(*[st.text(st.sampled_from('ab;"\\ é'), max_size=6)] * 2), max_size=8),
     separator=st.sampled_from(";|\t"),
 )
-def test_what_python_escapes_is_read(rows: list[tuple[str, ...]], separator: str) -> None:
+def test_csv_with_python_escape_characters_is_parsed_to_the_same_rows(
+    rows: list[tuple[str, ...]], separator: str
+) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(
         text, delimiter=separator, quoting=csv.QUOTE_ALL, doublequote=False, escapechar="\\", lineterminator="\n"
@@ -190,7 +194,7 @@ def test_what_python_escapes_is_read(rows: list[tuple[str, ...]], separator: str
     assert [row[:3] for row in found] == [(*(value or None for value in row), None) for row in rows]
 
 
-def test_a_line_that_continues_a_record_is_no_row() -> None:
+def test_line_that_continues_a_quoted_value_is_rejected_without_multiline() -> None:
     body = b'a,b,c\n1,x,"first\nsecond, with, commas"\n2,x,y\n3,"p\nm,m,m\nq",5,6\n4,"x",z\n5,6" pipe,z\n'
     columns = dict.fromkeys("abc", "string")
     good = [("2", "x", "y"), ("4", "x", "z"), ("5", '6" pipe', "z")]
@@ -205,7 +209,7 @@ def test_a_line_that_continues_a_record_is_no_row() -> None:
     ]
 
 
-def test_a_stray_quote_rejects_its_line_alone() -> None:
+def test_unclosed_csv_quote_rejects_only_its_own_line() -> None:
     body = b'a,b\n1,"5 inches\n' + b"2,x\n" * 50 + b'3,"y"\n'
     found = rows_of(body, {"a": "bigint", "b": "string"})
     assert [row[0] for row in found if row[2] is None] == [2] * 50 + [3]
@@ -225,13 +229,15 @@ def test_a_stray_quote_rejects_its_line_alone() -> None:
         ),
     ],
 )
-def test_a_file_in_another_form_is_refused_with_the_remedy(body: str, options: dict[str, Any], said: str) -> None:
+def test_file_not_in_the_declared_format_is_refused_with_a_remedy(
+    body: str, options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(Unusable) as refused:
         rows_of(body.encode(), BANK_COLUMNS, **options)
     assert said in str(refused.value)
 
 
-def test_a_line_says_how_many_values_it_has() -> None:
+def test_rejected_csv_line_reports_its_number_of_values() -> None:
     (row,) = rows_of(b"id,name\n1,2,3\n", IDS)
     assert (
         row[2] == "the line is no row of this file: it has 3 values, the header 2; a value with ',' in it needs quotes"
@@ -242,7 +248,7 @@ def test_a_line_says_how_many_values_it_has() -> None:
     assert row[2].endswith("it has 2 values; expected 2 and a separator after the last one")
 
 
-def test_columns_that_were_renamed() -> None:
+def test_renamed_columns_are_read_under_each_of_their_declared_names() -> None:
     columns, names = {"started_at": "timestamp", "id": "bigint"}, {"started_at": ["starttime", "Start Time"]}
     for name in ("started_at", "starttime", "Start Time"):
         found = good_rows_of(f"id,{name}\n1,2026-01-02 12:00:00\n".encode(), columns, names=names)
@@ -258,7 +264,7 @@ OF_TRAIL = {"eventID": "string", "n": "double", "user": "string"}
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_rows_in_an_array(indent: int | None) -> None:
+def test_json_rows_are_read_from_the_declared_array(indent: int | None) -> None:
     body = json.dumps(TRAIL, indent=indent)
     columns, names = (
         {"eventID": "string", "user_name": "string", "tags": "string"},
@@ -278,7 +284,7 @@ def test_rows_in_an_array(indent: int | None) -> None:
     assert len(rows_of(deep.encode(), columns, names=names, format=Json(rows="data.Records"), key="f.json")) == 2
 
 
-def test_many_rows_in_one_line() -> None:
+def test_one_json_line_with_45000_rows_is_parsed() -> None:
     records = [{"eventID": f"e{n}", "pad": "x" * 90} for n in range(45_000)]
     body = json.dumps({"Records": records}).encode()
     assert len(body) > 5_000_000
@@ -295,24 +301,24 @@ def test_many_rows_in_one_line() -> None:
         ('{"Records": [{"eventID": "a"} {"eventID": "b"}]}', "the line is no row of this file"),
     ],
 )
-def test_an_object_without_the_array_has_no_rows(body: str, said: str) -> None:
+def test_json_object_without_the_declared_array_is_rejected(body: str, said: str) -> None:
     (row,) = rows_of(body.encode(), OF_TRAIL, format=Json(rows="Records"), key="f.json")
     assert said in row[3]
 
 
-def test_an_empty_array_has_no_rows() -> None:
+def test_empty_or_null_json_array_gives_no_rows() -> None:
     for body in (b'{"Records": []}', b'{"Records": null}'):
         assert rows_of(body, OF_TRAIL, format=Json(rows="Records"), key="f.json") == []
 
 
-def test_times_and_nulls_of_json() -> None:
+def test_json_times_and_null_markers_are_parsed_as_declared() -> None:
     body = b'{"at": 1767355200000, "day": "02.01.26"}\n{"at": null, "day": "-"}\n'
     form = Json(times={"at": "epoch millis", "day": "dd.MM.yy"}, nulls=("-",))
     columns = {"at": "timestamp", "day": "date"}
     assert good_rows_of(body, columns, format=form, key="f.JSONL") == [(NOON, date(2026, 1, 2)), (None, None)]
 
 
-def test_a_file_whose_rows_are_in_an_array_is_refused_with_the_place() -> None:
+def test_json_file_with_rows_in_an_undeclared_array_is_refused_with_path() -> None:
     body = json.dumps({"version": 1, "data": {"items": [{"eventID": "a", "pad": "x" * 99}] * 45_000}}).encode()
     feed = Feed("feed", "feed/", Grain.DAY, OF_TRAIL)
     shape = JSON.shape(feed, MemoryFile("f.json", body))
@@ -321,12 +327,12 @@ def test_a_file_whose_rows_are_in_an_array_is_refused_with_the_place() -> None:
     assert refused is not None and "let the feed say format=Json(rows='data.items')" in str(refused)
 
 
-def test_fields_that_a_feed_does_not_declare_are_no_new_columns() -> None:
+def test_csv_fields_the_feed_does_not_declare_are_not_new_columns() -> None:
     form = Csv(separator="|", header=False, fields=("more", "id", "name"))
     assert good_rows_of(b"x|1|a\n", IDS, format=form, new_columns="fail") == [(1, "a")]
 
 
-def test_nested_values_of_parquet_that_python_has_no_type_for() -> None:
+def test_nested_parquet_values_beyond_python_types_are_written_as_text() -> None:
     far = pa.array([253_402_300_800_000_000], pa.int64()).view(pa.timestamp("us"))
     in_list = pa.array([0, 1], pa.int32())
     columns: dict[str, tuple[pa.Array, str]] = {
@@ -349,7 +355,7 @@ def test_nested_values_of_parquet_that_python_has_no_type_for() -> None:
     assert row[: len(columns)] == tuple(text for _, text in columns.values())
 
 
-def test_columns_of_parquet_that_were_renamed() -> None:
+def test_renamed_parquet_columns_are_read_under_their_declared_name() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"starttime": [NOON], "": [1], "id": pa.array([7], pa.int16())}), sink)
     columns, names = {"started_at": "timestamp", "id": "bigint"}, {"started_at": ["starttime"]}

@@ -179,7 +179,7 @@ MANY = settings(
 @example(text='{"x":1}\n{"y":{}}\n{}\n{"x":"\\u0061"}')
 @example(text="{}\n")
 @example(text='{"a":[1],"a":2}\n{"a":2,"a":[1]}\n{"a":1,"\\u0061":null}\n{"\\u0061":"\\\\","a":"\\\\"}')
-def test_rows_are_those_of_the_exact_rule(text: str) -> None:
+def test_parsed_rows_equal_the_rows_of_the_reference_parser(text: str) -> None:
     assert read(InMemory("f.jsonl", text.encode())) == reference(text.encode())
 
 
@@ -204,14 +204,16 @@ AROUND = st.sampled_from(
 @example(text="", around=("[", "]"))
 @example(text='{"a":1},\n{"a":2}\n,', around=("[\n", ""))
 @example(text='{"a":1\n}', around=("[", "] ]"))
-def test_documents_over_lines(text: str, around: tuple[str, str]) -> None:
+def test_multiline_json_documents_are_parsed_like_the_reference(text: str, around: tuple[str, str]) -> None:
     body = (around[0] + text + around[1]).encode()
     assert read(InMemory("f.json", body), OVER_LINES) == reference(body, OVER_LINES)
 
 
 @pytest.mark.usefixtures("block")
 @pytest.mark.parametrize("lines", [9, 10, 11, 12, 40])
-def test_a_bracket_that_nobody_closed_is_held_in_part(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+def test_unclosed_json_bracket_is_cut_at_the_longest_record_like_the_reference(
+    monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
     for module in (text, json_documents):
         monkeypatch.setattr(module, "LONGEST_RECORD", 10)
     for body in (b'{"a":1}\n{' + b'"b":2,\n' * (lines - 2), b'[{"a":[\n' + b"1,\n" * (lines - 2) + b'2]},\n{"a":1}\n]'):
@@ -220,7 +222,7 @@ def test_a_bracket_that_nobody_closed_is_held_in_part(monkeypatch: pytest.Monkey
             assert found == reference(body + end, OVER_LINES)
 
 
-def test_a_record_over_lines_is_held_up_to_the_longest_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multiline_json_record_is_buffered_only_up_to_the_longest_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
     body = b'{"a":1}\n{\n' + b'"b":"0123456789",\n' * 1000
     [good, (_, fault, shown)] = read(InMemory("f.json", body), OVER_LINES)
@@ -232,7 +234,7 @@ def test_a_record_over_lines_is_held_up_to_the_longest_line(monkeypatch: pytest.
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
 @settings(MANY, max_examples=15)
 @given(text=TEXTS)
-def test_other_encodings(text: str, shape: Shape, encoding: str) -> None:
+def test_text_in_other_encodings_is_parsed_like_the_reference(text: str, shape: Shape, encoding: str) -> None:
     body = text.encode(encoding, errors="ignore")
     assert read(InMemory("f.json", body), shape, encoding) == reference(body, shape, encoding)
 
@@ -270,14 +272,14 @@ BYTES = st.lists(
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
 @settings(MANY, max_examples=15)
 @given(body=BYTES)
-def test_bytes_that_are_no_text(body: bytes, shape: Shape, encoding: str) -> None:
+def test_undecodable_bytes_are_parsed_like_the_reference(body: bytes, shape: Shape, encoding: str) -> None:
     assert read(InMemory("f.json", body), shape, encoding) == reference(body, shape, encoding)
 
 
 @pytest.mark.parametrize("number", [2, 7, 50])
 @settings(MANY, max_examples=25)
 @given(text=TEXTS)
-def test_parts_are_the_whole(number: int, text: str) -> None:
+def test_file_read_in_parts_gives_the_rows_of_the_whole_file(number: int, text: str) -> None:
     body = ("\ufeff" + text + '\n{"a":1}\r{"b":"\\n"}\r\n' * 3).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "_LOOK", 3)
@@ -297,13 +299,13 @@ def test_parts_are_the_whole(number: int, text: str) -> None:
         '{"a": 1, "a": 2}',
     ],
 )
-def test_such_lines_are_in_plain_form(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simple_json_lines_qualify_for_the_fast_parser(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_objects, "_WORTH_IT", 1)
     [texts] = json_rows._lines([line.encode()])
     assert json_objects.is_plain(texts.shown).all()
 
 
-def test_what_nests_too_deep_is_no_row() -> None:
+def test_too_deeply_nested_json_is_rejected() -> None:
     body = b"\n".join(b'{"a":' + b"[" * n + b"]" * n + b"}" for n in [5, *range(850, 1000), 200_000])
     found = read(InMemory("f.jsonl", body))
     assert not isinstance(found, str)
@@ -311,7 +313,7 @@ def test_what_nests_too_deep_is_no_row() -> None:
     assert len(found) == 152
 
 
-def test_of_a_long_list_the_object_at_fault_is_shown_alone() -> None:
+def test_invalid_object_in_a_long_json_list_is_reported_alone() -> None:
     bad, good = '{"a": "\\ud83d"}', '{"a": 1}'
     short, long = f"[{bad},{good}]", "[" + ", ".join([bad, good] * 500) + "]"
     found = read(InMemory("f.jsonl", f"{short}\n{long}\n".encode()))
@@ -323,7 +325,7 @@ def test_of_a_long_list_the_object_at_fault_is_shown_alone() -> None:
     assert len(found) == 1002
 
 
-def test_a_file_without_an_object_is_rows_at_fault() -> None:
+def test_json_file_without_objects_gives_only_rejected_rows() -> None:
     found = read(InMemory("f.jsonl", b"words\n5\n\n\xff"))
     assert [fault for _, fault, _ in found] == [
         NO_OBJECT,
@@ -334,7 +336,7 @@ def test_a_file_without_an_object_is_rows_at_fault() -> None:
 
 
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
-def test_a_compressed_file_is_the_same_file(shape: Shape) -> None:
+def test_compressed_file_gives_the_same_rows_as_the_plain_file(shape: Shape) -> None:
     body = b'{"a": 1}\n{"a": "x"}\n' * 1000
     packed = gzip.compress(body)
     assert read(InMemory("f.json.gz", packed), shape) == reference(body)
@@ -343,7 +345,7 @@ def test_a_compressed_file_is_the_same_file(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", [LINES, OVER_LINES])
-def test_a_line_that_is_too_long_is_refused(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_file_with_a_too_long_line_is_refused(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "BLOCK", 50)
     monkeypatch.setattr(text_blocks, "LONGEST_LINE", 100)
     with pytest.raises(Unusable, match="more than 100 bytes"):
@@ -351,7 +353,7 @@ def test_a_line_that_is_too_long_is_refused(shape: Shape, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("ending", ["json", "json.gz"])
-def test_a_list_over_lines_is_not_held_whole(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multiline_json_list_is_parsed_with_bounded_memory(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_blocks, "BLOCK", 64 << 10)
     monkeypatch.setattr(text, "_PIECE", 64 << 10)
     one = json.dumps({"a": 1, "b": "x" * 100}, indent=2) + ",\n"
@@ -365,7 +367,7 @@ def test_a_list_over_lines_is_not_held_whole(ending: str, monkeypatch: pytest.Mo
     assert peak < len(body) / 2  # 3.8 MB
 
 
-def test_a_worker_needs_no_spark_to_import_it() -> None:
+def test_json_row_parser_is_imported_without_spark_dagster_or_boto3() -> None:
     code = "import sys; import dagster_tidemark.lakehouse.parsing.json_rows; print([*sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'pyarrow'" in loaded

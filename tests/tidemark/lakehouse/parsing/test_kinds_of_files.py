@@ -37,13 +37,13 @@ def assert_right(kind: Kind, size: str, about: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_small_file_of_each_kind(name: str) -> None:
+def test_small_file_of_each_kind_gives_its_expected_rows(name: str) -> None:
     assert_right(KINDS[name], "small")
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", KINDS)
-def test_a_large_file_of_each_kind_in_parts(name: str) -> None:
+def test_large_file_of_each_kind_read_in_parts_gives_its_expected_rows(name: str) -> None:
     kind = KINDS[name]
     assert len(kind.file("large")) > 1 << 20
     assert_right(kind, "large", about=300_000)

@@ -96,7 +96,7 @@ def meaning(text: str | None, kind: str) -> object:
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_a_value_means_what_its_text_means(name: str) -> None:
+def test_parquet_value_is_read_like_its_text_form(name: str) -> None:
     body = written(pa.table({"v": EDGES[name]}))
     table = as_table(body)
     for kind in KINDS:
@@ -140,13 +140,13 @@ WIDENED = {
 
 
 @pytest.mark.parametrize("name", WIDENED)
-def test_values_of_a_narrower_type_are_no_texts(name: str) -> None:
+def test_parquet_values_of_a_narrower_type_are_cast_without_text(name: str) -> None:
     table = as_table(written(pa.table({"v": EDGES[name]})))
     for kind in WIDENED[name]:
         assert rows_of_table(DeclaredContent({"v": kind}), table).columns["v"].type == arrow_type(kind), kind
 
 
-def test_values_that_a_type_does_not_hold_are_texts() -> None:
+def test_parquet_values_outside_the_declared_type_are_kept_as_text() -> None:
     columns = {
         "bigint": [pa.array([1e20]), pa.array([float("nan")]), pa.array([2**63], pa.uint64()), pa.array([3.0])],
         "int": [pa.array([2**31]), pa.array([True])],
@@ -163,7 +163,7 @@ def test_values_that_a_type_does_not_hold_are_texts() -> None:
             ), array
 
 
-def test_small_decimals_are_written_without_an_exponent() -> None:
+def test_small_decimals_are_written_to_text_without_an_exponent() -> None:
     # With one, `Feed.exact` would take its digits for lost.
     values = pa.array([Decimal("0.0000000150"), None, Decimal(0), Decimal("1.5")], pa.decimal128(18, 10))
     texts = rows_of_table(DeclaredContent({"v": "string"}), pa.table({"v": values})).columns["v"]
@@ -171,7 +171,7 @@ def test_small_decimals_are_written_without_an_exponent() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_floats_are_written_as_java_does(kind: type[np.floating[Any]]) -> None:
+def test_floats_are_written_to_text_as_java_formats_them(kind: type[np.floating[Any]]) -> None:
     random = np.random.default_rng(2)
     numbers = np.concatenate(
         [
@@ -186,7 +186,7 @@ def test_floats_are_written_as_java_does(kind: type[np.floating[Any]]) -> None:
 
 
 @pytest.mark.parametrize("unit", ["D", "s", "ms", "us", "ns"])
-def test_far_years_are_written_in_full(unit: str) -> None:
+def test_dates_and_times_of_far_years_are_written_to_text_in_full(unit: str) -> None:
     arrow = pa.date32() if unit == "D" else pa.timestamp(unit)
     bits = 31 if unit == "D" else 63
     numbers = [n * sign for bit in range(bits) for n in (2**bit, 3 * 2**bit // 2) for sign in (1, -1)]
@@ -196,7 +196,7 @@ def test_far_years_are_written_in_full(unit: str) -> None:
         assert texts == [text_of(column.slice(n, 1), kind) for n in range(len(column))]
 
 
-def test_times_of_twelve_bytes_keep_far_years() -> None:
+def test_int96_timestamps_keep_years_from_1_to_9999() -> None:
     times = [
         datetime(1, 1, 1),
         datetime(1582, 10, 4, 1, 2, 3, 456789),
@@ -224,7 +224,7 @@ def not_text(values: Sequence[bytes | None]) -> pa.Array:
     ids=lambda column: str(column.type),
 )
 @pytest.mark.parametrize("kind", ["string", "binary", "bigint"])
-def test_bytes_that_are_no_text_are_a_fault_of_their_row(column: pa.Array, kind: str) -> None:
+def test_undecodable_parquet_bytes_reject_only_their_row(column: pa.Array, kind: str) -> None:
     table = pa.table(
         {
             "v": column,
@@ -274,7 +274,7 @@ COLUMNS = {"n": "bigint", "text": "string", "at": "timestamp", "missing": "int"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
-def test_a_file_in_parts_has_the_same_rows(count: int) -> None:
+def test_parquet_file_read_in_parts_has_the_same_rows(count: int) -> None:
     source = Stored(written(TWENTY, row_group_size=100))
     every = list(rows_of(DeclaredContent(COLUMNS), None, source))
     assert whole(every, "n") == list(range(2000))
@@ -285,11 +285,11 @@ def test_a_file_in_parts_has_the_same_rows(count: int) -> None:
             assert whole(found, column) == whole(every, column), column
 
 
-def test_a_file_without_rows_has_no_rows() -> None:
+def test_parquet_file_without_rows_gives_no_rows() -> None:
     assert sum(rows.count for rows in rows_of(DeclaredContent(COLUMNS), None, Stored(written(TWENTY.slice(0, 0))))) == 0
 
 
-def test_only_declared_columns_of_the_part_are_fetched() -> None:
+def test_only_declared_parquet_columns_of_the_part_are_fetched() -> None:
     source = Stored(
         written(
             TWENTY.append_column("noise", pa.array(np.random.default_rng(1).bytes(n) for n in [99] * 2000)),
@@ -303,7 +303,7 @@ def test_only_declared_columns_of_the_part_are_fetched() -> None:
     assert sum(behind_footer) < 2000
 
 
-def test_rows_without_a_declared_column_are_counted() -> None:
+def test_parquet_rows_without_any_declared_column_are_counted() -> None:
     found = list(rows_of(DeclaredContent({"other": "int"}), None, Stored(written(TWENTY))))
     assert sum(rows.count for rows in found) == 2000
     assert whole(found, "other") == [None] * 2000
@@ -324,7 +324,7 @@ LONG = "long " * 2000
     ],
     ids=lambda given: str(given.type) if isinstance(given, pa.Array) else "",
 )
-def test_a_long_value_that_stands_there_once_does_not_fill_the_memory(
+def test_repeated_long_parquet_value_is_read_with_bounded_memory(
     column: pa.Array, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_rows, "_BYTES", 200_000)
@@ -348,13 +348,13 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_said_of_the_file(name: str) -> None:
+def test_damaged_parquet_file_is_refused_as_unreadable(name: str) -> None:
     with pytest.raises(Unusable, match="not a Parquet file, or damaged") as raised:
         list(rows_of(DeclaredContent(COLUMNS), None, Stored(DAMAGED[name])))
     assert raised.value.reason == "unreadable"
 
 
-def test_damage_is_unusable_or_read_wherever_it_is() -> None:
+def test_randomly_damaged_parquet_is_refused_or_fully_read() -> None:
     random = np.random.default_rng(5)
     refused = 0
     for _ in range(300):
@@ -370,7 +370,7 @@ def test_damage_is_unusable_or_read_wherever_it_is() -> None:
     assert refused > 50
 
 
-def test_what_the_store_raises_is_raised_as_it_is() -> None:
+def test_parquet_reader_raises_storage_errors_unchanged() -> None:
     source = Stored(BODY)
     list(rows_of(DeclaredContent(COLUMNS), None, source))
     assert len(source.requests) > 3
@@ -387,7 +387,7 @@ print(sum(rows.count for rows in rows_of(declared, None, source)))
 """
 
 
-def test_a_worker_needs_nothing_of_the_project() -> None:
+def test_parsers_and_rules_sent_to_a_worker_run_without_the_project() -> None:
     cloudpickle = shipping._cloudpickle
     packages = [sys.modules["dagster_tidemark"], sys.modules["tests"]]
     for package in packages:

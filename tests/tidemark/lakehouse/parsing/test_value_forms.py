@@ -37,7 +37,7 @@ def german(number: Decimal, *, grouped: bool) -> str:
     number=st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=2),
     grouped=st.booleans(),
 )
-def test_a_number_is_the_same_number(number: Decimal, grouped: bool) -> None:
+def test_formatted_number_is_parsed_to_the_same_number(number: Decimal, grouped: bool) -> None:
     (found,) = plain(GERMAN, german(number, grouped=grouped))
     assert found is not None and Decimal(found) == number
 
@@ -46,7 +46,7 @@ def test_a_number_is_the_same_number(number: Decimal, grouped: bool) -> None:
 @example(text="2.647")
 @example(text="-5,00")
 @example(text="12.34,5")
-def test_a_text_is_the_number_that_a_person_reads_or_none(text: str) -> None:
+def test_only_well_grouped_number_text_is_parsed(text: str) -> None:
     (found,) = plain(GERMAN, text)
     if found is None:
         return
@@ -74,12 +74,14 @@ def test_a_text_is_the_number_that_a_person_reads_or_none(text: str) -> None:
         (GERMAN, None, None),
     ],
 )
-def test_forms_of_numbers(form: NumberForm, text: str | None, number: str | None) -> None:
+def test_number_text_is_parsed_by_its_declared_separators(
+    form: NumberForm, text: str | None, number: str | None
+) -> None:
     assert plain(form, text) == [number]
 
 
 @given(at=st.datetimes(datetime(2000, 1, 1), datetime(2099, 12, 31)))
-def test_a_time_is_the_same_time(at: datetime) -> None:
+def test_formatted_time_is_parsed_to_the_same_instant(at: datetime) -> None:
     at = at.replace(microsecond=0)
     for pattern, form in (
         ("dd.MM.yy HH:mm:ss", "%d.%m.%y %H:%M:%S"),
@@ -99,7 +101,7 @@ def test_a_time_is_the_same_time(at: datetime) -> None:
 
 
 @given(day=st.dates(date(1, 1, 1), date(9999, 12, 31)))
-def test_a_day_is_the_same_day(day: date) -> None:
+def test_formatted_date_is_parsed_to_the_same_date(day: date) -> None:
     text = f"{day.day:02}.{day.month:02}.{day.year:04}"
     assert plain(time_form("dd.MM.yyyy", "date"), text) == [day.isoformat()]
 
@@ -124,7 +126,7 @@ def test_a_day_is_the_same_day(day: date) -> None:
         ("epoch millis", "date", "1664582400000", "2022-10-01"),
     ],
 )
-def test_forms_of_times(pattern: str, kind: str, text: str, found: str | None) -> None:
+def test_time_text_is_parsed_by_its_declared_pattern(pattern: str, kind: str, text: str, found: str | None) -> None:
     assert plain(time_form(pattern, kind), text) == [found]
 
 
@@ -132,7 +134,7 @@ def test_forms_of_times(pattern: str, kind: str, text: str, found: str | None) -
 @given(local=st.datetimes(datetime(1950, 1, 1), datetime(2090, 1, 1)))
 @example(local=datetime(2026, 10, 25, 2, 30))
 @example(local=datetime(2026, 3, 29, 2, 30))
-def test_a_local_time_is_the_first_such_instant(name: str, local: datetime) -> None:
+def test_ambiguous_local_time_is_parsed_as_the_first_instant(name: str, local: datetime) -> None:
     zone = ZoneInfo(name)
     (found,) = plain(time_form(None, "timestamp", zone_table(name)), local.isoformat())
     instant = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
@@ -142,13 +144,13 @@ def test_a_local_time_is_the_first_such_instant(name: str, local: datetime) -> N
         assert datetime.fromisoformat(found) == instant
 
 
-def test_a_time_with_a_zone_keeps_it() -> None:
+def test_time_with_an_offset_ignores_the_declared_time_zone() -> None:
     berlin = zone_table("Europe/Berlin")
     assert plain(time_form(None, "timestamp", berlin), "2026-03-29T02:30:00+05:00") == ["2026-03-28 21:30:00.000000Z"]
     assert plain(time_form(None, "timestamp", berlin), "2026-07-01") == ["2026-06-30 22:00:00.000000Z"]
 
 
-def test_a_zone_holds_each_change_of_its_offset() -> None:
+def test_time_zone_table_contains_each_offset_change() -> None:
     table, zone = zone_table("Europe/Berlin"), ZoneInfo("Europe/Berlin")
     for begin, offset in zip(table.begins[1:], table.offsets[1:], strict=True):
         at = datetime.fromtimestamp(begin, UTC)
@@ -156,21 +158,21 @@ def test_a_zone_holds_each_change_of_its_offset() -> None:
         assert (at - timedelta(seconds=1)).astimezone(zone).utcoffset() != timedelta(seconds=offset)
 
 
-def test_only_columns_with_a_form_have_one() -> None:
+def test_only_columns_with_a_declared_format_get_a_format_parser() -> None:
     columns = {"a": "bigint", "b": "decimal(8,2)", "c": "date", "d": "timestamp", "e": "string", "f": "boolean"}
     assert forms_of(columns, None) == {} and forms_of(columns, Csv(separator=";")) == {}
     assert list(forms_of(columns, Csv(decimal=",", times={"c": "dd.MM.yy"}))) == ["a", "b", "c"]
     assert list(forms_of(columns, Json(timezone="Europe/Berlin"))) == ["d"]
 
 
-def test_marks_of_missing_values_are_compared_exactly() -> None:
+def test_null_markers_are_matched_exactly() -> None:
     texts = pa.array(["-", "--", " -", r"\N", None, "x"], pa.string())
     assert without_nulls(texts, "string", ("-", r"\N")).to_pylist() == [None, "--", " -", None, None, "x"]
     # In a column of numbers, `  -999` would be the number -999.
     assert without_nulls(texts, "bigint", ("-", r"\N")).to_pylist() == [None, "--", None, None, None, "x"]
 
 
-def test_a_column_may_have_several_forms_that_do_not_contradict() -> None:
+def test_column_with_several_time_patterns_accepts_only_consistent_values() -> None:
     form = time_form(("dd/MM/yyyy", "MM/dd/yyyy", "yyyy-MM-dd"), "date")
     texts = "13/02/2020", "02/13/2020", "2020-02-13", "02/02/2020", "01/02/2020", "x"
     assert plain(form, *texts) == [*["2020-02-13"] * 3, "2020-02-02", None, None]

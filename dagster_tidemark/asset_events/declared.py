@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from dagster_tidemark.asset_events.event import AssetEvent
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams.transport import declared_queue
 
@@ -90,13 +90,13 @@ class PublishTo:
     Args:
         queue: Name of the queue; see `from_env`.
         names: Keys that the assets have in the other deployment, where they differ.
-        connect: Opens the queue; by default with the AWS settings of this deployment.
+        connect: Opens the queue; by default with the AWS settings of the code location.
     """
 
     queue: str
     names: Mapping[str, str] = field(default_factory=dict)
-    connect: Callable[[str, Settings], MessageSink] | None = None
-    _opened: MessageSink | None = field(default=None, repr=False)
+    connect: Callable[[str], MessageSink] | None = None
+    _opened: MessageSink | None = field(default=None, repr=False, init=False)
 
     def __post_init__(self) -> None:
         _require_queue("PublishTo", self.queue)
@@ -107,14 +107,25 @@ class PublishTo:
         Raises:
             QueueUnavailable: the queue may not have received it.
             ClientError: there is no such queue, or access is denied.
+            EventsRefused: it is called outside a code location, and has no `connect`.
         """
         if self._opened is None:
-            self._opened = (self.connect or declared_queue)(self.queue, load_settings())
+            if self.connect is None:
+                raise EventsRefused(f"PublishTo({self.queue}): it is no listener of a code location; set connect=")
+            self._opened = self.connect(self.queue)
         try:
             self._opened.send([replace(event, asset=self.names.get(event.asset, event.asset)).body()])
         except BaseException:  # a client in an unknown state is not used again
             self._opened = None
             raise
+
+
+def connected(listener: Listener, settings: Settings) -> Listener:
+    """Return the listener of a code location. A `PublishTo` without `connect` gets the location's queues."""
+    function = listener.function
+    if isinstance(function, PublishTo) and function.connect is None:
+        return replace(listener, function=replace(function, connect=lambda queue: declared_queue(queue, settings)))
+    return listener
 
 
 def require_declared(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from dagster_tidemark.asset_events.declared import AssetEvents, Listener
+from dagster_tidemark.asset_events.declared import AssetEvents, Listener, connected
 from dagster_tidemark.asset_events.listen import ListenerPosition, hear
 from dagster_tidemark.asset_events.receive import take
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
@@ -48,6 +48,7 @@ def asset_events_sensor(declared: AssetEvents, settings: Settings, *, scope: Loc
 
 def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationScope) -> dg.SensorDefinition:
     """Return the sensor that calls a listener with the materializations of its assets."""
+    listener = connected(listener, settings)
 
     @dg.sensor(
         name=scope.named(f"listener_{listener.name}"),

@@ -154,7 +154,7 @@ def test_deleted_event_that_waits_is_given_up(instance: dg.DagsterInstance, monk
 
 def test_published_event_can_be_received_under_its_other_name() -> None:
     queue = FakeMessageSource()
-    publish = PublishTo("finance-asset-events", {"core/a": "sales/a"}, connect=lambda *_: queue)
+    publish = PublishTo("finance-asset-events", {"core/a": "sales/a"}, connect=lambda _: queue)
     publish(AssetEvent("here/7", "core/a", None, "v", 10.0, {"rows": 1}, "here"))
     (message,) = queue.receive(0)
     assert event_of(message.body) == AssetEvent("here/7", "sales/a", None, "v", 10.0, {"rows": 1}, "here")

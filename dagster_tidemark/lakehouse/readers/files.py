@@ -143,7 +143,7 @@ def arrow_faults(format: str) -> Iterator[None]:
     except LIMITS_OF_ARROW:
         raise
     except (pa.ArrowException, OSError, UnicodeError) as error:  # the name of a column may be invalid UTF-8
-        raise Unusable("unreadable", f"not a {format} file, or damaged: {error}") from error
+        raise Unusable("unreadable", f"not a valid {format} file, or damaged: {error}") from error
 
 
 class NotScanned(Transient):

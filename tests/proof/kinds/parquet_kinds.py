@@ -224,13 +224,13 @@ KINDS = [
         {"n": "bigint"},
         lambda count, pad: file_of({"n": range(count), "text": [pad(n) for n in range(count)]})[:-20],
         key="f.parquet",
-        refused="not a Parquet file, or damaged",
+        refused="not a valid Parquet file, or damaged",
     ),
     Kind(
         "CSV called .parquet",
         {"n": "bigint"},
         lambda count, pad: b"n,text\n" + b"".join(f"{n},{pad(n)}\n".encode() for n in range(count)),
         key="f.parquet",
-        refused="not a Parquet file, or damaged",
+        refused="not a valid Parquet file, or damaged",
     ),
 ]

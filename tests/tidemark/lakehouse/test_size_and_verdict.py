@@ -60,7 +60,7 @@ CONTENTS: dict[str, tuple[bytes, str | None]] = {
     "over lines.json": (json.dumps([{"a": 1}, {"a": "x"}], indent=1).encode(), None),
     "every row at fault.parquet": (parquet(("a", pa.array([1, 2])), ("b", BINARY)), None),
     "other columns.parquet": (parquet(("c", pa.array([1, 2]))), "none of the declared columns"),
-    "cut.parquet": (parquet(("a", pa.array([1, 2])))[:-9], "not a Parquet file"),
+    "cut.parquet": (parquet(("a", pa.array([1, 2])))[:-9], "not a valid Parquet file"),
 }
 
 

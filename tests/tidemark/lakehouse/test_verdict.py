@@ -134,7 +134,7 @@ def report_of(scan: Scan) -> PartReport:
         ("a.csv.gz", b"junk", "no gzip file"),
         ("a.json.gz", GZIP[:-9], "truncated"),
         ("a.parquet", PARQUET, None),
-        ("a.parquet", PARQUET[:-5], "not a Parquet file"),
+        ("a.parquet", PARQUET[:-5], "not a valid Parquet file"),
         ("a.parquet", HOLED, "damaged"),
     ],
 )
@@ -245,7 +245,7 @@ def test_rows_before_the_damage_of_a_file_are_discarded(
     assert said.keys() == {"cut.csv.gz", "junk behind.csv.gz", "holed.parquet"}
     assert said["cut.csv.gz"].startswith("unreadable: the gzip file is truncated")
     assert said["junk behind.csv.gz"].startswith("unreadable: no gzip file")
-    assert said["holed.parquet"].startswith("unreadable: not a Parquet file, or damaged")
+    assert said["holed.parquet"].startswith("unreadable: not a valid Parquet file, or damaged")
 
 
 @pytest.mark.parametrize(

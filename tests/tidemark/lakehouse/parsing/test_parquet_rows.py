@@ -349,7 +349,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_parquet_file_is_refused_as_unreadable(name: str) -> None:
-    with pytest.raises(Unusable, match="not a Parquet file, or damaged") as raised:
+    with pytest.raises(Unusable, match="not a valid Parquet file, or damaged") as raised:
         list(rows_of(DeclaredContent(COLUMNS), None, Stored(DAMAGED[name])))
     assert raised.value.reason == "unreadable"
 

@@ -64,7 +64,9 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
         if dictionary is not None and 0 < dictionary < begin:
             begin = dictionary
         if not 0 <= begin < size:  # no part would read the rows of this group
-            raise Unusable("unreadable", f"not a valid {_CALLED} file, or damaged: row group {n} is outside of the file")
+            raise Unusable(
+                "unreadable", f"not a valid {_CALLED} file, or damaged: row group {n} is outside of the file"
+            )
         found.append((begin, n))
     return sorted(found)
 

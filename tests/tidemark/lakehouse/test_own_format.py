@@ -140,7 +140,9 @@ def test_rows_without_declared_columns_are_counted_by_a_custom_format() -> None:
 
 
 @pytest.mark.usefixtures("own_format")
-@pytest.mark.parametrize(("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "not a valid ORC file")])
+@pytest.mark.parametrize(
+    ("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "not a valid ORC file")]
+)
 def test_damage_in_a_file_of_a_custom_format_is_detected(begin: int, end: int, said: str | None) -> None:
     body = bytearray(as_orc(1, 5_000))
     body[begin:end] = b"\xff" * len(body[begin:end])

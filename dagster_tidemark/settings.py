@@ -26,7 +26,6 @@ from dagster_tidemark.catalog_options import (
 )
 from dagster_tidemark.environment import RESERVED, declared_variables, may_be_declared
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.production_settings import refusals
 from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
 _LAPTOP_SCALE = 0.05  # shows an hour's contract in three minutes
@@ -110,7 +109,6 @@ class Settings(BaseSettings):
     catalog: dict[str, str] = Field(default_factory=dict, repr=False)  # Iceberg's own options; may hold secrets
     catalog_uri: str = Field(default="", repr=False)  # the short form of its `uri`
     warehouse: str = ""  # the folder or bucket of tables and models
-    plaintext: str | None = None  # services that production may send secrets to without TLS: catalog,kafka,spark
     start_date: date = date(2026, 9, 28)
     contract_scale: float = Field(default=1.0, gt=0)  # scales lag windows in the planner, never a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
@@ -364,17 +362,8 @@ def load_settings() -> Settings:
     """Read the settings from the environment.
 
     Raises:
-        SettingsError: a value is wrong, or fits no deployment with `TIDEMARK_ENVIRONMENT=production`. The message is
-            one line that names the variable.
+        SettingsError: a value is wrong. The message is one line that names the variable.
     """
-    settings = _settings()
-    if settings.environment == "production" and (found := list(refusals(settings))):
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise SettingsError(f"TIDEMARK_ENVIRONMENT=production: {found[0]}{more}")
-    return settings
-
-
-def _settings() -> Settings:
     _refuse_unknown_names(filter(may_be_declared, os.environ), "there is no such setting")
     try:
         return Settings()

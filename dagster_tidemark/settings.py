@@ -26,6 +26,7 @@ from dagster_tidemark.catalog_options import (
 )
 from dagster_tidemark.environment import RESERVED, declared_variables, may_be_declared
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.production_rules import refusals
 from dagster_tidemark.project_folder import NoProject, code_location, found_project, project_root
 
 _LAPTOP_SCALE = 0.05  # shows an hour's contract in three minutes
@@ -110,6 +111,7 @@ class Settings(BaseSettings):
     catalog_uri: str = Field(default="", repr=False)  # the short form of its `uri`
     warehouse: str = ""  # the folder or bucket of tables and models
     start_date: date = date(2026, 9, 28)
+    allow_without_tls: str | None = None  # names of connections, separated by commas (`production_rules`)
     contract_scale: float = Field(default=1.0, gt=0)  # scales lag windows in the planner, never a time of day
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
     stop_at: str | None = None  # the same; the process stops (SIGSTOP) and may be continued
@@ -358,12 +360,24 @@ _FOREIGN = {
 """Fields whose variables belong to other programs."""
 
 
-def load_settings() -> Settings:
+def load_settings(*, may_be_unfit: bool = False) -> Settings:
     """Read the settings from the environment.
 
+    Args:
+        may_be_unfit: True to accept settings that `TIDEMARK_ENVIRONMENT=production` refuses. Only commands that report
+            the refusals, or that connect to no service, need it.
+
     Raises:
-        SettingsError: a value is wrong. The message is one line that names the variable.
+        SettingsError: a value is wrong, or production refuses it. The message is one line that names the variable.
     """
+    settings = _read_settings()
+    if not may_be_unfit and (found := refusals(settings)):
+        more = f" (and {len(found) - 1} more: `tidemark doctor` lists all)" if len(found) > 1 else ""
+        raise SettingsError(f"TIDEMARK_ENVIRONMENT=production: {found[0]}{more}")
+    return settings
+
+
+def _read_settings() -> Settings:
     _refuse_unknown_names(filter(may_be_declared, os.environ), "there is no such setting")
     try:
         return Settings()

@@ -8,6 +8,7 @@ import typer
 
 from dagster_tidemark.cli import (
     alert,
+    doctor,
     env,
     incidents,
     init,
@@ -35,6 +36,7 @@ app.command()(init.init)
 app.command()(up.up)
 app.command(**sample_feed.OPTIONS)(sample_feed.feed)
 app.command()(env.env)
+app.command()(doctor.doctor)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)

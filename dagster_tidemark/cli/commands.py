@@ -62,6 +62,12 @@ def name_left_out(settings: "Settings") -> bool:
     return bool(broken)
 
 
+def require_local(settings: "Settings", command: str) -> None:
+    """End the command with 2 unless the deployment is a laptop."""
+    if settings.environment != "local":
+        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: expected local, which `{command}` needs", code=2)
+
+
 def fail(message: str, *, code: int) -> NoReturn:
     """Print an error message and end the command with an exit code."""
     typer.echo(f"tidemark: {message}", err=True)

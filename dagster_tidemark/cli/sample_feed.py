@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from dagster_tidemark.cli.commands import require_local
 from dagster_tidemark.settings import load_settings
 
 OPTIONS: dict[str, Any] = {
@@ -17,4 +18,6 @@ def feed(context: typer.Context) -> None:
     """Write the code location's sample files to the landing bucket, continuously."""
     from dagster_tidemark import location
 
-    location.feed_command(load_settings())(context.args, prog_name="tidemark feed")
+    settings = load_settings(may_be_unfit=True)  # in production only this command itself is refused
+    require_local(settings, "tidemark feed")
+    location.feed_command(settings)(context.args, prog_name="tidemark feed")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dagster_tidemark.cli.commands import fail
+from dagster_tidemark.cli.commands import fail, require_local
 from dagster_tidemark.settings import load_settings
 
 
@@ -26,9 +26,8 @@ def up(
     except ModuleNotFoundError as missing:
         fail(f"`tidemark up` needs the package {missing.name}: pip install 'dagster-tidemark[local]'", code=2)
 
-    settings = load_settings()
+    settings = load_settings(may_be_unfit=True)  # in production only this command itself is refused
+    require_local(settings, "tidemark up")
     if feed not in ("sample", "none"):
         fail(f"FEED={feed}: expected sample or none", code=2)
-    if settings.environment != "local":
-        fail(f"TIDEMARK_ENVIRONMENT={settings.environment}: expected local, which `tidemark up` needs", code=2)
     run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+ICEBERG_VERSION = "1.12.0"
+"""Version of Iceberg on the Spark server."""
+
+
 class SparkUnreachable(Transient):
     """Error for a Spark Connect server that does not answer. A retry helps when the server runs again."""
 

@@ -7,13 +7,14 @@ Belongs here: coordinates, exclusions and the test that a folder is complete. Do
 import shutil
 from contextlib import nullcontext
 
+from dagster_tidemark.lakehouse.session import ICEBERG_VERSION
 from dagster_tidemark.local.spark import ivy
 from dagster_tidemark.local.spark.ivy import Bundle, JarsMissing, Report
 from dagster_tidemark.settings import Settings
 
 _AWS_SDK = "2.54.17"
 COORDINATES = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}",
     "org.apache.hadoop:hadoop-aws:3.4.2",  # for `s3a://` in user code; exactly the Hadoop inside the pyspark wheel
     *(
         f"software.amazon.awssdk:{part}:{_AWS_SDK}"

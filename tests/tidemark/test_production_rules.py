@@ -1,0 +1,133 @@
+"""Each line that production refuses, and that a whole arrangement is accepted."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dagster_tidemark.cli.app import app
+from dagster_tidemark.production_rules import RULES, refusals
+from dagster_tidemark.settings import Settings, SettingsError, load_settings
+
+POSTGRES = {"hostname": "db", "username": "dagster", "password": "p", "db_name": "d", "params": {"sslmode": "require"}}
+INSTANCE: dict[str, Any] = {
+    "storage": {"postgres": {"postgres_db": POSTGRES}},
+    "run_monitoring": {"enabled": True},
+    "concurrency": {"runs": {"max_concurrent_runs": 12}},
+}
+VARIABLES = {
+    "TIDEMARK_ENVIRONMENT": "production",
+    "SPARK_REMOTE": "sc://spark:15002/;token=t",
+    "TIDEMARK_CATALOG_URI": "jdbc:postgresql://db/lake?user=u&password=p&sslmode=require",
+    "TIDEMARK_WAREHOUSE": "s3://lake/warehouse",
+}
+REST = {"TIDEMARK_CATALOG_URI": "http://rest:8181", "TIDEMARK_CATALOG__TYPE": "rest", "TIDEMARK_CATALOG__TOKEN": "t"}
+KAFKA = {
+    "TIDEMARK_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "TIDEMARK_KAFKA_USERNAME": "u",
+    "TIDEMARK_KAFKA_PASSWORD": "p",
+}
+HIVE = {
+    "TIDEMARK_CATALOG__TYPE": "hive",
+    "TIDEMARK_CATALOG_URI": "thrift://hive:9083",
+    "TIDEMARK_CATALOG__WAREHOUSE": "/house",
+}
+QUEUED = {"run_coordinator": {"class": "QueuedRunCoordinator", "config": {"max_concurrent_runs": 3}}}
+LAPTOP = {"run_launcher": {"module": "dagster_tidemark.local.dagster.run_launcher", "class": "WarmRunLauncher"}}
+PLAIN = {"storage": {"postgres": {"postgres_db": POSTGRES | {"params": {}}}}}
+URL = {"storage": {"postgres": {"postgres_url": "postgresql://u:p@db/d"}}}
+
+
+@pytest.fixture
+def arrangement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that sets up the environment, with changes, and returns its settings."""
+    for name in list(os.environ):
+        if name.startswith(("TIDEMARK_", "AWS_", "SPARK_")):
+            monkeypatch.delenv(name)
+
+    def made(variables: dict[str, str], instance: Any = None) -> Settings:
+        content = instance if isinstance(instance, str) else yaml.safe_dump({**INSTANCE, **(instance or {})})
+        (tmp_path / "dagster.yaml").write_text(content)
+        for name, value in {**VARIABLES, "DAGSTER_HOME": str(tmp_path), **variables}.items():
+            monkeypatch.setenv(name, value)
+        return load_settings(may_be_unfit=True)
+
+    return made
+
+
+def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
+    assert refusals(arrangement({})) == []
+    assert load_settings().environment == "production"
+    assert refusals(arrangement({"TIDEMARK_ENVIRONMENT": "local", "SPARK_REMOTE": ""})) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "instance", "named", "remedy"),
+    [
+        ({"SPARK_REMOTE": ""}, {}, "SPARK_REMOTE is not set", "sc://host:15002"),
+        ({"TIDEMARK_CATALOG_URI": ""}, {}, "TIDEMARK_CATALOG_URI", "jdbc:postgresql://"),
+        ({"TIDEMARK_CATALOG_URI": "jdbc:sqlite:/a.db"}, {}, "TIDEMARK_CATALOG_URI", "jdbc:postgresql://"),
+        ({"TIDEMARK_WAREHOUSE": ""}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
+        ({"TIDEMARK_WAREHOUSE": "file:///house"}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
+        (HIVE, {}, "TIDEMARK_CATALOG__WAREHOUSE=/house", "s3://bucket/prefix"),
+        ({"TIDEMARK_CATALOG_URI": "jdbc:postgresql://db/l?user=u&password=p"}, {}, "CATALOG_URI", "sslmode=require"),
+        (REST, {}, "TIDEMARK_CATALOG_URI=http://rest:8181", "https://"),
+        ({"AWS_ENDPOINT_URL": "http://minio:9000"}, {}, "AWS_ENDPOINT_URL=http://minio:9000", "https://"),
+        (KAFKA, {}, "TIDEMARK_KAFKA_SECURITY_PROTOCOL=SASL_PLAINTEXT", "SASL_SSL"),
+        ({}, {"storage": {"sqlite": {"base_dir": "/x"}}}, "dagster.yaml keeps Dagster's runs in SQLite", "postgres"),
+        ({}, {"run_monitoring": {"enabled": False}}, "dagster.yaml has no run monitoring", "enabled: true"),
+        ({}, LAPTOP, "dagster.yaml names the laptop's run launcher", "remove run_launcher"),
+        ({}, QUEUED, "run_coordinator.config.max_concurrent_runs", "concurrency.runs.max_concurrent_runs"),
+        ({}, {"run_queue": {"max_concurrent_runs": 3}}, "run_queue.max_concurrent_runs", "concurrency.runs."),
+        ({}, PLAIN, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
+        ({}, URL, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
+        ({}, "a: [", "dagster.yaml is not YAML", "correct it"),
+        ({}, "- a", "dagster.yaml holds no mapping", "deploy/dagster.yaml"),
+        ({"DAGSTER_HOME": "/nowhere"}, {}, "DAGSTER_HOME=/nowhere", "deploy/dagster.yaml"),
+        ({"TIDEMARK_ALLOW_WITHOUT_TLS": "KAFKA"}, {}, "TIDEMARK_ALLOW_WITHOUT_TLS=KAFKA", "AWS_ENDPOINT_URL"),
+    ],
+)
+def test_a_line_names_the_variable_and_the_remedy(
+    arrangement: Any, variables: dict[str, str], instance: Any, named: str, remedy: str
+) -> None:
+    [line] = refusals(arrangement(variables, instance))
+    assert named in line and remedy in line.partition(named)[2] and "\n" not in line and "password=p" not in line
+    with pytest.raises(SettingsError, match="TIDEMARK_ENVIRONMENT=production: ") as refused:
+        load_settings()
+    assert line in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted({rule.name for rule in RULES if rule.about_tls}))
+def test_a_connection_without_tls_is_allowed_by_its_name_alone(arrangement: Any, name: str) -> None:
+    plain = KAFKA | {
+        "AWS_ENDPOINT_URL": "http://minio:9000",
+        "TIDEMARK_CATALOG_URI": "jdbc:postgresql://db/l?user=u&password=p",
+    }
+    before = refusals(arrangement(plain, PLAIN))
+    after = refusals(arrangement(plain | {"TIDEMARK_ALLOW_WITHOUT_TLS": name}, PLAIN))
+    [gone] = [line for line in before if line not in after]
+    assert len(before) == 4 and gone.endswith(f"or set TIDEMARK_ALLOW_WITHOUT_TLS={name}")
+
+
+def test_values_of_the_file_may_come_from_the_environment(arrangement: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = arrangement({}, {"run_monitoring": {"enabled": {"env": "MONITOR"}}})
+    assert len(refusals(settings)) == 1
+    monkeypatch.setenv("MONITOR", "true")
+    assert refusals(settings) == []
+
+
+def test_several_refusals_are_counted(arrangement: Any) -> None:
+    arrangement({"SPARK_REMOTE": "", "TIDEMARK_WAREHOUSE": ""})
+    with pytest.raises(SettingsError, match="and 1 more: `tidemark doctor` lists all"):
+        load_settings()
+
+
+@pytest.mark.parametrize("command", ["feed", "up"])
+def test_the_commands_of_the_laptop_are_refused(arrangement: Any, command: str) -> None:
+    arrangement({"SPARK_REMOTE": ""})
+    done = CliRunner().invoke(app, [command])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert f"TIDEMARK_ENVIRONMENT=production: expected local, which `tidemark {command}` needs" in done.stderr

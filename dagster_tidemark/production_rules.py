@@ -160,7 +160,9 @@ def _sqlite_storage(settings: "Settings", instance: Instance) -> str:
         return ""
     if all(apart) and not any(str(module).startswith("dagster.") or module == "dagster" for module in apart):
         return ""
-    return f"{INSTANCE_FILE} keeps Dagster's runs in SQLite: add storage.postgres (deploy/dagster.yaml)"
+    return (
+        f"{INSTANCE_FILE} keeps Dagster's runs in SQLite: add storage.postgres (the page Production has a whole file)"
+    )
 
 
 def _plain_storage(settings: "Settings", instance: Instance) -> str:
@@ -229,7 +231,7 @@ def _instance(home: Path | None) -> Instance:
     except OSError as error:
         return Instance(
             fault=f"DAGSTER_HOME={home} has no readable {INSTANCE_FILE} ({error.strerror}), so Dagster keeps runs in "
-            "SQLite: copy deploy/dagster.yaml there"
+            "SQLite: write one as on the page Production"
         )
 
 
@@ -243,5 +245,5 @@ def _read(path: Path, modified_ns: int) -> Instance:
         place = str(getattr(error, "problem_mark", "")).strip() or str(error)
         return Instance(fault=f"{path} is not YAML ({' '.join(place.split())}): correct it")
     if not isinstance(config, Mapping):
-        return Instance(fault=f"{path} holds no mapping: expected the members of deploy/dagster.yaml")
+        return Instance(fault=f"{path} holds no mapping: expected members such as storage, as on the page Production")
     return Instance(config)

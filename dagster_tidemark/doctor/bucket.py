@@ -63,7 +63,10 @@ def _read(opened: S3Bucket, objects: list[LandedObject], *, versioned: bool) -> 
             continue
         return f"read {landed.key}{' by its version' if landed.version_id else ''}"
     if fault is not None:
-        raise Failed(str(fault), "allow reading objects of the bucket (deploy/iam), or restore archived objects")
+        raise Failed(
+            str(fault),
+            "allow reading objects of the bucket (the page Production has the policy), or restore archived objects",
+        )
     return None
 
 

@@ -130,7 +130,11 @@ def _verdict(check: Check) -> tuple[Verdict, str, str]:
     except Exception as error:  # services have many error classes
         said = str(_first_cause(error) if _package(type(error)) == "dagster" else error) or type(error).__name__
         if permission := permission_in(said):
-            return "failed", f"the permission {permission} is missing", f"add {permission} to the role (deploy/iam)"
+            return (
+                "failed",
+                f"the permission {permission} is missing",
+                f"add {permission} to the role (the page Production has the policies)",
+            )
         is_answer = isinstance(error, TidemarkError | OSError)
         is_answer = is_answer or any(_package(each) in _OF_SERVICES for each in type(error).__mro__)
         return ("failed" if is_answer else "undecided"), said, check.remedy
@@ -169,7 +173,9 @@ def needing(permission: str, on: str) -> Iterator[None]:
 
 def missing(permission: str, on: str) -> Failed:
     """Return the failure of a check that lacks a permission."""
-    return Failed(f"the permission {permission} on {on} is missing", "add it to the role (deploy/iam)")
+    return Failed(
+        f"the permission {permission} on {on} is missing", "add it to the role (the page Production has the policies)"
+    )
 
 
 def is_denied(error: BaseException | None) -> bool:

@@ -85,8 +85,8 @@ def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
         ({}, PLAIN, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
         ({}, URL, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
         ({}, "a: [", "dagster.yaml is not YAML", "correct it"),
-        ({}, "- a", "dagster.yaml holds no mapping", "deploy/dagster.yaml"),
-        ({"DAGSTER_HOME": "/nowhere"}, {}, "DAGSTER_HOME=/nowhere", "deploy/dagster.yaml"),
+        ({}, "- a", "dagster.yaml holds no mapping", "the page Production"),
+        ({"DAGSTER_HOME": "/nowhere"}, {}, "DAGSTER_HOME=/nowhere", "the page Production"),
         ({"TIDEMARK_ALLOW_WITHOUT_TLS": "KAFKA"}, {}, "TIDEMARK_ALLOW_WITHOUT_TLS=KAFKA", "AWS_ENDPOINT_URL"),
     ],
 )

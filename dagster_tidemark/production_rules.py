@@ -52,7 +52,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ProductionRule:
     """A refusal.
 
     Args:
@@ -206,18 +206,18 @@ def _two_limits(settings: "Settings", instance: Instance) -> str:
 
 
 RULES = (
-    Rule("SPARK_REMOTE", _spark),
-    Rule("TIDEMARK_CATALOG_URI", _sqlite_catalog),
-    Rule("TIDEMARK_WAREHOUSE", _local_warehouse),
-    Rule("TIDEMARK_CATALOG__WAREHOUSE", _local_folder_of_catalog),
-    Rule("TIDEMARK_CATALOG_URI", _plain_catalog, about_tls=True),
-    Rule("AWS_ENDPOINT_URL", _plain_aws, about_tls=True),
-    Rule("TIDEMARK_KAFKA_SECURITY_PROTOCOL", _plain_kafka, about_tls=True),
-    Rule(INSTANCE_FILE, _sqlite_storage),
-    Rule(INSTANCE_FILE, _two_limits),
-    Rule(INSTANCE_FILE, _no_run_monitoring),
-    Rule(INSTANCE_FILE, _laptop_launcher),
-    Rule(INSTANCE_FILE, _plain_storage, about_tls=True),
+    ProductionRule("SPARK_REMOTE", _spark),
+    ProductionRule("TIDEMARK_CATALOG_URI", _sqlite_catalog),
+    ProductionRule("TIDEMARK_WAREHOUSE", _local_warehouse),
+    ProductionRule("TIDEMARK_CATALOG__WAREHOUSE", _local_folder_of_catalog),
+    ProductionRule("TIDEMARK_CATALOG_URI", _plain_catalog, about_tls=True),
+    ProductionRule("AWS_ENDPOINT_URL", _plain_aws, about_tls=True),
+    ProductionRule("TIDEMARK_KAFKA_SECURITY_PROTOCOL", _plain_kafka, about_tls=True),
+    ProductionRule(INSTANCE_FILE, _sqlite_storage),
+    ProductionRule(INSTANCE_FILE, _two_limits),
+    ProductionRule(INSTANCE_FILE, _no_run_monitoring),
+    ProductionRule(INSTANCE_FILE, _laptop_launcher),
+    ProductionRule(INSTANCE_FILE, _plain_storage, about_tls=True),
 )
 
 

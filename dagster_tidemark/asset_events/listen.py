@@ -29,7 +29,7 @@ _MOST_WAITING = 1_000  # with more failed events the listener takes no new ones
 
 
 @dataclass
-class Failed:
+class FailedEvent:
     """An event on which the function raised.
 
     Args:
@@ -56,7 +56,7 @@ class ListenerPosition:
 
     after: int | None = None
     done: dict[int, float] = field(default_factory=dict)
-    failed: dict[int, Failed] = field(default_factory=dict)
+    failed: dict[int, FailedEvent] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return the position as the cursor of a sensor."""
@@ -69,7 +69,7 @@ class ListenerPosition:
         return cls(
             found.get("after"),
             {int(id): at for id, at in found.get("done", {}).items()},
-            {int(id): Failed(**each) for id, each in found.get("failed", {}).items()},
+            {int(id): FailedEvent(**each) for id, each in found.get("failed", {}).items()},
         )
 
 
@@ -143,7 +143,7 @@ def _first(
     position.done[id] = now
     if isinstance(raised, Raised):
         asset = record.asset_key.to_user_string() if record.asset_key else ""
-        position.failed[id] = Failed(asset, now, now + _FIRST_PAUSE, 1, str(raised))
+        position.failed[id] = FailedEvent(asset, now, now + _FIRST_PAUSE, 1, str(raised))
     else:
         heard.called += 1
 

@@ -10,7 +10,7 @@ import typer
 from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.doctor.checks import Check, Outcome
+    from dagster_tidemark.doctor.checks import Check, CheckOutcome
     from dagster_tidemark.doctor.every import Declared
 
 _SECONDS_TO_CONNECT = "5"
@@ -61,7 +61,7 @@ def _settings() -> Settings:
 def _declared(settings: Settings) -> "tuple[Declared, list[Check]]":
     """Return the queues and topics of the code location, and a check that fails if it cannot be read."""
     from dagster_tidemark import location
-    from dagster_tidemark.doctor.checks import Check, Failed
+    from dagster_tidemark.doctor.checks import Check, CheckFailed
     from dagster_tidemark.doctor.every import Declared
     from dagster_tidemark.errors import TidemarkError
     from dagster_tidemark.streams.transport import queues_of, topics_of
@@ -72,7 +72,7 @@ def _declared(settings: Settings) -> "tuple[Declared, list[Check]]":
         said = str(error)
 
         def refuse() -> str:
-            raise Failed(said, "correct the code location; its queues and topics were not checked")
+            raise CheckFailed(said, "correct the code location; its queues and topics were not checked")
 
         return Declared(), [Check("code location", refuse, "")]
     received = sorted({stream.queue for stream in streams if stream.queue})
@@ -80,7 +80,7 @@ def _declared(settings: Settings) -> "tuple[Declared, list[Check]]":
     return Declared(tuple(received), tuple(sent), tuple(topics_of(streams, settings))), []
 
 
-def _line(outcome: "Outcome") -> str:
+def _line(outcome: "CheckOutcome") -> str:
     verdict = typer.style(f"{outcome.verdict:9}", fg=_SHOWN[outcome.verdict])
     remedy = f". Remedy: {outcome.remedy}" if outcome.remedy else ""
     return f"{verdict} {outcome.check}: {outcome.found}{remedy}"

@@ -11,7 +11,7 @@ import sqlalchemy
 
 from dagster_tidemark.catalog_options import without_login
 from dagster_tidemark.dagster_internals.run_storage import queue_limit
-from dagster_tidemark.doctor.checks import PRODUCTION_EXTRA, Check, Failed, same_clock
+from dagster_tidemark.doctor.checks import PRODUCTION_EXTRA, Check, CheckFailed, same_clock
 from dagster_tidemark.production_rules import refusals
 from dagster_tidemark.settings import Settings
 
@@ -41,21 +41,21 @@ def checks(settings: Settings) -> Iterator[Check]:
 
 
 def _refuse(said: str, remedy: str) -> str:
-    raise Failed(said, remedy)
+    raise CheckFailed(said, remedy)
 
 
 def packages(settings: Settings) -> str:
     """Return the versions of Python, Dagster and pyspark.
 
     Raises:
-        Failed: the catalog or Dagster's storage needs a driver that is not installed.
+        CheckFailed: the catalog or Dagster's storage needs a driver that is not installed.
     """
     if settings.catalog_uri.startswith("jdbc:postgresql:") and find_spec("psycopg2") is None:
-        raise Failed(
+        raise CheckFailed(
             "TIDEMARK_CATALOG_URI names PostgreSQL, and its driver psycopg2 is not installed", PRODUCTION_EXTRA
         )
     if settings.kafka_bootstrap_servers and find_spec("confluent_kafka") is None:
-        raise Failed(
+        raise CheckFailed(
             "TIDEMARK_KAFKA_BOOTSTRAP_SERVERS is set, and confluent-kafka is not installed",
             "pip install 'dagster-tidemark[kafka]'",
         )
@@ -74,10 +74,10 @@ def dagster_instance(settings: Settings) -> str:
     """Open the instance of `DAGSTER_HOME`, read its runs, and check the rights on its tables.
 
     Raises:
-        Failed: `DAGSTER_HOME` is not set, the instance's file is refused, or rights are missing.
+        CheckFailed: `DAGSTER_HOME` is not set, the instance's file is refused, or rights are missing.
     """
     if settings.dagster_home is None:
-        raise Failed("DAGSTER_HOME is not set", "set it to the folder with dagster.yaml")
+        raise CheckFailed("DAGSTER_HOME is not set", "set it to the folder with dagster.yaml")
     with dg.DagsterInstance.from_config(str(settings.dagster_home)) as instance:
         count, limit = instance.get_runs_count(), queue_limit(instance)
         launcher = type(instance.run_launcher).__name__
@@ -92,7 +92,7 @@ def database(url: str) -> str:
     """Check one of Dagster's databases on PostgreSQL: rights and clock.
 
     Raises:
-        Failed: rights are missing, or the clocks differ.
+        CheckFailed: rights are missing, or the clocks differ.
     """
     engine = sqlalchemy.create_engine(
         url, poolclass=sqlalchemy.NullPool, connect_args={"connect_timeout": _CONNECT_SECONDS}
@@ -103,5 +103,5 @@ def database(url: str) -> str:
         clock = compared(at)
         missing = connection.execute(sqlalchemy.text(_MISSING)).scalar()
     if missing:
-        raise Failed(f"{shown}: the user {user} lacks {missing}", f"GRANT these privileges to {user}")
+        raise CheckFailed(f"{shown}: the user {user} lacks {missing}", f"GRANT these privileges to {user}")
     return f"PostgreSQL {server.split()[0]} at {shown}, {clock}"

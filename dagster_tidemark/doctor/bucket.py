@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from dagster_tidemark.doctor.checks import Check, Failed, is_denied, missing, needing, same_clock
+from dagster_tidemark.doctor.checks import Check, CheckFailed, is_denied, missing, needing, same_clock
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import LandedObject, ObjectUnavailable
 from dagster_tidemark.sources.s3 import S3Bucket
@@ -33,7 +33,7 @@ def bucket(settings: Settings, s3: Any) -> str:
     """List the first page, and read a byte of a listed version.
 
     Raises:
-        Failed: a permission is missing, or the clocks differ.
+        CheckFailed: a permission is missing, or the clocks differ.
         BucketUnavailable: the bucket does not exist, or does not answer.
     """
     name = settings.landing_bucket
@@ -63,7 +63,7 @@ def _read(opened: S3Bucket, objects: list[LandedObject], *, versioned: bool) -> 
             continue
         return f"read {landed.key}{' by its version' if landed.version_id else ''}"
     if fault is not None:
-        raise Failed(
+        raise CheckFailed(
             str(fault),
             "allow reading objects of the bucket (the page Production has the policy), or restore archived objects",
         )

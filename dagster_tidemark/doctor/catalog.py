@@ -6,7 +6,7 @@ import pyarrow as pa
 import sqlalchemy
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
-from dagster_tidemark.doctor.checks import Check, Failed, same_clock
+from dagster_tidemark.doctor.checks import Check, CheckFailed, same_clock
 from dagster_tidemark.doctor.scratch import drop, drop_old, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings
@@ -25,7 +25,7 @@ def catalog(settings: Settings) -> str:
     """Create, append to, read and drop a table in a namespace of its own.
 
     Raises:
-        Failed: the table has other rows than were written, or the clocks differ.
+        CheckFailed: the table has other rows than were written, or the clocks differ.
     """
     clock = _clock(settings)
     lake, namespace = open_lake(settings), scratch_namespace()
@@ -38,7 +38,7 @@ def catalog(settings: Settings) -> str:
     finally:
         drop(lake, settings, namespace)
     if found != _ROWS.num_rows:
-        raise Failed(
+        raise CheckFailed(
             f"a table has {found} rows after {_ROWS.num_rows} were written", "look for a cache before the catalog"
         )
     left = f", and removed {removed} tables of interrupted checks" if removed else ""

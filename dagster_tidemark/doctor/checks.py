@@ -35,7 +35,7 @@ _NAMED_BY_AWS = re.compile(r"not authorized to perform: ([a-z0-9]+:\w+)")
 _NAMED_BY_ARROW = re.compile(r"ACCESS_DENIED during (\w+) operation")
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """A check failed.
 
     Args:
@@ -48,7 +48,7 @@ class Failed(Exception):
         self.said, self.remedy = said, remedy
 
 
-class Undecided(Failed):
+class CheckUndecided(CheckFailed):
     """A check could not decide."""
 
 
@@ -58,7 +58,7 @@ class Check:
 
     Args:
         name: The part.
-        ask: Returns what was found. Raises `Failed`, or any error of the part.
+        ask: Returns what was found. Raises `CheckFailed`, or any error of the part.
         remedy: What to do if the part does not answer.
     """
 
@@ -68,7 +68,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """What a check found, and what to do about it."""
 
     check: str
@@ -82,7 +82,7 @@ class Outcome:
         return asdict(self)
 
 
-def outcomes(checks: Iterable[Check], seconds: float = SECONDS) -> list[Outcome]:
+def outcomes(checks: Iterable[Check], seconds: float = SECONDS) -> list[CheckOutcome]:
     """Run all checks at the same time. Return their outcomes in the same order.
 
     A check that has not answered after `seconds` is undecided. Its thread stays behind and does not keep the process
@@ -97,33 +97,33 @@ def outcomes(checks: Iterable[Check], seconds: float = SECONDS) -> list[Outcome]
     return found
 
 
-def _started(check: Check) -> tuple[threading.Thread, list[Outcome]]:
-    answer: list[Outcome] = []
+def _started(check: Check) -> tuple[threading.Thread, list[CheckOutcome]]:
+    answer: list[CheckOutcome] = []
     thread = threading.Thread(target=lambda: answer.append(outcome(check)), name=f"doctor {check.name}", daemon=True)
     thread.start()
     return thread, answer
 
 
-def _silent(check: Check, seconds: float) -> Outcome:
-    return Outcome(check.name, "undecided", f"no answer within {seconds:g} s", check.remedy, seconds)
+def _silent(check: Check, seconds: float) -> CheckOutcome:
+    return CheckOutcome(check.name, "undecided", f"no answer within {seconds:g} s", check.remedy, seconds)
 
 
-def outcome(check: Check) -> Outcome:
+def outcome(check: Check) -> CheckOutcome:
     """Run one check without a time limit."""
     begun = time.monotonic()
     try:
         verdict, said, remedy = _verdict(check)
     except Exception as error:  # a check must not stop the others
         verdict, said, remedy = "undecided", f"{type(error).__name__}: {error}", check.remedy
-    return Outcome(check.name, verdict, one_line(said), remedy, round(time.monotonic() - begun, 1))
+    return CheckOutcome(check.name, verdict, one_line(said), remedy, round(time.monotonic() - begun, 1))
 
 
 def _verdict(check: Check) -> tuple[Verdict, str, str]:
     try:
         return "ok", check.ask(), ""
-    except Undecided as error:
+    except CheckUndecided as error:
         return "undecided", error.said, error.remedy
-    except Failed as error:
+    except CheckFailed as error:
         return "failed", error.said, error.remedy
     except ModuleNotFoundError as error:
         return "failed", f"the package {error.name} is not installed", PRODUCTION_EXTRA
@@ -160,7 +160,7 @@ def needing(permission: str, on: str) -> Iterator[None]:
         on: What it is needed for: a bucket, or a queue.
 
     Raises:
-        Failed: the call was denied.
+        CheckFailed: the call was denied.
     """
     try:
         yield
@@ -171,9 +171,9 @@ def needing(permission: str, on: str) -> Iterator[None]:
         raise
 
 
-def missing(permission: str, on: str) -> Failed:
+def missing(permission: str, on: str) -> CheckFailed:
     """Return the failure of a check that lacks a permission."""
-    return Failed(
+    return CheckFailed(
         f"the permission {permission} on {on} is missing", "add it to the role (the page Production has the policies)"
     )
 
@@ -213,7 +213,7 @@ def same_clock(part: str) -> Iterator[Callable[[datetime], str]]:
         ended = datetime.now(UTC)
         apart = max((begun - theirs).total_seconds(), (theirs - ended).total_seconds(), 0.0)
         if apart > CLOCK_SECONDS:
-            raise Failed(
+            raise CheckFailed(
                 f"the clocks of {part} and of this machine differ by {apart:.0f} s",
                 "synchronize both clocks (NTP): times of arrival are compared with times of runs",
             )

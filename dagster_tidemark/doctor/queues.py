@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from dagster_tidemark.doctor.bucket import client
-from dagster_tidemark.doctor.checks import Check, Failed, is_denied, missing, needing
+from dagster_tidemark.doctor.checks import Check, CheckFailed, is_denied, missing, needing
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES, is_missing_queue
 
@@ -45,7 +45,7 @@ def receiving(sqs: Any, name: str) -> str:
     """Check a queue that Tidemark receives from.
 
     Raises:
-        Failed: the queue or a permission is missing, or messages are never given up.
+        CheckFailed: the queue or a permission is missing, or messages are never given up.
     """
     url = _url(sqs, name)
     with needing("sqs:GetQueueAttributes", name):
@@ -61,7 +61,7 @@ def receiving(sqs: Any, name: str) -> str:
         _try(sqs.change_message_visibility, "sqs:ChangeMessageVisibility", name, QueueUrl=url, VisibilityTimeout=0)
     _try(sqs.delete_message, "sqs:DeleteMessage", name, QueueUrl=url)
     if "RedrivePolicy" not in attributes:
-        raise Failed(
+        raise CheckFailed(
             f"{name} has no dead-letter queue, so a message that cannot be read is received forever",
             f"give it a redrive policy with maxReceiveCount {MAX_RECEIVES} (docs/runbook.md)",
         )
@@ -72,7 +72,7 @@ def sending(sqs: Any, name: str) -> str:
     """Check that a queue exists that Tidemark only sends to. Nothing is sent, so `sqs:SendMessage` is not checked.
 
     Raises:
-        Failed: the queue or a permission is missing.
+        CheckFailed: the queue or a permission is missing.
     """
     _url(sqs, name)
     return "exists; sending was not tried"
@@ -84,7 +84,7 @@ def _url(sqs: Any, name: str) -> str:
             return str(sqs.get_queue_url(QueueName=name)["QueueUrl"])
     except ClientError as error:
         if is_missing_queue(error):
-            raise Failed(f"there is no queue {name}", f"create it, with a dead-letter queue {name}-dlq") from error
+            raise CheckFailed(f"there is no queue {name}", f"create it, with a dead-letter queue {name}-dlq") from error
         raise
 
 

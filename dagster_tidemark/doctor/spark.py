@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dagster_tidemark.doctor.checks import Check, Failed, same_clock
+from dagster_tidemark.doctor.checks import Check, CheckFailed, same_clock
 from dagster_tidemark.doctor.scratch import drop, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.session import ICEBERG_VERSION, new_session, without_token
@@ -60,7 +60,7 @@ def server(settings: Settings) -> str:
     """Return the versions of Spark, Iceberg and Java.
 
     Raises:
-        Failed: a version is not that of this machine, or the clocks differ.
+        CheckFailed: a version is not that of this machine, or the clocks differ.
     """
     import pyspark
 
@@ -70,15 +70,17 @@ def server(settings: Settings) -> str:
             clock = compared(row.at.astimezone(UTC))
         found = str(spark.version)
     if found != pyspark.__version__:
-        raise Failed(
+        raise CheckFailed(
             f"the server is Spark {found}, and this machine has pyspark {pyspark.__version__}",
             "install the same version on both sides: Spark in the server's image, pyspark in this one",
         )
     # IcebergBuild.version() returns the line of a build: "Apache Iceberg 1.12.0 (commit ...)" or the number alone.
     if row.iceberg and ICEBERG_VERSION not in row.iceberg:
-        raise Failed(f"the server has Iceberg {row.iceberg}, expected {ICEBERG_VERSION}", _CONF)
+        raise CheckFailed(f"the server has Iceberg {row.iceberg}, expected {ICEBERG_VERSION}", _CONF)
     if row.java.partition(".")[0] not in _JAVA:
-        raise Failed(f"the server runs on Java {row.java}, expected {' or '.join(_JAVA)}", "set JAVA_HOME on its host")
+        raise CheckFailed(
+            f"the server runs on Java {row.java}, expected {' or '.join(_JAVA)}", "set JAVA_HOME on its host"
+        )
     return f"Spark {found}, Iceberg {ICEBERG_VERSION}, Java {row.java}, {clock}"
 
 
@@ -87,7 +89,7 @@ def _selected(spark: "SparkSession") -> list[Any]:
         return spark.sql(_VERSIONS).collect()
     except Exception as error:  # the client has many error classes
         if "IcebergBuild" in str(error):
-            raise Failed("the server has no Iceberg on its class path", _CONF) from error
+            raise CheckFailed("the server has no Iceberg on its class path", _CONF) from error
         raise
 
 
@@ -95,7 +97,7 @@ def job(settings: Settings) -> str:
     """Write and read a table by a job through the catalog, and drop the table.
 
     Raises:
-        Failed: the server has no catalog of this name, or reads other rows than were written.
+        CheckFailed: the server has no catalog of this name, or reads other rows than were written.
     """
     namespace = scratch_namespace()
     table = f"{CATALOG}.{namespace}.written"
@@ -109,9 +111,9 @@ def job(settings: Settings) -> str:
             seen = open_lake(settings).load_table(f"{namespace}.written").scan().to_arrow().num_rows
         except Exception as error:  # the client has many error classes
             if any(name in str(error) for name in _NO_CATALOG):
-                raise Failed(f"the server has no catalog {CATALOG}", _CONF) from error
+                raise CheckFailed(f"the server has no catalog {CATALOG}", _CONF) from error
             if type(error).__name__ in ("NoSuchTableError", "NoSuchNamespaceError"):
-                raise Failed(
+                raise CheckFailed(
                     "the server wrote a table that this machine does not find",
                     "give both the same TIDEMARK_CATALOG_URI and TIDEMARK_WAREHOUSE",
                 ) from error
@@ -122,7 +124,7 @@ def job(settings: Settings) -> str:
                 spark.sql(f"DROP NAMESPACE IF EXISTS {CATALOG}.{namespace}").collect()
                 drop(open_lake(settings), settings, namespace)
     if row.n != 100 or seen != 100:
-        raise Failed(f"{table}: 100 rows written, {row.n} read by Spark, {seen} here", _CONF)
+        raise CheckFailed(f"{table}: 100 rows written, {row.n} read by Spark, {seen} here", _CONF)
     return f"wrote and read 100 rows through {settings.catalog_shown}"
 
 
@@ -130,7 +132,7 @@ def workers(settings: Settings) -> str:
     """Return the versions of the workers' Python and of its packages.
 
     Raises:
-        Failed: a worker has another Python than this machine, or lacks a package.
+        CheckFailed: a worker has another Python than this machine, or lacks a package.
     """
     columns = "host string, python string, pyspark string, pyarrow string, numpy string"
     with _session(settings) as spark:
@@ -140,24 +142,26 @@ def workers(settings: Settings) -> str:
             raise _fault_of_workers(error) or error from error
     here, found = _minor(), sorted({str(row.python) for row in rows})
     if other := [each for each in found if ".".join(each.split(".")[:2]) != here]:
-        raise Failed(f"workers run Python {', '.join(other)}, this machine {here}", _PYTHON.format(python=here))
+        raise CheckFailed(f"workers run Python {', '.join(other)}, this machine {here}", _PYTHON.format(python=here))
     if missing := sorted({name for row in rows for name in ("pyspark", "pyarrow", "numpy") if not row[name]}):
-        raise Failed(f"workers lack {', '.join(missing)}", _PYTHON.format(python=here))
+        raise CheckFailed(f"workers lack {', '.join(missing)}", _PYTHON.format(python=here))
     old = sorted({row.pyarrow for row in rows if int(row.pyarrow.partition(".")[0]) < _PYARROW})
     if old:
-        raise Failed(f"workers have pyarrow {', '.join(old)}", f"install pyarrow {_PYARROW} or newer on every worker")
+        raise CheckFailed(
+            f"workers have pyarrow {', '.join(old)}", f"install pyarrow {_PYARROW} or newer on every worker"
+        )
     hosts = {row.host for row in rows}
     return f"Python {', '.join(found)}, pyarrow {rows[0].pyarrow} on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
 
 
-def _fault_of_workers(error: Exception) -> Failed | None:
+def _fault_of_workers(error: Exception) -> CheckFailed | None:
     said, python = str(error), _minor()
     if missing := re.search(r"No module named '(\w+)|PACKAGE_NOT_INSTALLED\] (\w+)", said):
-        return Failed(f"workers lack the package {missing[1] or missing[2]}", _PYTHON.format(python=python))
+        return CheckFailed(f"workers lack the package {missing[1] or missing[2]}", _PYTHON.format(python=python))
     if "PYTHON_VERSION_MISMATCH" in said:
-        return Failed(f"workers have another Python than this machine ({python})", _PYTHON.format(python=python))
+        return CheckFailed(f"workers have another Python than this machine ({python})", _PYTHON.format(python=python))
     if program := re.search(r"Cannot run program \"?([^\"\s]+)", said):
-        return Failed(f"workers cannot start {program[1]}", _PYTHON.format(python=python))
+        return CheckFailed(f"workers cannot start {program[1]}", _PYTHON.format(python=python))
     return None
 
 

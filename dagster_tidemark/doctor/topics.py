@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 
-from dagster_tidemark.doctor.checks import Check, Failed
+from dagster_tidemark.doctor.checks import Check, CheckFailed
 from dagster_tidemark.settings import Settings
 
 
@@ -21,7 +21,7 @@ def described(settings: Settings, topic: str) -> str:
     """Describe a topic.
 
     Raises:
-        Failed: partitions have no leader.
+        CheckFailed: partitions have no leader.
         KafkaUnavailable, TopicUnknown, KafkaRefused: the topic cannot be described.
     """
     from dagster_tidemark.sources.kafka_client import KafkaClient
@@ -29,5 +29,5 @@ def described(settings: Settings, topic: str) -> str:
     with closing(KafkaClient(settings.kafka_options(), topic)) as client:
         found = client.look()
     if found.leaderless:
-        raise Failed(f"{len(found.leaderless)} partitions have no leader", "start the brokers that hold them")
+        raise CheckFailed(f"{len(found.leaderless)} partitions have no leader", "start the brokers that hold them")
     return f"{len(found.partitions)} partitions"

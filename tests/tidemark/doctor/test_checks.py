@@ -14,8 +14,8 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.doctor import every
 from dagster_tidemark.doctor.checks import (
     Check,
-    Failed,
-    Undecided,
+    CheckFailed,
+    CheckUndecided,
     needing,
     one_line,
     outcome,
@@ -41,8 +41,8 @@ def _raising(error: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("error", "verdict", "found", "remedy"),
     [
-        (Failed("two clocks", "synchronize"), "failed", "two clocks", "synchronize"),
-        (Undecided("half an answer", "wait"), "undecided", "half an answer", "wait"),
+        (CheckFailed("two clocks", "synchronize"), "failed", "two clocks", "synchronize"),
+        (CheckUndecided("half an answer", "wait"), "undecided", "half an answer", "wait"),
         (ModuleNotFoundError("no", name="psycopg2"), "failed", "psycopg2 is not installed", "[production]"),
         (EndpointConnectionError(endpoint_url="http://x"), "failed", "http://x", "start it"),
         (ConnectionRefusedError(111, "Connection refused"), "failed", "Connection refused", "start it"),
@@ -65,17 +65,17 @@ def test_the_verdict_follows_from_the_error(error: Exception, verdict: str, foun
 def test_a_denied_call_names_its_permission() -> None:
     for code in ("AccessDenied", "AccessDeniedException", "403"):
         with (
-            pytest.raises(Failed, match="s3:GetObject on acme is missing"),
+            pytest.raises(CheckFailed, match="s3:GetObject on acme is missing"),
             needing("s3:GetObject", "acme"),
         ):
             raise denied(code)
-    with pytest.raises(Failed, match="permission kms:Decrypt on acme"), needing("s3:GetObject", "acme"):
+    with pytest.raises(CheckFailed, match="permission kms:Decrypt on acme"), needing("s3:GetObject", "acme"):
         raise denied(message="User: a is not authorized to perform: kms:Decrypt on resource: b")
     with pytest.raises(ClientError), needing("s3:GetObject", "acme"):
         raise denied("NoSuchBucket")
     caused = BucketUnavailable("it cannot be listed")
     caused.__cause__ = denied()
-    with pytest.raises(Failed, match="s3:ListBucket"), needing("s3:ListBucket", "acme"):
+    with pytest.raises(CheckFailed, match="s3:ListBucket"), needing("s3:ListBucket", "acme"):
         raise caused
     assert permission_in("ACCESS_DENIED during HeadObject operation") == "s3:GetObject"
     assert permission_in("disk full") == ""
@@ -97,7 +97,7 @@ def test_clocks_are_compared_within_the_time_of_the_call() -> None:
         assert compared(datetime.now(UTC)) == "same clock"
         assert compared(datetime.now(UTC) - timedelta(seconds=3)) == "clocks differ by 3 s"
         for seconds in (-61, 61):
-            with pytest.raises(Failed, match="clocks of S3 and of this machine differ by 6"):
+            with pytest.raises(CheckFailed, match="clocks of S3 and of this machine differ by 6"):
                 compared(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
@@ -108,7 +108,7 @@ def test_an_outcome_is_one_line_without_the_token() -> None:
     assert len(one_line("a" * 1000)) == 300
 
 
-@pytest.mark.parametrize(("error", "code"), [(None, 0), (Failed("broken", "mend it"), 1), (KeyError("x"), 1)])
+@pytest.mark.parametrize(("error", "code"), [(None, 0), (CheckFailed("broken", "mend it"), 1), (KeyError("x"), 1)])
 def test_the_command_prints_a_line_for_each_check(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: int
 ) -> None:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from dagster_tidemark.doctor import arrangement, catalog, queues, spark
 from dagster_tidemark.doctor.bucket import bucket
-from dagster_tidemark.doctor.checks import Check, Failed, Outcome, outcome
+from dagster_tidemark.doctor.checks import Check, CheckFailed, CheckOutcome, outcome
 from dagster_tidemark.doctor.every import Declared, checks_of
 from dagster_tidemark.doctor.scratch import PREFIX, drop_old, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
@@ -24,7 +24,7 @@ from tests.conftest import make_settings
 HERE = ".".join(map(str, sys.version_info[:2]))
 
 
-def _answer(check: Callable[[], str]) -> Outcome:
+def _answer(check: Callable[[], str]) -> CheckOutcome:
     return outcome(Check("part", check, "start it"))
 
 
@@ -348,5 +348,5 @@ def test_every_part_has_a_check_and_each_refusal_its_line(tmp_path: Path) -> Non
     assert refused[0].found == "SPARK_REMOTE is not set" and refused[0].remedy.startswith(
         "set it to your Spark Connect"
     )
-    with pytest.raises(Failed):
+    with pytest.raises(CheckFailed):
         checks_of(production, Declared())[0].ask()

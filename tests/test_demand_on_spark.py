@@ -190,6 +190,7 @@ def test_score_for_the_next_day_equals_the_forecast(lake: Lake) -> None:
     assert len(told) > 20
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("where", "seed"), [("in the fit", 11), pytest.param("before the row", 12, marks=pytest.mark.proof)]
 )

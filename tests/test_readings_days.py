@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
@@ -80,6 +81,7 @@ def test_late_messages_rebuild_their_hour_and_the_next() -> None:
     assert sorted(p for run in new if HOT in run.assets for p in run.partitions) == [hour(5), hour(6)]
 
 
+@pytest.mark.proof
 def test_three_hours_of_messages_reach_every_table_in_time() -> None:
     simulation = begin()
     dice = random.Random(4)

@@ -85,6 +85,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "acme"
 
 
+@pytest.mark.proof
 def test_tutorial_project_passes_lint_and_its_tests(project: Path) -> None:
     for command in ("check", "format --check"):
         run(project, ["-m", "ruff", *command.split(), "--no-cache", "."])

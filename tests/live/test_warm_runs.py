@@ -176,6 +176,7 @@ def test_warm_run_with_a_killed_process_fails_and_logs_its_pid(host: Host) -> No
     assert time.monotonic() - killed < 30
 
 
+@pytest.mark.proof
 def test_warm_run_succeeds_while_all_dagster_processes_are_killed(host: Host) -> None:
     run_id, process = host.begun()
     host.kill_dagster()
@@ -189,6 +190,7 @@ def test_warm_run_succeeds_while_all_dagster_processes_are_killed(host: Host) ->
         assert instance.get_runs()[0].tags[PROCESS].startswith(f"{process.pid}@")
 
 
+@pytest.mark.proof
 def test_run_of_a_killed_server_succeeds_and_the_next_starts_cold(host: Host) -> None:
     assert host.server is not None
     run_id, process = host.begun()

@@ -292,6 +292,7 @@ def test_preview_shows_the_row_diff_and_publishing_it_computes_nothing(toy: Toy)
         assert all(rows in (before[asset], after[asset]) for rows in states), f"{asset}: readers saw a mixture"
 
 
+@pytest.mark.proof
 def test_partitions_committed_after_a_preview_are_kept_and_left_to_rebuild(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     toy.preview(code)
@@ -319,6 +320,7 @@ def test_partitions_committed_after_a_preview_are_kept_and_left_to_rebuild(toy: 
     assert toy.left(code) == {} and toy.branches() == set()
 
 
+@pytest.mark.proof
 def test_input_data_after_a_preview_leaves_only_its_readers_to_rebuild(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     toy.preview(code, f"{HOUR_KEYS[0]}...{HOUR_KEYS[23]}")
@@ -333,6 +335,7 @@ def test_input_data_after_a_preview_leaves_only_its_readers_to_rebuild(toy: Toy)
     assert toy.left(code)["hourly"] == [HOUR_KEYS[3], *HOUR_KEYS[24:]]
 
 
+@pytest.mark.proof
 def test_commit_to_another_partition_does_not_prevent_publishing(toy: Toy) -> None:
     old, code = toy.built(), toy.code(7, "2")
     manifest = toy.preview(code, ",".join(HOUR_KEYS[:2]))

@@ -119,6 +119,7 @@ def test_publish_of_a_load_killed_at_every_boundary_is_completed_when_repeated(
     assert layer.left(code) == {} and layer.branches() == set() and layer.store.read() is None
 
 
+@pytest.mark.proof
 def test_failed_or_discarded_preview_of_a_load_leaves_nothing(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     layer.built()
     before, code = layer.found(), layer.code(NEW)

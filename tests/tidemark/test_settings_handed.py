@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Table, build_definitions, feed_assets
@@ -47,6 +48,7 @@ def location(name: str, **own: Any) -> tuple[Settings, dg.Definitions]:
     return settings, build_definitions(settings, [*assets, stands_for], [feed], [table, pings.table], [pings])
 
 
+@pytest.mark.proof
 def test_two_code_locations_in_one_process_have_their_own_settings(tmp_path: Path) -> None:
     made = {
         "one": location("one", contract_scale=0.1, spark_remote="sc://one:15002", state_dir=tmp_path / "1"),

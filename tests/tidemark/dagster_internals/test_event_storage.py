@@ -19,6 +19,7 @@ def test_latest_observation_of_each_partition_is_read(instance: dg.DagsterInstan
     versions = {p: t[DATA_VERSION] for p, t in event_storage.latest_observations(instance, key).items()}
     assert versions == {FIRST: "3", SECOND: "2"}
     assert set(event_storage.latest_observations(instance, key, {SECOND})) == {SECOND}
+    assert event_storage.latest_observed(instance, key, {SECOND})[SECOND].partition == SECOND
     assert event_storage.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
 
 

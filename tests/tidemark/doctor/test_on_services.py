@@ -32,6 +32,7 @@ def arranged(cloud: Settings, spark_server: Settings, tmp_path: Path) -> Setting
     return cloud.model_copy(update={"dagster_home": tmp_path})
 
 
+@pytest.mark.proof
 def test_each_part_is_green_and_named_when_it_is_broken(arranged: Settings) -> None:
     declared = Declared(received=("doctor-pings",))
     found = outcomes(checks_of(arranged, declared))

@@ -241,6 +241,7 @@ def test_rows_of_an_old_prefix_are_kept_while_the_new_is_empty(
     assert quantities(spark, orders) == {1: 3}
 
 
+@pytest.mark.proof
 def test_load_replaces_600_changed_files_beside_an_expired_file(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:

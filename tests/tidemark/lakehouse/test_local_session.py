@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from dagster_tidemark.settings import Settings
 from tests.toys import feeds
 
@@ -33,6 +35,7 @@ spark.stop()
 """
 
 
+@pytest.mark.proof
 def test_load_without_spark_remote_starts_spark_in_its_own_process(
     cloud: Settings, tmp_path: Path, put: Callable[[str, str | bytes], None]
 ) -> None:

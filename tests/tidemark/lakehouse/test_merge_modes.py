@@ -63,6 +63,7 @@ def test_loads_and_waivers_are_merged_and_keep_the_tables_merge_mode(
     assert {mode_of(spark, table) for table in (orders.table, QUARANTINE, WAIVERS)} == {mode}
 
 
+@pytest.mark.proof
 def test_transform_with_random_values_loads_in_both_merge_modes(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_nondeterministic_rule_loses_no_row(
     assert stray_files(spark, orders) == set()
 
 
+@pytest.mark.proof
 def test_one_pass_load_quarantines_all_of_many_rejected_rows(
     spark: SparkSession,
     put: Put,

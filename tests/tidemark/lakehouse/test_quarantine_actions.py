@@ -120,6 +120,7 @@ def test_quarantine_entries_sent_back_are_read_again_with_the_current_rules(
     assert loading(lenient, HOUR).files_read == 0
 
 
+@pytest.mark.proof
 def test_only_quarantined_files_are_reread_where_rows_of_expired_files_are_kept(
     spark: SparkSession, put: Put, delete: Delete, loading: Loading, orders: Load
 ) -> None:

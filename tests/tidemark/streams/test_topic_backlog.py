@@ -89,6 +89,7 @@ def test_first_start_reads_the_topic_backlog_like_small_batches(settings: Settin
     assert found[0] == found[1]
 
 
+@pytest.mark.proof
 def test_spark_and_stream_reader_agree_on_avro_headers_compression_and_tombstones(
     settings: Settings, kafka: Broker
 ) -> None:

@@ -46,6 +46,7 @@ def test_chain_with_custom_conditions_meets_its_contract(conditional: str) -> No
     assert max(found[1:]) <= 30.0, found  # of the first no duration is known
 
 
+@pytest.mark.proof
 def test_chain_of_30_tables_with_one_custom_condition_meets_its_contract() -> None:
     names = ["raw/x", *(f"t{n}" for n in range(30))]
     tables: list[Any] = [source("x", DAYS)]

@@ -19,6 +19,7 @@ from dagster_tidemark.cli import (
     reconcile,
     redrive,
     sample_feed,
+    spark_conf,
     status,
     up,
 )
@@ -37,6 +38,8 @@ app.command()(up.up)
 app.command(**sample_feed.OPTIONS)(sample_feed.feed)
 app.command()(env.env)
 app.command()(doctor.doctor)
+app.command("spark-conf")(spark_conf.spark_conf)
+app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)

@@ -28,7 +28,7 @@ _OF_OTHERS = {"botocore", "pyspark"}
 class Commands(TyperGroup):
     """A group of commands that reports errors as one line and an exit code."""
 
-    without_project: ClassVar = {"init"}
+    without_project: ClassVar = {"init", "jars", "spark-conf"}  # Spark's image has no project
 
     def invoke(self, ctx: Any) -> Any:
         try:

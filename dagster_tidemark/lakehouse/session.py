@@ -66,22 +66,29 @@ def without_token(text: str) -> str:
 _JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"
 
 
-def server_conf(settings: Settings) -> dict[str, str]:
-    """Return the Spark configuration that a server (or a local session) must start with, as conf name to value."""
+def server_conf(settings: Settings, *, class_path: str | None = None, pgpass: str | None = None) -> dict[str, str]:
+    """Return the Spark configuration that a server (or a local session) must start with, as conf name to value.
+
+    Args:
+        class_path: The jars, on the hosts of the server; by default those of the laptop platform.
+        pgpass: The file with the catalog's password, on the driver's host; by default that of the laptop platform.
+    """
     catalog = f"spark.sql.catalog.{CATALOG}"
     password = settings.catalog_login[1]
     java_options = (
-        _JAVA_OPTIONS if password is None else f"{_JAVA_OPTIONS} -Dorg.postgresql.pgpassfile={_pgpass(settings)}"
+        _JAVA_OPTIONS
+        if password is None
+        else f"{_JAVA_OPTIONS} -Dorg.postgresql.pgpassfile={pgpass or _pgpass(settings)}"
     )
+    class_path = class_path or _class_path(settings)
     remote_warehouse = "://" in settings.warehouse
     conf = {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        "spark.driver.extraClassPath": _class_path(settings),
-        "spark.executor.extraClassPath": _class_path(settings),
+        "spark.driver.extraClassPath": class_path,
+        "spark.executor.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": java_options,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
-        "spark.ui.enabled": "false",
         "spark.hadoop.fs.s3a.endpoint.region": settings.aws_region,
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
@@ -121,10 +128,19 @@ def _class_path(settings: Settings) -> str:
 ONE_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
 """Additional configuration for Spark on a laptop. A cluster's server starts with its own configuration."""
+
+
+SESSION_TIMEOUTS = {
+    # After a run was killed, its query is interrupted first. Later its session is dropped, with views and caches.
+    "spark.connect.execute.manager.detachedTimeout": "60s",
+    "spark.connect.session.manager.defaultSessionTimeout": "20m",
+}
+"""When a Connect server gives up what a killed run has left."""
 
 
 _FROM_ITS_SURROUNDINGS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"

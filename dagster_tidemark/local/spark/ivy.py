@@ -16,8 +16,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.platform.process_tree import end_group
 from dagster_tidemark.local.spark.server import environment, spark_home
@@ -130,6 +128,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 def cache_folder(folder: Path, name: str = "") -> Path:
     """Return a folder of the user's cache, or `folder` itself if the cache cannot be written."""
+    try:
+        from platformdirs import user_cache_path
+    except ModuleNotFoundError:  # it is of the extra `local`; `tidemark jars` fills an image without it
+        return folder
     cache = user_cache_path("tidemark", appauthor=False) / name
     try:
         (cache / "jars").mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dagster_tidemark.lakehouse.session import (
     ONE_MACHINE,
+    SESSION_TIMEOUTS,
     kafka_jars,
     keep_password,
     lake_jars,
@@ -106,21 +107,22 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
         f"-Dlog4j2.configurationFile={work / 'log4j2.properties'}",
         *(instead_of_archive or java_options(settings)),
     )
-    conf |= ONE_MACHINE | {
-        "spark.master": "local[*]",
-        "spark.app.name": "tidemark",
-        "spark.driver.memory": settings.spark_memory,
-        "spark.driver.extraClassPath": lake_jars(settings),  # Kafka's: see `environment`
-        "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(settings.port_spark),
-        # After a run was killed, its query is interrupted first. Later its session is dropped, with views and caches.
-        "spark.connect.execute.manager.detachedTimeout": "60s",
-        "spark.connect.session.manager.defaultSessionTimeout": "20m",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
-        "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
-    }
+    conf |= (
+        ONE_MACHINE
+        | SESSION_TIMEOUTS
+        | {
+            "spark.master": "local[*]",
+            "spark.app.name": "tidemark",
+            "spark.driver.memory": settings.spark_memory,
+            "spark.driver.extraClassPath": lake_jars(settings),  # Kafka's: see `environment`
+            "spark.driver.extraJavaOptions": " ".join(map(_quoted, java)),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(settings.port_spark),
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
+            "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
+        }
+    )
     properties = work / "spark.properties"
     properties.touch(mode=0o600)
     properties.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in conf.items()))

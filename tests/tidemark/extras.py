@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 PACKAGES = {
     "local": ("dagster_webserver", "moto", "platformdirs", "supervisor"),
     "kafka": ("confluent_kafka",),
+    "production": ("dagster_postgres", "psycopg2"),
     "models": ("sklearn", "skops", "threadpoolctl"),
 }
 PARTS = {
     "local": ("dagster_tidemark.local.",),
     "kafka": ("dagster_tidemark.sources.kafka_",),
     "models": (),
+    "production": (),
 }
 _LOCATION = """
 import dagster as dg
@@ -82,13 +86,30 @@ def _modules_that_fail(apart: tuple[str, ...]) -> Iterator[str]:
 def _location_that_fails() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pyproject.toml").write_text('[tool.tidemark]\npackage = "acme"\n')
-        (Path(folder) / "acme.py").write_text(_LOCATION)
+        (Path(folder) / "acme").mkdir()
+        (Path(folder) / "acme" / "__init__.py").touch()
+        (Path(folder) / "acme" / "definitions.py").write_text(_LOCATION)
         sys.path.insert(0, folder)
         os.environ["TIDEMARK_PROJECT"] = folder
         try:
-            importlib.import_module("acme")
+            importlib.import_module("acme.definitions")
         except ModuleNotFoundError as error:
             yield f"a code location needs {error.name}"
+        else:
+            yield from _commands_that_fail(folder)
+
+
+def _commands_that_fail(folder: str) -> Iterator[str]:
+    """Yield a line for each command of an operator that ends for want of a package. No service runs."""
+    app = importlib.import_module("dagster_tidemark.cli.app").app
+    os.environ.update(DAGSTER_HOME=folder, TIDEMARK_STATE_DIR=folder, SPARK_REMOTE="sc://127.0.0.1:1")
+    os.environ.update(AWS_ENDPOINT_URL="http://127.0.0.1:1", TIDEMARK_PORT_CLOUD="1")
+    (Path(folder) / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    for command in ("spark-conf", "status --json", "reconcile --days 1", "doctor --seconds 5 --json"):
+        done = CliRunner().invoke(app, command.split())
+        said = f"{done.output} {done.exception!r}"
+        if not (done.output or done.exit_code) or "No module named" in said or "ModuleNotFoundError" in said:
+            yield f"tidemark {command} fails: {' '.join(said.split())[-300:]}"
 
 
 if __name__ == "__main__":

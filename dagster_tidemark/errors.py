@@ -28,7 +28,7 @@
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages
     │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            NoSuchAsset, NoSelection, CannotHandle, OtherCode
+    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance
     └── streams            NotOneEach

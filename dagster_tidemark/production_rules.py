@@ -167,13 +167,15 @@ def _sqlite_storage(settings: "Settings", instance: Instance) -> str:
 
 def _plain_storage(settings: "Settings", instance: Instance) -> str:
     said = f"{INSTANCE_FILE} sends PostgreSQL's password without TLS: add params: {{sslmode: require}} to postgres_db"
-    if instance.at("storage", "postgres") is None:
-        return ""
-    if url := instance.at("storage", "postgres", "postgres_url"):
-        return "" if _is_encrypted_postgres(str(url)) else said
-    login = ("storage", "postgres", "postgres_db")
-    has_password = bool(instance.at(*login, "password"))
-    return said if has_password and instance.at(*login, "params", "sslmode") not in _ENCRYPTED else ""
+    places = [("storage", "postgres"), *((name, "config") for name in _STORAGES)]
+    return "" if all(_is_encrypted_storage(instance, place) for place in places) else said
+
+
+def _is_encrypted_storage(instance: Instance, place: tuple[str, str]) -> bool:
+    if url := instance.at(*place, "postgres_url"):
+        return _is_encrypted_postgres(str(url))
+    login = (*place, "postgres_db")
+    return not instance.at(*login, "password") or instance.at(*login, "params", "sslmode") in _ENCRYPTED
 
 
 def _no_run_monitoring(settings: "Settings", instance: Instance) -> str:

@@ -4,7 +4,6 @@ Does not belong here: pages that are followed as a whole (`test_tutorial`, `test
 `test_add_a_feed`), and what holds for every page (`test_docs`).
 """
 
-import json
 import tomllib
 from inspect import signature
 from pathlib import Path
@@ -14,9 +13,6 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 import pytest
-import yaml
-from dagster._config import validate_config
-from dagster._core.instance.config import dagster_instance_config_schema
 from pyspark.sql import SparkSession
 
 from dagster_tidemark import build_definitions, load_settings
@@ -107,50 +103,6 @@ def test_production_page_names_the_complete_spark_configuration(tmp_path: Path) 
     assert [name for name in conf if f"`{name}`" not in said] == []
     assert [value for value in conf.values() if value.startswith("org.apache.iceberg") and value not in said] == []
     assert [each for each in COORDINATES if f"`{each}`" not in said] == []
-
-
-def test_production_page_instance_configuration_is_valid_for_dagster() -> None:
-    (instance,) = (yaml.safe_load(text) for text in pages.blocks(pages.page("production.md"), "yaml"))
-    found = validate_config(dagster_instance_config_schema(), instance)
-    assert found.success, [error.message for error in found.errors or ()]
-
-
-ACTIONS = {
-    "change_message_visibility_batch": "sqs:ChangeMessageVisibility",
-    "delete_message": "sqs:DeleteMessage",
-    "delete_message_batch": "sqs:DeleteMessage",
-    "get_bucket_versioning": "s3:GetBucketVersioning",
-    "get_databases": "glue:GetDatabases",  # only where the catalog is AWS Glue
-    "get_object": "s3:GetObject",
-    "get_paginator": "s3:ListBucket",
-    "get_queue_attributes": "sqs:GetQueueAttributes",
-    "get_queue_url": "sqs:GetQueueUrl",
-    "head_bucket": "s3:ListBucket",
-    "head_object": "s3:GetObject",
-    "put_object": "s3:PutObject",
-    "receive_message": "sqs:ReceiveMessage",
-    "send_message": "sqs:SendMessage",
-    "send_message_batch": "sqs:SendMessage",
-}
-"""The permission that each call of an AWS client needs."""
-
-
-def test_production_page_iam_policy_allows_each_aws_call() -> None:
-    allowed = {
-        action
-        for text in pages.blocks(pages.page("production.md"), "json")
-        for statement in json.loads(text)["Statement"]
-        for action in [statement["Action"]]
-        for action in (action if isinstance(action, list) else [action])
-    }
-    called = {
-        call
-        for path in (CHECKOUT / "dagster_tidemark").rglob("*.py")
-        if "local" not in path.parts
-        for call in pages.calls_of_clients(path.read_text())
-    }
-    assert called - {"create_queue"} == set(ACTIONS)  # on the laptop's own cloud only
-    assert set(ACTIONS.values()) <= allowed
 
 
 def test_production_page_names_the_pinned_spark_version() -> None:

@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterInvalidConfigError
 from sqlalchemy.exc import SQLAlchemyError
 
-from dagster_tidemark.errors import Transient
+from dagster_tidemark.errors import Terminal, Transient
 
 _SECONDS_TO_CONNECT = "3"
 _DRIVERS = ("psycopg2", "dagster_postgres", "dagster_mysql", "pymysql", "mysql", "sqlite3")
@@ -18,18 +18,23 @@ class StorageUnreachable(Transient):
     """Dagster's storage does not answer, so the state of runs and contracts is unknown."""
 
 
+class InstanceRefused(Terminal):
+    """Dagster refuses the file of the instance, or a package that the file names is not installed."""
+
+
 @contextmanager
 def opened_instance() -> Iterator[DagsterInstance]:
     """Open the instance of `DAGSTER_HOME`.
 
     Raises:
         StorageUnreachable: the instance's storage does not answer.
+        InstanceRefused: `dagster.yaml` is wrong, or names a package that is not installed.
     """
     # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
     logging.disable(logging.WARNING)  # hide warnings about Dagster's repeated attempts to connect
     try:
-        with DagsterInstance.get() as instance:
+        with _instance() as instance:
             yield instance
     except Exception as error:  # drivers have their own error classes
         if not isinstance(error, SQLAlchemyError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
@@ -37,6 +42,30 @@ def opened_instance() -> Iterator[DagsterInstance]:
         raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _instance() -> DagsterInstance:
+    try:
+        return DagsterInstance.get()
+    except DagsterInvalidConfigError as error:
+        said = " ".join(str(error).split())
+        raise InstanceRefused(f"dagster.yaml is refused: {said}; compare it with deploy/dagster.yaml") from error
+    except Exception as error:  # Dagster wraps the error of an import
+        missing = _missing_package(error)
+        if missing not in _DRIVERS:
+            raise
+        raise InstanceRefused(
+            f"dagster.yaml needs the package {missing}, which is not installed: "
+            "pip install 'dagster-tidemark[production]'"
+        ) from error
+
+
+def _missing_package(error: BaseException | None) -> str | None:
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError):
+            return (error.name or "").partition(".")[0]
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _first_cause(error: BaseException) -> str:

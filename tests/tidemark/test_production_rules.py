@@ -1,6 +1,7 @@
 """Each line that production refuses, and that a whole arrangement is accepted."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,28 @@ def test_the_commands_of_the_laptop_are_refused(arrangement: Any, command: str) 
     done = CliRunner().invoke(app, [command])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert f"TIDEMARK_ENVIRONMENT=production: expected local, which `tidemark {command}` needs" in done.stderr
+
+
+CONFLICT = {"concurrency": {"runs": {"max_concurrent_runs": 3}}, "run_queue": {"max_concurrent_runs": 3}}
+DRIVER = {"storage": {"postgres": {"postgres_url": "postgresql://u@127.0.0.1:1/d"}}}
+
+
+@pytest.mark.parametrize(
+    ("instance", "said"),
+    [
+        (CONFLICT, "incompatible with the `concurrency > runs` config; compare it with deploy/dagster.yaml"),
+        (DRIVER, "package dagster_postgres, which is not installed: pip install 'dagster-tidemark[production]'"),
+    ],
+)
+def test_status_names_what_is_wrong_with_the_instance_in_one_line(
+    instance: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(instance))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dagster_postgres"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "dagster_postgres", None)
+    done = CliRunner().invoke(app, ["status"])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert said in done.stderr

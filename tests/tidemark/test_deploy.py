@@ -1,0 +1,246 @@
+"""The files of deploy/: what Dagster, YAML readers and systemd can check, and the permissions that the code needs."""
+
+import ast
+import inspect
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from botocore import xform_name
+from dagster import _check as check
+from dagster._config import validate_config
+from dagster._core.instance.config import dagster_instance_config, dagster_instance_config_schema
+from dagster._core.instance.ref import InstanceRef
+from pyiceberg.catalog import glue
+
+from dagster_tidemark.production_rules import refusals
+from dagster_tidemark.settings import Settings
+from tests.checkout import CHECKOUT
+
+DEPLOY = CHECKOUT / "deploy"
+INSTANCE = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
+HELM = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
+COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+VARIABLES = {
+    "DAGSTER_PG_HOST": "db.internal",
+    "DAGSTER_PG_USER": "dagster",
+    "DAGSTER_PG_PASSWORD": "secret",
+    "DAGSTER_PG_DB": "dagster",
+    "DAGSTER_LOGS_BUCKET": "acme-dagster-logs",
+}
+
+
+def test_dagster_takes_the_instance_and_production_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
+    found = validate_config(dagster_instance_config_schema(), INSTANCE)
+    assert found.success, [error.message for error in found.errors or ()]
+    dagster_instance_config(str(tmp_path))  # it also refuses two limits of runs
+    ref = InstanceRef.from_dir(str(tmp_path))
+    assert check.not_none(ref.run_launcher_data).class_name == "DefaultRunLauncher"
+    assert ref.compute_logs_data.class_name == "S3ComputeLogManager"
+    assert check.not_none(ref.run_storage_data).class_name == "DagsterPostgresStorage" or ref.storage_data
+    settings = Settings(
+        environment="production",
+        spark_remote="sc://spark:15002",
+        catalog_uri="jdbc:postgresql://db/lake?user=u&password=p&sslmode=require",
+        warehouse="s3://lake/warehouse",
+        dagster_home=tmp_path,
+        aws_endpoint_url=None,
+    )
+    assert refusals(settings) == []
+
+
+def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
+    runs, daemon = INSTANCE["concurrency"]["runs"], HELM["dagsterDaemon"]
+    queue = daemon["runCoordinator"]["config"]["queuedRunCoordinator"]
+    assert queue["maxConcurrentRuns"] == runs["max_concurrent_runs"]
+    assert queue["tagConcurrencyLimits"] == runs["tag_concurrency_limits"]
+    assert "concurrency" not in HELM, "the chart would write two limits, which Dagster refuses"
+    ours, theirs = INSTANCE["run_monitoring"], daemon["runMonitoring"]
+    for name, value in theirs.items():
+        other = re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", name)
+        assert other not in ours or ours[other] == value, name
+    assert daemon["sensors"] == {"useThreads": True, "numWorkers": INSTANCE["sensors"]["num_workers"]}
+    [code] = HELM["dagster-user-deployments"]["deployments"]
+    images = [code["image"], HELM["dagsterWebserver"]["image"], daemon["image"]]
+    assert code["replicaCount"] == 1 and all(image == images[0] and image["tag"] != "latest" for image in images)
+    assert HELM["postgresql"]["postgresqlParams"]["sslmode"] == "require"
+    assert HELM["additionalInstanceConfig"]["freshness"] == INSTANCE["freshness"]
+    kinds = [each["kind"] for each in yaml.safe_load_all((DEPLOY / "helm" / "connect-server.yaml").read_text())]
+    assert kinds == ["Deployment", "Service", "NetworkPolicy"]
+
+
+def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
+    services = COMPOSE["services"]
+    published = {name for name, service in services.items() if service.get("ports")}
+    assert published == {"proxy"}, "nothing else is reached from outside"
+    commands = [" ".join(service.get("command", ())) for service in services.values()]
+    assert sum("dagster-daemon run" in command for command in commands) == 1
+    assert sum("api grpc" in command for command in commands) == 1
+    assert "basic_auth" in (DEPLOY / "compose" / "Caddyfile").read_text()
+    text = (DEPLOY / "compose" / "compose.yaml").read_text()
+    given = set(re.findall(r"^(\w+)=", (DEPLOY / "compose" / "example.env").read_text(), re.M))
+    assert set(re.findall(r"\$\{(\w+)", text)) <= given and VARIABLES.keys() <= given
+
+
+def test_every_variable_with_the_prefix_is_a_setting() -> None:
+    # The settings refuse unknown names with the prefix, and every process gets the whole file of variables.
+    for path in (path for path in DEPLOY.rglob("*") if path.is_file()):
+        for name in re.findall(r"\bTIDEMARK_([A-Z_]*[A-Z])\b", path.read_text()):
+            assert name.lower() in Settings.model_fields, f"{path.name}: TIDEMARK_{name}"
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "spark.Dockerfile"])
+def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> None:
+    text = (DEPLOY / name).read_text().replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines[0][0] == "FROM" and ":" in lines[0][1] and not lines[0][1].endswith(":latest")
+    assert [word for word, _ in lines][-1] == "CMD" and any(word == "USER" for word, _ in lines)
+    for word, arguments in lines:
+        assert word in {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "CMD", "EXPOSE"}, word
+        if word == "RUN" and "pip install" in arguments:
+            assert "--no-cache-dir" in arguments
+        if word == "RUN" and "apt-get install" in arguments:
+            assert "--no-install-recommends" in arguments and "rm -rf /var/lib/apt/lists" in arguments
+        if word == "COPY":
+            sources = [each for each in arguments.split()[:-1] if not each.startswith("--")]
+            for source in sources:
+                assert source in {"./", ".", "pyproject.toml"} or (DEPLOY / source).exists(), source
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed")
+    units = sorted((DEPLOY / "systemd").iterdir())
+    for unit in units:  # the programs are not on this machine
+        text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.M)
+        (tmp_path / unit.name).write_text(text)
+    done = subprocess.run(
+        [program, "verify", "--man=no", *(tmp_path / unit.name for unit in units)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "tidemark" in line]
+    assert ours == []
+
+
+# The permissions.
+
+ACTIONS = {
+    "head_bucket": "s3:ListBucket",
+    "head_object": "s3:GetObject",
+    "list_objects_v2": "s3:ListBucket",
+    "list_object_versions": "s3:ListBucketVersions",
+}
+"""Calls whose permission has another name than the call."""
+NOT_CALLED = {"create_queue"}
+"""Calls that only a laptop makes, on its own cloud."""
+BY_OTHERS = {
+    "s3:GetObjectVersion": "get_object with a version; loads read the listed one",
+    "s3:DeleteObject": "Iceberg deletes expired files",
+    "s3:AbortMultipartUpload": "uploads of Iceberg, pyarrow and Dagster's logs",
+    "s3:PutObject": "Iceberg, pyarrow and models write to the warehouse",
+    "s3:GetObject": "Iceberg and pyarrow read the warehouse",
+}
+"""Permissions that are used by libraries, or by an argument of a call."""
+
+
+def _operations(service: str) -> set[str]:
+    client: Any = boto3.client(service, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    return {xform_name(name) for name in client.meta.service_model.operation_names}
+
+
+def _calls(operations: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield each call of an operation in the library, and each operation that is named as a text, with its file."""
+    for path in (CHECKOUT / "dagster_tidemark").rglob("*.py"):
+        if "local" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in operations:
+                yield node.attr, str(path.relative_to(CHECKOUT))
+            elif isinstance(node, ast.Constant) and node.value in operations:
+                yield str(node.value), str(path.relative_to(CHECKOUT))
+
+
+def _action(service: str, call: str) -> str:
+    words = call.removesuffix("_batch").split("_")
+    return ACTIONS.get(call) or f"{service}:{''.join(map(str.capitalize, words))}"
+
+
+def _allowed(*roles: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for role in roles:
+        for statement in json.loads((DEPLOY / "iam" / f"{role}.json").read_text())["Statement"]:
+            actions, places = (
+                [value] if isinstance(value, str) else value for value in (statement["Action"], statement["Resource"])
+            )
+            for action in actions:
+                found.setdefault(action, set()).update(places)
+    return found
+
+
+def test_each_call_of_s3_and_sqs_has_its_permission_and_no_permission_is_idle() -> None:
+    needed: dict[str, set[str]] = {}
+    for service in ("s3", "sqs"):
+        for call, path in _calls(_operations(service)):
+            if call not in NOT_CALLED:
+                needed.setdefault(_action(service, call), set()).add(path)
+    assert {"s3:GetObject", "s3:ListBucketVersions", "sqs:ReceiveMessage", "sqs:SendMessage"} <= needed.keys()
+    allowed = _allowed("code", "operator")
+    assert needed.keys() - allowed.keys() == set(), {
+        action: needed[action] for action in needed.keys() - allowed.keys()
+    }
+    for role in ("code", "operator", "spark", "webserver"):
+        idle = _allowed(role).keys() - needed.keys() - BY_OTHERS.keys()
+        assert idle == set(), f"{role}: {idle}"
+
+
+def test_a_role_cannot_write_where_it_only_reads() -> None:
+    for role in ("code", "spark", "webserver"):
+        for action, places in _allowed(role).items():
+            writes = action in {"s3:PutObject", "s3:DeleteObject"}
+            assert not (writes and any("acme-landing" in place for place in places)), f"{role}: {action}"
+    for role in ("code", "spark", "webserver", "operator", "glue"):
+        policy = json.loads((DEPLOY / "iam" / f"{role}.json").read_text())
+        for statement in policy["Statement"]:
+            assert statement["Resource"] != "*" and "*" not in "".join(statement["Action"]), statement["Sid"]
+
+
+def test_each_call_of_glue_has_its_permission() -> None:
+    of_pyiceberg = set(re.findall(r"self\.glue\.(\w+)", inspect.getsource(glue)))
+    of_ours = {call for call, path in _calls({"get_databases"}) if path.endswith("reachable.py")}
+    pages = set(re.findall(r'get_paginator\("(\w+)"\)', inspect.getsource(glue)))
+    needed = {_action("glue", call) for call in (of_pyiceberg | of_ours | pages) & _operations("glue")}
+    assert "glue:CreateTable" in needed
+    assert needed - {"glue:UpdateDatabase"} == _allowed("glue").keys(), "properties of databases are never changed"
+
+
+def test_the_template_makes_what_the_page_describes() -> None:
+    class Loader(yaml.SafeLoader):
+        """A loader that keeps the functions of CloudFormation as texts."""
+
+    Loader.add_multi_constructor("!", lambda loader, suffix, node: f"{suffix} {node.value}")
+    found = yaml.load((DEPLOY / "aws" / "landing.yaml").read_text(), Loader)["Resources"]
+    queues = {name: each["Properties"] for name, each in found.items() if each["Type"] == "AWS::SQS::Queue"}
+    assert all(queue["MessageRetentionPeriod"] == 14 * 86_400 for queue in queues.values())
+    for name, queue in queues.items():
+        assert ("RedrivePolicy" in queue) != name.endswith("DeadLetters")
+        assert queue.get("RedrivePolicy", {}).get("maxReceiveCount", 5) == 5
+    bucket = found["LandingBucket"]
+    events = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
+    assert [each["Event"] for each in events] == ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
+    assert bucket["DeletionPolicy"] == "Retain"
+    alarms = [each for each in found.values() if each["Type"] == "AWS::CloudWatch::Alarm"]
+    assert len(alarms) == len(queues) - 1

@@ -1,4 +1,4 @@
-"""What `TIDEMARK_ENVIRONMENT=production` refuses: parts of a laptop, and passwords in clear text.
+"""Refusals of `TIDEMARK_ENVIRONMENT=production`: parts of a laptop, and passwords in clear text.
 
 Belongs here: one rule for each refusal, with its remedy. A rule reads only the settings and the instance's file. Does
 not belong here: questions to services (`doctor`), and values that are wrong in every environment (`settings`).
@@ -57,7 +57,7 @@ class ProductionRule:
 
     Args:
         name: The variable or file that is named.
-        found: Returns what is wrong, and the remedy; empty if nothing is.
+        found: Returns the fault and the remedy; empty if there is no fault.
         about_tls: True if the operator may allow the connection by its name (`TIDEMARK_ALLOW_WITHOUT_TLS`).
     """
 
@@ -188,7 +188,7 @@ def _laptop_launcher(settings: "Settings", instance: Instance) -> str:
     if not str(instance.at("run_launcher", "module")).startswith("dagster_tidemark.local"):
         return ""
     return (
-        f"{INSTANCE_FILE} names the laptop's run launcher: remove run_launcher for processes beside the code server, "
+        f"{INSTANCE_FILE} names the laptop's run launcher: remove run_launcher to start runs as child processes, "
         "or name the launcher of your cluster"
     )
 
@@ -201,7 +201,7 @@ def _two_limits(settings: "Settings", instance: Instance) -> str:
             is_dagsters = place[0] == "run_queue" or instance.at("run_coordinator", "class") == "QueuedRunCoordinator"
             if is_dagsters and instance.at(*place, name) is not None:
                 return (
-                    f"{INSTANCE_FILE} has {'.'.join(place)}.{name} beside concurrency, and Dagster refuses to start: "
+                    f"{INSTANCE_FILE} has {'.'.join(place)}.{name} and also concurrency, so Dagster does not start: "
                     f"move it to concurrency.runs.{name}"
                 )
     return ""

@@ -27,7 +27,8 @@ for path, line in server["files"].items():
 PY
 
 export SPARK_HOME="$home" PYSPARK_PYTHON="${PYSPARK_PYTHON:-python3}"
-unset SPARK_REMOTE # the server itself is no client
+# The server itself is no client, and each of the others would change what spark-submit starts.
+unset SPARK_REMOTE SPARK_DAEMON_MEMORY SPARK_DAEMON_JAVA_OPTS PYSPARK_SUBMIT_ARGS MASTER
 exec "$home/bin/spark-submit" --properties-file "$folder/connect.properties" \
     --driver-memory "${SPARK_DRIVER_MEMORY:-2g}" \
     --class org.apache.spark.sql.connect.service.SparkConnectServer spark-internal

@@ -17,7 +17,7 @@ _NO_SUCH_KEY = "tidemark-doctor-reads-an-object-that-does-not-exist"
 
 
 def client(service: str, settings: Settings) -> Any:
-    """Return an AWS client of its own session: threads cannot safely create clients from one session."""
+    """Return an AWS client with a separate session: threads cannot safely create clients from one session."""
     session: Any = boto3.Session()
     return session.client(service, config=IMPATIENT, **settings.aws_options())
 

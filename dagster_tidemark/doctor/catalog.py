@@ -22,7 +22,7 @@ def check(settings: Settings) -> Check:
 
 
 def catalog(settings: Settings) -> str:
-    """Create, append to, read and drop a table in a namespace of its own.
+    """Create, append to, read and drop a table in a new namespace.
 
     Raises:
         CheckFailed: the table has other rows than were written, or the clocks differ.

@@ -39,8 +39,8 @@ class CheckFailed(Exception):
     """A check failed.
 
     Args:
-        said: What was found.
-        remedy: What to do.
+        said: The finding.
+        remedy: The remedy.
     """
 
     def __init__(self, said: str, remedy: str) -> None:
@@ -58,8 +58,8 @@ class Check:
 
     Args:
         name: The part.
-        ask: Returns what was found. Raises `CheckFailed`, or any error of the part.
-        remedy: What to do if the part does not answer.
+        ask: Returns the finding. Raises `CheckFailed`, or any error of the part.
+        remedy: The remedy if the part does not answer.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What a check found, and what to do about it."""
+    """Verdict, finding and remedy of a check."""
 
     check: str
     verdict: Verdict
@@ -157,7 +157,7 @@ def needing(permission: str, on: str) -> Iterator[None]:
 
     Args:
         permission: The action, such as s3:GetObject.
-        on: What it is needed for: a bucket, or a queue.
+        on: The bucket or queue.
 
     Raises:
         CheckFailed: the call was denied.

@@ -10,7 +10,7 @@ from dagster_tidemark.settings import Settings
 
 @dataclass(frozen=True)
 class Declared:
-    """What the streams of a code location use.
+    """Queues and topics that the streams of a code location use.
 
     Args:
         received: Queues that are received from.

@@ -24,7 +24,7 @@ def checks(settings: Settings, received: Iterable[str], sent: Iterable[str]) -> 
     """Yield a check for each queue.
 
     Args:
-        received: Names of the queues that Tidemark receives from, besides the queue of notifications.
+        received: Names of the queues that Tidemark receives from, except the queue of notifications.
         sent: Names of the queues that Tidemark only sends to.
     """
     names = list(dict.fromkeys([settings.events_queue, *received]))

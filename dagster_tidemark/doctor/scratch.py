@@ -1,6 +1,6 @@
 """Names of the tables that checks create, and the removal of what an interrupted check has left.
 
-Each check creates a namespace of its own with one table, and drops both.
+Each check creates a new namespace with one table, and drops both.
 """
 
 import shutil

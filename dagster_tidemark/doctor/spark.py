@@ -36,7 +36,7 @@ _PYTHON = (
 
 
 def checks(settings: Settings) -> list[Check]:
-    """Return the checks. Each has a session of its own, so one that hangs does not stop the others."""
+    """Return the checks. Each opens its own session, so a hanging check does not stop the others."""
     at = without_token(settings.spark_remote or "")
     remedy = f"start the Spark Connect server at {at or 'SPARK_REMOTE'}, and read its log"
     return [
@@ -52,7 +52,7 @@ def _session(settings: Settings) -> "Iterator[SparkSession]":
     try:
         yield session
     finally:
-        with suppress(Exception):  # the server is gone; the error of the check says so
+        with suppress(Exception):  # the server is gone: the check already failed
             session.stop()
 
 
@@ -112,6 +112,8 @@ def job(settings: Settings) -> str:
         except Exception as error:  # the client has many error classes
             if any(name in str(error) for name in _NO_CATALOG):
                 raise CheckFailed(f"the server has no catalog {CATALOG}", _CONF) from error
+            if fault := _fault_of_workers(error):
+                raise fault from error
             if type(error).__name__ in ("NoSuchTableError", "NoSuchNamespaceError"):
                 raise CheckFailed(
                     "the server wrote a table that this machine does not find",
@@ -119,10 +121,13 @@ def job(settings: Settings) -> str:
                 ) from error
             raise
         finally:
-            with suppress(Exception):  # of the same fault; the next doctor removes what remains
+            # From here first: Spark's PURGE is a job, which takes a minute on a busy cluster. It removes only a table
+            # of another catalog. The next doctor removes remains of failed statements.
+            with suppress(Exception):
+                drop(open_lake(settings), settings, namespace)
+            with suppress(Exception):
                 spark.sql(f"DROP TABLE IF EXISTS {table} PURGE").collect()
                 spark.sql(f"DROP NAMESPACE IF EXISTS {CATALOG}.{namespace}").collect()
-                drop(open_lake(settings), settings, namespace)
     if row.n != 100 or seen != 100:
         raise CheckFailed(f"{table}: 100 rows written, {row.n} read by Spark, {seen} here", _CONF)
     return f"wrote and read 100 rows through {settings.catalog_shown}"
@@ -156,6 +161,12 @@ def workers(settings: Settings) -> str:
 
 def _fault_of_workers(error: Exception) -> CheckFailed | None:
     said, python = str(error), _minor()
+    if "SerializedLambda" in said:
+        # With this variable Spark's launcher puts the jars of the Connect client on the class path of executors.
+        return CheckFailed(
+            "executors have the jars of Spark's Connect client on their class path",
+            "remove SPARK_REMOTE from the environment of Spark's master and workers, and restart them",
+        )
     if missing := re.search(r"No module named '(\w+)|PACKAGE_NOT_INSTALLED\] (\w+)", said):
         return CheckFailed(f"workers lack the package {missing[1] or missing[2]}", _PYTHON.format(python=python))
     if "PYTHON_VERSION_MISMATCH" in said:

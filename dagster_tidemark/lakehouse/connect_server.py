@@ -1,6 +1,6 @@
-"""What a Spark Connect server of a cluster starts with: configuration, environment and command.
+"""Configuration and environment of a Spark Connect server of a cluster.
 
-Belongs here: what a cluster needs besides `session.server_conf`, which the laptop's server has too. Does not belong
+Belongs here: additions to `session.server_conf`, which the laptop's server has too. Does not belong
 here: the names of the jars (`local.spark.jars`).
 """
 
@@ -21,7 +21,7 @@ _PORT = 15002
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """What a Connect server starts with.
+    """Configuration, environment and password file of a Connect server.
 
     Args:
         conf: Configuration, as conf name to value.

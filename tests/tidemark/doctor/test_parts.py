@@ -249,6 +249,7 @@ def test_the_python_of_workers(server: Any, given: dict[str, Any], verdict: str,
     ("error", "said"),
     [
         ("[CATALOG_NOT_FOUND] The catalog `lake` not found", "the server has no catalog lake"),
+        ("cannot assign instance of java.lang.invoke.SerializedLambda to field f", "jars of Spark's Connect client"),
         ("User: a is not authorized to perform: s3:PutObject on resource: b", "the permission s3:PutObject"),
     ],
 )

@@ -49,7 +49,7 @@ def _instance() -> DagsterInstance:
         return DagsterInstance.get()
     except DagsterInvalidConfigError as error:
         said = " ".join(str(error).split())
-        raise InstanceRefused(f"dagster.yaml is refused: {said}; compare it with deploy/dagster.yaml") from error
+        raise InstanceRefused(f"dagster.yaml is refused: {said}; compare it with the page Production") from error
     except Exception as error:  # Dagster wraps the error of an import
         missing = _missing_package(error)
         if missing not in _DRIVERS:

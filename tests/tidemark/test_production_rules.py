@@ -39,6 +39,18 @@ HIVE = {
 QUEUED = {"run_coordinator": {"class": "QueuedRunCoordinator", "config": {"max_concurrent_runs": 3}}}
 LAPTOP = {"run_launcher": {"module": "dagster_tidemark.local.dagster.run_launcher", "class": "WarmRunLauncher"}}
 PLAIN = {"storage": {"postgres": {"postgres_db": POSTGRES | {"params": {}}}}}
+APART = {
+    "storage": None,
+    **{
+        f"{name}_storage": {
+            "module": f"dagster_postgres.{name}",
+            "class": "Any",
+            "config": {"postgres_db": POSTGRES | ({"params": {}} if name == "run" else {})},
+        }
+        for name in ("run", "event_log", "schedule")
+    },
+}
+"""As Dagster's chart writes it."""
 URL = {"storage": {"postgres": {"postgres_url": "postgresql://u:p@db/d"}}}
 
 
@@ -84,6 +96,7 @@ def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
         ({}, QUEUED, "run_coordinator.config.max_concurrent_runs", "concurrency.runs.max_concurrent_runs"),
         ({}, {"run_queue": {"max_concurrent_runs": 3}}, "run_queue.max_concurrent_runs", "concurrency.runs."),
         ({}, PLAIN, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
+        ({}, APART, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
         ({}, URL, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
         ({}, "a: [", "dagster.yaml is not YAML", "correct it"),
         ({}, "- a", "dagster.yaml holds no mapping", "the page Production"),
@@ -141,7 +154,7 @@ DRIVER = {"storage": {"postgres": {"postgres_url": "postgresql://u@127.0.0.1:1/d
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
-        (CONFLICT, "incompatible with the `concurrency > runs` config; compare it with deploy/dagster.yaml"),
+        (CONFLICT, "incompatible with the `concurrency > runs` config; compare it with the page Production"),
         (DRIVER, "package dagster_postgres, which is not installed: pip install 'dagster-tidemark[production]'"),
     ],
 )

@@ -1,12 +1,12 @@
 """The files of deploy/: what Dagster, YAML readers and systemd can check, and the permissions that the code needs."""
 
-import ast
 import inspect
 import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +162,21 @@ def _operations(service: str) -> set[str]:
     return {xform_name(name) for name in client.meta.service_model.operation_names}
 
 
-def _calls(operations: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield each call of an operation in the library, and each operation that is named as a text, with its file."""
+@cache
+def _words() -> tuple[tuple[str, str], ...]:
+    """Return each name after a dot and each text in the library, with its file."""
+    found = []
     for path in (CHECKOUT / "dagster_tidemark").rglob("*.py"):
-        if "local" in path.parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr in operations:
-                yield node.attr, str(path.relative_to(CHECKOUT))
-            elif isinstance(node, ast.Constant) and node.value in operations:
-                yield str(node.value), str(path.relative_to(CHECKOUT))
+        if "local" not in path.parts:
+            text = path.read_text()
+            words = re.findall(r"\.([a-z_0-9]+)\b|\"([a-z_0-9]+)\"", text)
+            found += [(attribute or literal, str(path.relative_to(CHECKOUT))) for attribute, literal in words]
+    return tuple(found)
+
+
+def _calls(operations: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield each operation that the library calls or names as a text, with its file."""
+    return ((word, path) for word, path in _words() if word in operations)
 
 
 def _action(service: str, call: str) -> str:

@@ -8,10 +8,14 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceNotEmptyError, NoSuchNamespaceError, NoSuchTableError
 
+from dagster_tidemark.doctor.bucket import client
 from dagster_tidemark.settings import Settings
 
 PREFIX = "tidemark_doctor_"
@@ -28,12 +32,30 @@ def drop(lake: Catalog, settings: Settings, namespace: str) -> None:
     with suppress(NoSuchNamespaceError):
         for identifier in lake.list_tables(namespace):
             with suppress(NoSuchTableError):  # another doctor drops it too
+                location = lake.load_table(identifier).location()
                 lake.purge_table(identifier)
+                with suppress(BotoCoreError, ClientError):  # the catalog gives keys that only pyiceberg has
+                    drop_markers(location, namespace, client("s3", settings))
         with suppress(NamespaceNotEmptyError):
             lake.drop_namespace(namespace)
     if "://" not in settings.warehouse:  # a bucket has no empty folders
         for folder in (namespace, f"{namespace}.db"):
             shutil.rmtree(Path(settings.warehouse) / folder, ignore_errors=True)
+
+
+def drop_markers(location: str, namespace: str, s3: Any) -> None:
+    """Delete the empty objects for folders, which pyarrow writes when it deletes the last file of a folder.
+
+    Args:
+        location: The folder of a dropped table. Other places than S3 have no such objects.
+        namespace: The namespace of the check. Nothing is deleted if the location does not name it.
+    """
+    place = urlsplit(location)
+    if place.scheme not in ("s3", "s3a", "s3n") or f"/{namespace}" not in place.path:
+        return
+    prefix = f"{place.path.strip('/')}/"
+    for each in s3.list_objects_v2(Bucket=place.netloc, Prefix=prefix).get("Contents", ()):
+        s3.delete_object(Bucket=place.netloc, Key=each["Key"])
 
 
 def drop_old(lake: Catalog, settings: Settings) -> int:

@@ -38,7 +38,7 @@ _PYTHON = (
 def checks(settings: Settings) -> list[Check]:
     """Return the checks. Each opens its own session, so a hanging check does not stop the others."""
     at = without_token(settings.spark_remote or "")
-    remedy = f"start the Spark Connect server at {at or 'SPARK_REMOTE'}, and read its log"
+    remedy = f"start the Spark Connect server at {at or 'SPARK_REMOTE'}, give it free workers, and read its log"
     return [
         Check("spark", lambda: server(settings), remedy),
         Check("spark job", lambda: job(settings), f"{remedy}; {_CONF}"),

@@ -16,7 +16,7 @@ from dagster_tidemark.doctor import arrangement, catalog, queues, spark
 from dagster_tidemark.doctor.bucket import bucket
 from dagster_tidemark.doctor.checks import Check, CheckFailed, CheckOutcome, outcome
 from dagster_tidemark.doctor.every import Declared, checks_of
-from dagster_tidemark.doctor.scratch import PREFIX, drop_old, scratch_namespace
+from dagster_tidemark.doctor.scratch import PREFIX, drop_markers, drop_old, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings
 from tests.conftest import make_settings
@@ -278,6 +278,19 @@ def test_the_catalog_is_used_and_nothing_is_left(tmp_path: Path) -> None:
     assert "removed 1 tables of interrupted checks" in found.found
     assert {name for (name,) in lake.list_namespaces()} == {young, "core"}
     assert list(Path(settings.warehouse).iterdir()) == [] and drop_old(lake, settings) == 0
+
+
+def test_folders_that_pyarrow_leaves_on_s3_are_deleted_below_the_table_of_the_check_alone() -> None:
+    keys = ["house/tidemark_doctor_1/written/data/", "house/tidemark_doctor_1/written/metadata/"]
+    s3 = _Aws(list_objects_v2=_page(*keys), delete_object={})
+    drop_markers("s3://lake/house/tidemark_doctor_1/written", "tidemark_doctor_1", s3)
+    listed, *deleted = s3.called
+    assert listed == ("list_objects_v2", {"Bucket": "lake", "Prefix": "house/tidemark_doctor_1/written/"})
+    assert deleted == [("delete_object", {"Bucket": "lake", "Key": key}) for key in keys]
+    for elsewhere in ("s3://lake/house/core/orders", "/folder/tidemark_doctor_1/written"):
+        s3.called.clear()
+        drop_markers(elsewhere, "tidemark_doctor_1", s3)
+        assert s3.called == []
 
 
 def test_a_catalog_that_cannot_be_written(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ check-range: $(INSTALLED)
 	@exec .venv/bin/python -m tests.check_range
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) dagster_tidemark/local/platform/machine.py
+	@$(PYTHON) dagster_tidemark/local/host/machine.py
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1'  # knows dependency groups
 	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models,kafka]' --group dev

@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import EqualTo
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.local.platform.service_status import memory_mb
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port

@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually, holds_for

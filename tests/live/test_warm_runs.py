@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dagster_tidemark.local.dagster.run_launcher import server_answers
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.tags import PROCESS
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from tests.live.waiting import eventually
 from tests.proof.conftest import Report
 from tests.proof.shapes_bodies import put

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from dagster_tidemark.lakehouse.append import open_lake
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually

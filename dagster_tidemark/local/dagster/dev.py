@@ -8,7 +8,7 @@ import os
 import sys
 
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.settings import load_settings
 
 

@@ -20,7 +20,7 @@ from dagster import DagsterRun
 
 from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher
 from dagster_tidemark.event_log.run_process import identity_of, process_of
-from dagster_tidemark.local.platform.sockets import socket_path
+from dagster_tidemark.local.host.sockets import socket_path
 from dagster_tidemark.tags import PROCESS
 
 GO = b"go\n"

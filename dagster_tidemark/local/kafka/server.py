@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.local.platform import machine
+from dagster_tidemark.local.host import machine
 from dagster_tidemark.local.spark.ivy import Bundle, bundle_folder, fetch_with_dependencies
 from dagster_tidemark.local.spark.server import CONSOLE_LOGGING, spark_home
 from dagster_tidemark.settings import Settings, load_settings

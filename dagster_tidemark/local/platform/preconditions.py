@@ -10,7 +10,7 @@ import tempfile
 from importlib.util import find_spec
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.local.platform import machine
+from dagster_tidemark.local.host import machine
 from dagster_tidemark.local.spark.jars import missing_jars
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka_errors import KafkaMissing

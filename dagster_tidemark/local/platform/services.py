@@ -5,7 +5,6 @@ stopping (`local.platform.supervision`) and the order (`local.platform.whole_pla
 """
 
 import shlex
-import socket
 import sys
 import urllib.request
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagster_tidemark.local.dagster.run_launcher import server_answers
+from dagster_tidemark.local.host.sockets import port_answers
 from dagster_tidemark.local.platform.code_server import lost_code_server
 from dagster_tidemark.settings import Settings
 
@@ -137,13 +137,6 @@ def supervisor_config(services: dict[str, Service], socket_path: Path) -> str:
         for title, options in sections.items()
     )
     return "\n\n".join(blocks) + "\n"
-
-
-def port_answers(port: int) -> bool:
-    """Return True if a program listens on a port of this machine."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def url_answers(url: str) -> bool:

@@ -20,9 +20,9 @@ from typing import Any
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
+from dagster_tidemark.local.host.sockets import socket_path
 from dagster_tidemark.local.platform.services import Service, log_file, supervisor_config
-from dagster_tidemark.local.platform.sockets import socket_path
 from dagster_tidemark.settings import Settings
 
 _SECONDS_TO_ANSWER = 15

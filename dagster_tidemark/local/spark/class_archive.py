@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pyspark
 
-from dagster_tidemark.local.platform import machine
-from dagster_tidemark.local.platform.process_tree import end_group
+from dagster_tidemark.local.host import machine
+from dagster_tidemark.local.host.process_tree import end_group
 from dagster_tidemark.settings import Settings
 
 _FIRST_LOAD = 120  # seconds

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from dagster_tidemark.lakehouse import catalog, content, read, write
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.local.platform.services import port_answers
+from dagster_tidemark.local.host.sockets import port_answers
 from dagster_tidemark.settings import Settings, load_settings
 
 _HOUR = "2026-10-01-00:00"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.local.platform.process_tree import end_group
+from dagster_tidemark.local.host.process_tree import end_group
 from dagster_tidemark.local.spark.server import environment, spark_home
 from dagster_tidemark.settings import Settings
 

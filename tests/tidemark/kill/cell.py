@@ -31,7 +31,7 @@ from dagster_tidemark.lakehouse.loading.load import Load, run_load
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.write import RUN_ID
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.settings import Boundary, Settings
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.live.waiting import eventually, holds_for

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_tidemark.local.platform import machine
+from dagster_tidemark.local.host import machine
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dagster_tidemark.local.platform import process_tree
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.local.platform.code_server import lost_code_server
 from dagster_tidemark.local.platform.service_status import _state
 from dagster_tidemark.local.platform.services import Service

@@ -1,8 +1,9 @@
-"""Names of the UNIX sockets that connect programs of one state folder."""
+"""Sockets of this machine: paths of UNIX sockets that connect programs of one state folder, and ports."""
 
 import hashlib
 import os
 import re
+import socket
 import tempfile
 from pathlib import Path
 
@@ -17,3 +18,10 @@ def socket_path(folder: Path, name: str) -> Path:
         return path
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"tidemark-{digest}.sock"
+
+
+def port_answers(port: int) -> bool:
+    """Return True if a program listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -13,6 +13,7 @@ import psutil
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import code_loading, instance_store
+from dagster_tidemark.event_log.executor import end_without_collection
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.shift_lease import STOPPING
@@ -31,6 +32,7 @@ class CodeServer:
         self._asked = threading.Event()
         self._ticked: tuple[Any, str] | None = None
         if threading.current_thread() is threading.main_thread() and code_loading.is_loaded_by_a_code_server():
+            end_without_collection()
             self._listen()
 
     def is_stopping(self, instance: DagsterInstance, settings: Settings) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from dagster_tidemark.local.spark import ivy
@@ -14,7 +15,7 @@ from dagster_tidemark.settings import Settings
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A folder that has every jar, and one of an older version."""
-    monkeypatch.setattr(ivy, "user_cache_path", lambda *_, **__: tmp_path / "cache")
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: tmp_path / "cache")
     made = Settings(state_dir=tmp_path, jars_dir=tmp_path / "jars")
     (tmp_path / "jars" / "jars").mkdir(parents=True)
     for name in (*expected_jars(), "org.apache.hadoop_hadoop-aws-3.3.0.jar"):

@@ -132,11 +132,13 @@ def changes_of(table: Table, stored: Stored, *, may_have_more: bool = False) -> 
     renamed = _renamed(table, stored, added, dropped)
     changes = []
     for old, new in renamed.items():
-        refused = _other_case(table, old, new) or _not_droppable(table, stored, old)
+        refused = _other_case(stored, new) or _not_droppable(table, stored, old)
         changes.append(TableChange(TableChangeKind.RENAMED, old, found[old], new, refused))
     for column in (c for c in added if c not in renamed.values()):
-        lost = _dropped_by_hand(table, column) if stored.written.get(column, "") == added[column] else ""
-        changes.append(TableChange(TableChangeKind.ADDED, column, "", added[column], lost))
+        refused = _other_case(stored, column)
+        if not refused and stored.written.get(column, "") == added[column]:
+            refused = _dropped_by_hand(table, column)
+        changes.append(TableChange(TableChangeKind.ADDED, column, "", added[column], refused))
     for column in (c for c in dropped if c not in renamed):
         changes.append(
             TableChange(TableChangeKind.DROPPED, column, found[column], "", _not_droppable(table, stored, column))
@@ -218,8 +220,9 @@ def _same_but_for_case(column: str, columns: Collection[str]) -> bool:
     return column.lower() in {c.lower() for c in columns}
 
 
-def _other_case(table: Table, old: str, new: str) -> str:
-    if old.lower() != new.lower():
+def _other_case(stored: Stored, new: str) -> str:
+    old = next((c for c in stored.columns if c.lower() == new.lower()), None)  # also one that is no longer declared
+    if old is None:
         return ""
     return f"Spark ignores case in names; declare it as {old!r}, or choose a name that differs in more than case"
 

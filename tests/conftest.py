@@ -161,7 +161,7 @@ JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jar
 # Java keeps too little room for code that is compiled once, and spends the rest of the time in making some.
 QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 INTERPRETED = "-Dspark.sql.codegen.wholeStage=false"
-"""Spark compiles no code for a whole stage. Tests of small frames take a third less time. Proofs and live tests compile."""
+"""Spark compiles no code for a stage: tests of small frames take a third less time. Proofs and live tests compile."""
 
 
 @pytest.fixture(scope="session")

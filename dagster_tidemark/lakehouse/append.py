@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg import expressions
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, TableAlreadyExistsError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -65,6 +66,7 @@ _TYPES: Mapping[str, PrimitiveType] = {
     "date": DateType(),
     "binary": BinaryType(),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXPIRED_AT_ONCE = 25
 """Smallest number of snapshots that stream runs expire together."""
 
@@ -176,6 +178,21 @@ class Appendable:
         if self.head is None:
             return 0
         return sum(task.file.record_count for task in self._loaded.scan(where).plan_files())
+
+    def latest(self, column: str, where: BooleanExpression) -> datetime | None:
+        """Return a time that no matching row of the head exceeds; None if no file may have matching rows.
+
+        It comes from the statistics of the files, so the rows themselves may be earlier. If a file has none, it is the
+        latest time that there is.
+        """
+        if self.head is None:
+            return None
+        field = self._loaded.schema().find_field(column).field_id
+        bounds = [(task.file.upper_bounds or {}).get(field) for task in self._loaded.scan(where).plan_files()]
+        if not bounds:
+            return None
+        known = [_EPOCH + timedelta(microseconds=int(from_bytes(TimestamptzType(), each))) for each in bounds if each]
+        return max(known) if len(known) == len(bounds) else datetime.max.replace(tzinfo=UTC)
 
     def has(self, snapshot_id: int) -> bool:
         """Return True if a snapshot is the head, or an unexpired ancestor of the head."""

@@ -56,6 +56,9 @@ class SessionRule(Protocol):
 Load = Callable[[Collection[str], datetime], Iterable[tuple[str, TimedMessage]]]
 """Function that returns all messages of some keys in the table, from a time on."""
 
+Latest = Callable[[datetime], datetime | None]
+"""Function that returns a time that no message in the table exceeds; None if the table has none since a time."""
+
 
 @dataclass
 class KeyTimeline:
@@ -109,16 +112,21 @@ class Timeline:
     Args:
         cuts: The rule that defines the cuts.
         load: Reads earlier messages. It may also return the new messages.
+        latest: Asked before the first messages are kept. Later messages all come through `add`. So a new key whose
+            first message is much later has no earlier message, and the table is not read for it.
     """
 
-    def __init__(self, cuts: SessionRule, load: Load) -> None:
+    def __init__(self, cuts: SessionRule, load: Load, latest: Latest) -> None:
         self._cuts = cuts
         self._load = load
-        self._lines: dict[str, KeyTimeline] = {}
+        self._latest = latest
+        self.forget()
 
     def forget(self) -> None:
         """Forget all messages: they may differ from the table."""
-        self._lines = {}
+        self._lines: dict[str, KeyTimeline] = {}
+        self._unread_until: datetime | None = None
+        """Messages of unknown keys up to this time may be in the table. None if the table was not asked."""
 
     def add(self, news: Mapping[str, Sequence[TimedMessage]]) -> list[Session]:
         """Add new messages. Return the periods that they change, with their messages before and after."""
@@ -137,9 +145,15 @@ class Timeline:
 
     def _reach_back(self, first: Mapping[str, datetime], news: Collection[str]) -> None:
         """Load each key's messages from the last cut before its first new message."""
-        wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
         # A silence of this length is a cut, so a key that was silent needs no second read.
         silent = self._cuts.silence + _BEYOND
+        if self._unread_until is None and first:
+            since = max(min(first.values()) - silent, _EARLIEST)
+            self._unread_until = self._latest(since) or since
+        for key, at in first.items():
+            if key not in self._lines and self._unread_until and at - silent > self._unread_until:
+                self._lines[key] = KeyTimeline(at - silent)
+        wanted = {key: at for key, at in first.items() if not self._begins(key, at)}
         look = _SHORT_LOOK if len(wanted) > _MANY_KEYS and silent > _SHORT_LOOK else silent
         while wanted:
             since = max(min(wanted.values()) - look, _EARLIEST) if look < timedelta(days=3650) else _EARLIEST

@@ -47,7 +47,7 @@ DEFECTS = [
     Defect("streams.timeline:Timeline._parted", "was is not None and ", "was is None or ", play),
     Defect("streams.timeline:Timeline._parted", "self._cuts.closes(was.fields) and ", "", play),
     Defect("streams.timeline:Timeline._parted", "> self._cuts.silence", ">= self._cuts.silence", play),
-    Defect("streams.timeline:_Line.put", "or said > there", "or True", play),
+    Defect("streams.timeline:KeyTimeline.put", "or said > there", "or True", play),
     Defect(
         "streams.timeline:Timeline._cut_before",
         "return 0 if later - line.since > self._cuts.silence",

@@ -564,7 +564,9 @@ def seed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(source.replace(defect.good, defect.bad), f"<defect in {defect.where}>", "exec"), scope)
     monkeypatch.setattr(owner, name, scope[name])
     if inspect.ismodule(owner):
-        for importer in [module for at, module in sys.modules.items() if at.startswith("pipelines.")]:
+        for importer in [
+            module for at, module in sys.modules.items() if at.startswith(("dagster_tidemark.", "pipelines."))
+        ]:
             if getattr(importer, name, None) is function:
                 monkeypatch.setattr(importer, name, scope[name])
 

@@ -83,7 +83,7 @@ class Alerts(Reaction):
         table = Appendable(self.place.lake, declared.table)
         self._table = AlertTable(table, declared.rule.name, declared.key, declared.facts)
         self._messages = Appendable(self.place.lake, self.place.stream.table)
-        self._timeline = Timeline(self.declared.rule, self._load)
+        self._timeline = Timeline(self.declared.rule, self._load, self._latest)
         self._rules = RaisingRules(self.place.stream.name)
         self._raised_by: dict[str, tuple[datetime, str]] = {}
         """Time and error of messages on which `closes` raised, by message id. `_evaluated` handles these messages."""
@@ -292,6 +292,9 @@ class Alerts(Reaction):
     def _load(self, keys: Collection[str], since: datetime) -> Iterator[tuple[str, TimedMessage]]:
         where = And(one_of(self.declared.key, keys), self._since(since))
         yield from self._said(self._messages.rows(where, self._columns()))
+
+    def _latest(self, since: datetime) -> datetime | None:
+        return self._messages.latest(self.place.stream.time or "", self._since(since))
 
     def _said(self, rows: pa.Table) -> Iterator[tuple[str, TimedMessage]]:
         stream = self.place.stream

@@ -95,6 +95,9 @@ class MemoryTable:
     def rows(self, where: e.BooleanExpression | None = None, columns: Sequence[str] = ("*",)) -> Rows:
         return Rows(row for row in self._seen.rows if where is None or _is_true(where, row))
 
+    def latest(self, column: str, where: e.BooleanExpression) -> datetime | None:
+        return max((row[column] for row in self.rows(where)), default=None)
+
     def has(self, snapshot_id: int) -> bool:
         return snapshot_id in [snapshot for snapshot, _ in self._truth.appended[self._truth.expired :]]
 

@@ -1,6 +1,6 @@
 """A shift's knowledge of its table: positions that survive the commits of other inlets, and a bounded set of ids."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -287,7 +287,7 @@ def test_first_batch_of_a_run_reads_no_rows_of_a_topic(post: Post, read: list[in
 
 
 def test_alerts_of_many_keys_hold_a_bounded_part_of_the_stream() -> None:
-    line = timeline.Timeline(toy.Strong(), lambda keys, since: [])
+    line = timeline.Timeline(toy.Strong(), lambda keys, since: [], lambda since: None)
     start = datetime(2026, 10, 1, tzinfo=UTC)
     for second in range(900):
         at = start + timedelta(seconds=second)
@@ -298,6 +298,33 @@ def test_alerts_of_many_keys_hold_a_bounded_part_of_the_stream() -> None:
         line.add(said)
         assert line._size() <= timeline._MOST
     assert len(line._lines["g3"].times) == 900, "an episode that goes on keeps its beginning"
+
+
+def test_table_is_not_read_for_a_new_key_if_all_its_messages_came_during_this_run(post: Post) -> None:
+    post.stream = toy.stream_with_alerts(toy.new_name())
+    shift, loaded = post.shift(), list[set[str]]()
+    alerts = shift._reaction
+    assert isinstance(alerts, Alerts)
+    alerts.connect = FakeMessageSource
+    load = alerts._timeline._load
+
+    def noted(keys: Collection[str], since: datetime) -> Iterable[tuple[str, timeline.TimedMessage]]:
+        loaded.append(set(keys))
+        return load(keys, since)
+
+    def read_for(gadget: str, minute: int) -> list[set[str]]:
+        loaded.clear()
+        post.queue.send([toy.ping(gadget, minute=minute)])
+        shift.step()
+        return list(loaded)
+
+    alerts._timeline._load = noted
+    gap = round(toy.Strong.silence / timedelta(minutes=1)) + 2
+    assert read_for("g1", 0) == [{"g1"}], "the table may have earlier messages"
+    assert read_for("near", 1) == [{"near"}]
+    assert read_for("later", gap) == [], "no earlier message of any key is near"
+    assert read_for("g1", gap + 1) == []
+    assert read_for("late", 1) == [{"late"}]
 
 
 def test_ids_of_earlier_alerts_are_read_once_in_a_run(post: Post) -> None:

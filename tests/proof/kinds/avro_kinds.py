@@ -105,8 +105,8 @@ def typed(
     return Kind(name, columns, write, lambda n, pad: (n, value, pad), options or {}, key, odd, refused)
 
 
-def logical(kind: str, name: str, **more: object) -> dict[str, object]:
-    return {"type": kind, "logicalType": name, **more}
+def logical(kind: str, named: str, /, **more: object) -> dict[str, object]:
+    return {"type": kind, "logicalType": named, **more}
 
 
 FAR = 253_402_300_800_000_000  # microseconds up to the year 10000

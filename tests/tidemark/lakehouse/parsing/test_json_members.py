@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_tidemark.lakehouse.parsing import json_objects
+from dagster_tidemark.lakehouse.parsing.json_rows import rows_of as read
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -79,8 +80,6 @@ def test_objects_with_members_of_members_are_read_together(monkeypatch: pytest.M
 
 
 def test_file_is_recognized_by_a_member_of_a_member_alone() -> None:
-    from dagster_tidemark.lakehouse.parsing.json_rows import rows_of as read
-
     declared = DeclaredContent({"city": "string"}, names={"city": ["properties.city"]})
     (rows,) = read(declared, Shape("json"), MemoryFile("a.jsonl", b'{"properties":{"city":"Oslo"}}'), WHOLE)
     assert rows.others is None

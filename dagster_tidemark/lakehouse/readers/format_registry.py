@@ -31,7 +31,9 @@ def register_format(added: AnyFormat) -> None:
         ValueError: another format has the same name, or one of the endings. The message names both formats.
     """
     if added.name in _REGISTERED:
-        raise ValueError(f"format {added.name}: there is a format of this name already")
+        raise ValueError(
+            f"format {added.name}: there is a format of this name already; use it, or name yours otherwise"
+        )
     file_endings.claim(added.name, added.endings)
     _REGISTERED[added.name] = added
 

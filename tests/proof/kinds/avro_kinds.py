@@ -133,7 +133,7 @@ KINDS = [
     typed("truth in a text column", "boolean", True, "string", "true"),
     typed("numbers as texts", "string", "7", "bigint", 7),
     typed("empty texts", "string", "", "string", None),
-    typed("bytes", "bytes", b"\x00\xff", "binary", b"\x00\xff"),
+    typed("bytes", "bytes", b"\x00\x01", "binary", b"\x00\x01"),
     typed("fixed bytes", {"type": "fixed", "name": "F", "size": 2}, b"ab", "binary", b"ab"),
     typed("enums", {"type": "enum", "name": "Size", "symbols": ["S", "M"]}, "M", "string", "M"),
     typed("days", logical("int", "date"), date(2026, 1, 2), "date", date(2026, 1, 2)),
@@ -195,10 +195,11 @@ KINDS = [
     typed("UUIDs", logical("string", "uuid"), uuid.UUID(int=5), "string", str(uuid.UUID(int=5))),
     typed(
         "UUIDs as fixed bytes",
-        logical("fixed", "uuid", name="Id", size=16),
-        uuid.UUID(int=5),
+        {"type": "fixed", "name": "Id", "size": 16},
+        uuid.UUID(int=5).bytes,
         "string",
         str(uuid.UUID(int=5)),
+        declares=logical("fixed", "uuid", name="Id", size=16),
     ),
     typed(
         "records",
@@ -258,7 +259,7 @@ KINDS = [
         {"id": 1, "next": {"id": 2, "next": None}},
         "string",
         None,
-        refused="column value is a record shop.Node that has itself as a member",
+        refused="column value is a record with a record shop.Node that has itself as a member",
     ),
     typed(
         "a union of records",

@@ -53,7 +53,7 @@ def typed(
 KINDS = [
     simple("numbers to the right, texts to the left", odd=[("  12", SHORT), (line(1, "x") + "y", LONG)]),
     simple("widths in the order of the line", form={"columns": {"n": 8, "text": WIDE}}),
-    simple("numbers with zeros ahead", lambda n, pad: f"{n:08}{pad:<{WIDE}}"),
+    typed("numbers with zeros ahead", "bigint", "000012", 12),
     simple("line ends of Windows", end="\r\n"),
     simple("blank lines", foot="\n" + " " * 308 + "\n"),
     simple("blanks after the last column", lambda n, pad: line(n, pad) + "   "),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 
@@ -119,7 +119,7 @@ def _records(schema: AvroSchema, blocks: Iterator[Block]) -> Iterator[list[dict[
     held: list[dict[str, Any]] = []
     size = 0
     try:
-        for record in fastavro.reader(stream):
+        for record in fastavro.reader(cast("IO[bytes]", stream)):
             held.append(record)  # type: ignore[arg-type]  # rows are records
             if len(held) == MOST_ROWS or stream.size - size > MOST_BYTES:
                 yield held

@@ -270,7 +270,9 @@ KINDS = [
         refused="column value is a union of long, record, which is not read; write it as a text",
     ),
     typed("a file that ends early", "long", 1, "bigint", 1, patch=lambda b: b[:-20], refused=DAMAGED),
-    typed("the first half of a file", "long", 1, "bigint", 1, patch=lambda b: b[: len(b) // 2], refused=DAMAGED),
+    typed(
+        "the first two thirds of a file", "long", 1, "bigint", 1, patch=lambda b: b[: len(b) * 2 // 3], refused=DAMAGED
+    ),
     typed(
         "a byte that was changed",
         "long",

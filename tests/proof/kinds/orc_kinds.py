@@ -119,11 +119,11 @@ KINDS = [
         refused="not a valid ORC file, or damaged",
     ),
     typed(
-        "the first half of a file",
+        "the first two thirds of a file",
         same(1, pa.int64()),
         "bigint",
         1,
-        patch=lambda b: b[: len(b) // 2],
+        patch=lambda b: b[: len(b) * 2 // 3],
         refused="not a valid ORC file, or damaged",
     ),
     typed(

@@ -241,7 +241,7 @@ def column_of(of: AvroType, values: Sequence[Any]) -> pa.Array:
             members = [
                 column_of(each, [None if v is None else v[name] for v in values]) for name, each in of.members.items()
             ]
-            is_null = pa.array([v is None for v in values])
+            is_null = pa.array([v is None for v in values], pa.bool_())
             return pa.StructArray.from_arrays(members, list(of.members), mask=is_null)
         case "array" | "map":
             return _nested(of, values)

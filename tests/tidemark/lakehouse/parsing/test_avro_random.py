@@ -108,7 +108,7 @@ def in_json(value: Any) -> tuple[Any, str]:
     return value, json.dumps(value, ensure_ascii=False)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(60))
 def test_values_of_random_schemas_are_read_as_they_were_written(seed: int) -> None:
     rng = random.Random(seed)
     schemas = Schemas(rng)

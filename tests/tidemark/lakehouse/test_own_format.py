@@ -53,10 +53,29 @@ def own_format(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of the page, imported as a user's would be; afterwards nobody knows of Excel."""
     monkeypatch.setattr(file_endings, "_NAMES", dict(file_endings._NAMES))
     monkeypatch.setattr(registered, "_REGISTERED", dict(registered._REGISTERED))
-    (snippet,) = re.findall(r'```python\n("""Excel.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
-    module = ModuleType("own_excel")
+    return imported("Excel")
+
+
+def imported(begin: str) -> ModuleType:
+    """Return the module of the page whose docstring begins so."""
+    (snippet,) = re.findall(rf'```python\n("""{begin}.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
+    module = ModuleType("own_format")
     exec(compile(snippet, "docs/feeds.md", "exec"), vars(module))
     return module
+
+
+@pytest.mark.usefixtures("own_format")
+def test_typed_columns_of_a_custom_format_are_read_and_its_damage_is_reported() -> None:
+    imported("Arrow files")
+    sink = io.BytesIO()
+    table = pa.table({"n": [1, 2], "at": pa.array([BEGAN, None], pa.timestamp("us")), "tags": [["a"], None]})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    columns = {"n": "bigint", "at": "timestamp", "tags": "string"}
+    found = rows_of(sink.getvalue(), columns, key="a.FEATHER")
+    assert [row[:3] for row in found] == [(1, BEGAN.replace(tzinfo=UTC), '["a"]'), (2, None, None)]
+    with pytest.raises(Unusable, match="not a valid Arrow file, or damaged"):
+        rows_of(sink.getvalue()[:-20], columns, key="a.arrow")
 
 
 def as_excel(first: int, count: int) -> bytes:

@@ -84,6 +84,10 @@ def as_avro(rows: list[dict[str, Any]]) -> bytes:
         "on": {"type": "int", "logicalType": "date"},
         "tags": {"type": "array", "items": "string"},
     }
+    return avro_of(of, rows)
+
+
+def avro_of(of: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
     members = [{"name": name, "type": kind} for name, kind in of.items()]
     sink = io.BytesIO()
     fastavro.writer(sink, {"type": "record", "name": "Trip", "fields": members}, rows)
@@ -331,6 +335,8 @@ REFUSED = [
     Refused("XML called JSON", "a.json", b"<?xml version='1.0'?><a/>", "XML"),
     Refused("CSV called JSON", "a.json", TEXT.encode(), "a.json"),
     Refused("CSV called Parquet", "a.parquet", TEXT.encode(), "a.parquet"),
+    Refused("a union in Avro", "a.avro", avro_of({"n": ["long", {"type": "array", "items": "long"}]}, [{"n": 1}]),
+            "column n is a union of long, array, which is not read"),
     Refused("CSV called Avro", "a.avro", TEXT.encode(), "not a valid Avro file"),
     Refused("CSV called ORC", "a.orc", TEXT.encode(), "not a valid ORC file"),
     Refused("text of fixed width", "a.txt", b"000017Ada     1.50\n000018Bob     2.25\n000019Cyd     3.25\n",

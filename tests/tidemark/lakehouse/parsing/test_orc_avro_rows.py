@@ -5,8 +5,13 @@ The kinds of files with their rows are in `test_kinds_of_files`.
 
 import io
 import json
+import os
 import random
+import re
+import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -15,13 +20,15 @@ import pytest
 from pyarrow import orc
 
 from dagster_tidemark.lakehouse.parsing import avro_blocks, avro_rows
-from dagster_tidemark.lakehouse.parsing.orc_rows import orc_faults
 from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of as orc_rows_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part
-from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing
-from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
+from dagster_tidemark.lakehouse.readers.probe import inspect
+from dagster_tidemark.sources.feed import Feed, Grain
 from tests.proof.kinds import avro_kinds
 from tests.tidemark.lakehouse.parsing.declared import rows_of
+from tests.tidemark.lakehouse.test_inspection import Store
 from tests.tidemark.lakehouse.test_verdict import Holding, Refused, damage
 
 COLUMNS = {"n": "bigint", "word": "string"}
@@ -150,13 +157,30 @@ def test_missing_library_is_not_reported_as_damage(monkeypatch: pytest.MonkeyPat
     said = r"reading Avro needs the library fastavro: pip install 'dagster-tidemark\[avro\]'"
     with pytest.raises(Refused, match=said):
         damage("a.avro", Holding(body), COLUMNS)
-    with pytest.raises(ReaderMissing, match=said):
-        rows_of(body, COLUMNS, key="a.avro")
+    feed = Feed("trips", "trips/", Grain.DAY, COLUMNS)
+    bodies = {"a.avro": body, "b.csv": b"n,word\n1,a\n"}
+    now = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(key, "v", now, "2026-10-01", len(content)) for key, content in bodies.items()]
+    found = inspect(Store(bodies), feed, files)
+    assert [file.key for file in found.readable] == ["b.csv"], "the load goes on, and its run fails over the other file"
+    ((file, error),) = found.unavailable.items()
+    assert file.key == "a.avro" and re.search(said, str(error)) and not found.faults
 
 
-def test_missing_time_zone_database_is_not_reported_as_damage() -> None:
-    said = (
-        "Unknown error: Time zone file /usr/share/zoneinfo/GMT does not exist. Please install IANA time zone database"
-    )
-    with pytest.raises(ReaderMissing, match="install tzdata"), orc_faults():
-        raise pa.ArrowException(said)
+def test_missing_time_zone_database_is_not_reported_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.orc"
+    orc.write_table(pa.table({"at": pa.array([1], pa.timestamp("us"))}), path)
+    program = """
+import sys
+from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+try:
+    list(rows_of(DeclaredContent({"at": "timestamp"}), None, MemoryFile("a.orc", open(sys.argv[1], "rb").read())))
+except ReaderMissing as error:
+    print(error)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
+    without = {**os.environ, "TZDIR": str(tmp_path / "none")}
+    done = subprocess.run(command, capture_output=True, text=True, env=without, timeout=100, check=False)
+    assert "reading ORC needs the time zone database of the system: install tzdata there" in done.stdout, done.stderr

@@ -57,6 +57,7 @@ from .sources.feed import Grain as Grain
 from .sources.feed import NewColumns as NewColumns
 from .sources.feed import OnRemoval as OnRemoval
 from .sources.text_formats import Csv as Csv
+from .sources.text_formats import FixedWidth as FixedWidth
 from .sources.text_formats import Json as Json
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "ExpectedArrival",
     "Feed",
     "FeedComponent",
+    "FixedWidth",
     "Grain",
     "Json",
     "LakehouseResource",

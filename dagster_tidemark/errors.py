@@ -17,7 +17,8 @@
     │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed,
     │   │                  ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
-    │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
+    │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, ReaderMissing, NoKafkaSource, NoSuchModel,
+    │   │                  ModelDamaged
     │   ├── asset_graph    Refused
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts

@@ -10,6 +10,7 @@ RUN apt-get update \
     && chown tidemark /opt/tidemark/jars /etc/tidemark
 
 # The same pyspark, pyarrow and numpy as in the other image: workers receive functions as code.
+# Feeds with Avro files need dagster-tidemark[avro] in both images.
 RUN pip install --no-cache-dir dagster-tidemark
 USER tidemark
 RUN tidemark jars --to /opt/tidemark/jars --kafka

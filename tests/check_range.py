@@ -45,7 +45,7 @@ TESTS = (
 
 _DAGSTER = re.compile(r"dagster(-[\w-]+)?(?=[<>=])")
 _LOWEST = re.compile(r">=\s*([\w.]+)")
-_EXTRAS = "local,models,kafka"
+_EXTRAS = "local,models,kafka,avro"
 
 
 def main(versions: Sequence[str]) -> int:

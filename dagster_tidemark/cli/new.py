@@ -42,6 +42,9 @@ def feed(
     time: Annotated[
         list[str] | None, typer.Option(help="COLUMN=PATTERN, such as booked_on=dd.MM.yy; may be repeated.")
     ] = None,
+    places: Annotated[
+        str, typer.Option(help="Text of fixed width: NAME=FIRST:WIDTH of each column, such as id=1:6,name=7:20.")
+    ] = "",
     rows: Annotated[str, typer.Option(help="JSON: place of the array whose elements are the rows.")] = "",
 ) -> None:
     """Write a feed's module from a sample file. Columns, types and key are inferred: review and correct them.
@@ -78,6 +81,7 @@ def feed(
         "nulls": tuple(null or ()),
         "times": dict(part.rpartition("=")[::2] for part in time or ()),
         "rows": rows,
+        "columns": _places(places),
     }
     options = {key: value for key, value in options.items() if value or value is False}
     seen = read_sample(sample, feed=name, key=named, encoding=encoding or None, multiline=multiline, options=options)
@@ -107,6 +111,18 @@ def feed(
     else:
         below = f"{name}/{folders_in_words(FOLDERS[Grain(by)])}/"
         typer.echo(f"files below {bucket}/{below} are loaded into core/{name}")
+
+
+def _places(given: str) -> dict[str, tuple[int, int]]:
+    """Return the places of columns in text of fixed width."""
+    found = {}
+    for part in _columns(given):
+        name, _, place = part.partition("=")
+        first, _, width = place.partition(":")
+        if not (name and first.isdecimal() and width.isdecimal()):
+            fail(f"--places {part}: expected NAME=FIRST:WIDTH, such as id=1:6", code=2)
+        found[name] = int(first), int(width)
+    return found
 
 
 def _about_key(seen: "Sample", named: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 import pkgutil
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -12,7 +12,7 @@ from dagster_tidemark.discovery import in_words
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from dagster_tidemark.lakehouse.table import Retention
 from dagster_tidemark.settings import load_settings
-from dagster_tidemark.sources.text_formats import Csv, Json
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
 from dagster_tidemark.sources.times import FORMATS, Grain
 
 
@@ -137,26 +137,45 @@ class JsonOptions(TextOptions):
     rows: str | None = Field(Json.rows, description="The place of the array whose elements are the rows.")
 
 
+class FixedWidthOptions(TextOptions):
+    """Options of text of fixed width. `dagster_tidemark.FixedWidth` documents them."""
+
+    columns: dict[str, int | tuple[int, int | None]] = Field(
+        description="The width of each column; or its first character, from 1, and its width.",
+        examples=[{"id": 6, "name": 20}],
+    )
+    skip_lines: int = FixedWidth.skip_lines
+    is_trimmed: bool = FixedWidth.is_trimmed
+    decimal: str = FixedWidth.decimal
+    thousands: str | None = FixedWidth.thousands
+
+
 class FileForm(dg.Model):
-    """The format of a feed's files, `csv` or `json`, with options."""
+    """The format of a feed's files, `csv`, `json` or `fixed_width`, with options."""
 
     csv: CsvOptions | None = None
     json_: JsonOptions | None = Field(None, alias="json")
+    fixed_width: FixedWidthOptions | None = None
 
     @property
-    def format(self) -> Csv | Json:
+    def format(self) -> AnyText:
         """The format as an object for `Feed`.
 
         Raises:
-            ValueError: both formats are set or neither, or an option is invalid.
+            ValueError: several formats are set or none, or an option is invalid.
         """
-        if (self.csv is None) is (self.json_ is None):
-            raise ValueError("format is the name of a registered format, or one of `csv` and `json` with its options")
-        return (
-            Csv(**self.csv.model_dump())
-            if self.csv is not None
-            else Json(**cast("JsonOptions", self.json_).model_dump())
-        )
+        given: dict[type[AnyText], TextOptions | None] = {
+            Csv: self.csv,
+            Json: self.json_,
+            FixedWidth: self.fixed_width,
+        }
+        found = [(format, options) for format, options in given.items() if options is not None]
+        if len(found) != 1:
+            raise ValueError(
+                "format is the name of a registered format, or one of `csv`, `json` and `fixed_width` with its options"
+            )
+        [(format, options)] = found
+        return format(**options.model_dump())
 
 
 class KeptSnapshots(dg.Model):

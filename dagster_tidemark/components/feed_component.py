@@ -37,7 +37,9 @@ class FeedComponent(BaseComponent):
     )
     suffixes: list[str] | None = None
     format: FileForm | str | None = Field(
-        None, description="Format of all its files: `csv` or `json` with options, or the name of a registered format."
+        None,
+        description="Format of all its files: `csv`, `json` or `fixed_width` with options, or the name of a registered "
+        "format.",
     )
     names: dict[str, list[str]] = Field({}, description="Other names of each column in files.")
     required: list[str] = Field([], description="More required columns; rows with null in one are rejected.")

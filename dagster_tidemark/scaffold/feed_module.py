@@ -9,7 +9,7 @@ from dagster_tidemark.lakehouse.table import SOURCE_ROW, Table
 from dagster_tidemark.scaffold.python_text import NoModule, fitted, literal, require_name
 from dagster_tidemark.scaffold.sample import Sample
 from dagster_tidemark.sources.feed import Feed, require_readable
-from dagster_tidemark.sources.text_formats import Csv, Json
+from dagster_tidemark.sources.text_formats import TextFormat
 from dagster_tidemark.sources.times import TYPES, Grain
 
 _DEFINITION = {
@@ -90,7 +90,7 @@ def _settings(sample: Sample) -> list[str]:
     """Return the lines with the feed's settings that were found in the sample."""
     lines = []
     for setting, value in sample.settings.options.items():
-        if isinstance(value, Csv | Json):
+        if isinstance(value, TextFormat):
             shown = [f"{name}={_python(option)}" for name, option in value.options.items()]
             lines += fitted(f"format={type(value).__name__}(", shown, "),", call=True)
         else:

@@ -28,14 +28,18 @@ from dagster_tidemark.lakehouse.readers.format_registry import format_named, for
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
-from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, values_found
+from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, values_found, width_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
-from dagster_tidemark.sources.text_formats import Csv, Json
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
 
 _ROWS, _BYTES = 300_000, 32 << 20
 """Maximum size of a sample. Every row is kept in memory to infer types and key, and takes about a kilobyte."""
 
+_NOT_SNIFFED = (
+    "the places of values in text of fixed width are not inferred; say --places NAME=FIRST:WIDTH,..., such as "
+    "--places id=1:6,name=7:20"
+)
 _SHOWN = 5  # maximum number of rows or names listed in a message
 _OTHERS = {
     b"PAR1": "Parquet",
@@ -100,7 +104,7 @@ class SampleSettings:
 
     encoding: str = "utf-8"
     multiline: bool = False
-    format: Csv | Json | None = None
+    format: AnyText | None = None
     suffixes: tuple[str, ...] = ()
 
     @property
@@ -115,10 +119,10 @@ class SampleSettings:
             ValueError: a column's name cannot be declared, or the encoding cannot be read.
         """
         as_texts: dict[str, Any] = {"times": {}, "timezone": "UTC"}
-        if isinstance(self.format, Csv):
+        if isinstance(self.format, Csv | FixedWidth):
             as_texts |= {"decimal": ".", "thousands": None}
         format = self.format and replace(self.format, **as_texts)
-        columns = format.fields if isinstance(format, Csv) and format.fields else columns
+        columns = format.fields if isinstance(format, Csv | FixedWidth) and format.fields else columns
         return Feed(
             name,
             f"{name}/",
@@ -145,7 +149,7 @@ def read_sample(
         feed: The feed's name; by default the file's name.
         key: Key columns that the user named; empty to infer the key.
         encoding, multiline: Settings of the feed. None as encoding means that it is inferred.
-        options: Options of `Csv` or `Json` that the user gave. The other options are inferred.
+        options: Options of `Csv`, `Json` or `FixedWidth` that the user gave. The other options are inferred.
 
     Raises:
         NoSample: no feed can load the file, for example because it is empty or has columns that cannot be declared.
@@ -153,9 +157,11 @@ def read_sample(
     suffix = ending_of(path.name)
     own = "".join(path.suffixes[-2 if is_compressed(path.name) else -1 :]).lower()
     read_as = format_of(path.name) if suffix else format_named(Format.CSV) if own and own != GZIP else None
+    if read_as and options and "columns" in options:
+        read_as = format_named(Format.FIXED_WIDTH)
     if not read_as or not read_as.sample:
         raise NoSample(f"{path.name}: a sample ends in {', '.join(e for e in every_ending() if format_of(e).sample)}")
-    suffixes = () if suffix else (own,)
+    suffixes = () if suffix and format_of(path.name) is read_as else (own,)
     suffix = suffix or own
     try:
         body = path.read_bytes()
@@ -178,7 +184,7 @@ def read_sample(
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
-        if read_as.name in (Format.CSV, Format.JSON):
+        if read_as.name in (Format.CSV, Format.JSON, Format.FIXED_WIDTH):
             settings, of_values = _with_values(read_as, settings, rows, names, options or {})
             evidence += of_values
             rows, of_times = _in_plain_form(settings.format, rows, names)
@@ -215,7 +221,13 @@ def _with_form(
     read_as: FileFormat[Any], text: bytes, settings: SampleSettings, options: Mapping[str, Any]
 ) -> tuple[SampleSettings, list[str]]:
     """Return the settings with the CSV options or the JSON row array found in a text, and the evidence."""
+    if read_as.name == Format.FIXED_WIDTH:
+        if "columns" not in options:
+            raise ValueError(_NOT_SNIFFED)
+        return replace(settings, format=FixedWidth(**_of_format(options, FixedWidth))), []
     if read_as.name == Format.CSV:
+        if "separator" not in options and (width := width_found(text, settings.encoding)):
+            raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
         found, multiline, evidence = csv_found(text, settings.encoding)
         shown: dict[str, Any] = found.options
         if "header" in options or "skip_lines" in options or "fields" in options:
@@ -237,7 +249,7 @@ def _with_form(
     return settings, []
 
 
-def _of_format(options: Mapping[str, Any], format: type[Csv] | type[Json]) -> dict[str, Any]:
+def _of_format(options: Mapping[str, Any], format: type[AnyText]) -> dict[str, Any]:
     known = {each.name for each in fields(format)}
     if unknown := [name for name in options if name not in known]:
         raise ValueError(f"format {format.name} takes no {', '.join(unknown)}")
@@ -255,7 +267,7 @@ def _with_values(
 
     Changes `rows`: texts that mean a missing value become None.
     """
-    empty: Csv | Json = Csv() if read_as.name == Format.CSV else Json()
+    empty: AnyText = Csv() if read_as.name == Format.CSV else Json()
     found, evidence = values_found(settings.format or empty, rows, names)
     times = {**found.pop("times", {}), **options.get("times", {})}
     found = {name: value for name, value in found.items() if name not in options}
@@ -268,7 +280,7 @@ def _with_values(
 
 
 def _in_plain_form(
-    format: Csv | Json | None, rows: list[dict[str, object]], names: Sequence[str]
+    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str]
 ) -> tuple[list[dict[str, object]], dict[str, str]]:
     """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
     if format is None:
@@ -283,7 +295,7 @@ def _in_plain_form(
             is_day = not any(each.startswith("epoch") or set("Hh").intersection(each) for each in patterns)
             kinds[name] = "date" if is_day else "timestamp"
             form = time_form(pattern, kinds[name])
-        elif isinstance(format, Csv) and format.is_number_written:
+        elif isinstance(format, Csv | FixedWidth) and format.is_number_written:
             form = NumberForm(format.decimal, format.thousands, has_places=True)
         else:
             continue

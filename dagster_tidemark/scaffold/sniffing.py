@@ -20,13 +20,16 @@ from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm
 from dagster_tidemark.lakehouse.readers.csv_text import SEPARATORS
 from dagster_tidemark.lakehouse.readers.declared_forms import time_form
-from dagster_tidemark.lakehouse.readers.text import charset_of
+from dagster_tidemark.lakehouse.readers.text import charset_of, lines_of
 from dagster_tidemark.scaffold.column_types import words_of
-from dagster_tidemark.sources.text_formats import Csv, Json
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
 
 _FIRST_BYTES = 256 << 10
 _NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
 _NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
+_LINES_OF_WIDTH = 3
+"""Smallest number of lines of equal length that may be text of fixed width."""
+
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _DAYS = ("dd.MM.yyyy", "dd.MM.yy", "d.M.yyyy", "yyyy/MM/dd", "dd-MMM-yyyy", "dd MMM yyyy")
 _EITHER = (("dd/MM/yyyy", "MM/dd/yyyy"), ("d/M/yyyy", "M/d/yyyy"), ("dd-MM-yyyy", "MM-dd-yyyy"))
@@ -85,6 +88,17 @@ def json_found(text: bytes, encoding: str) -> Json | None:
     except (ValueError, IndexError, RecursionError):
         return None
     return Json(rows=place) if 3 * sum(map(len, elements)) > len(whole) else None
+
+
+def width_found(text: bytes, encoding: str) -> int | None:
+    """Return the number of characters of each line if a text seems to have fixed widths, otherwise None."""
+    cut = len(text) > _FIRST_BYTES
+    lines = [line.text for line in lines_of(text[:_FIRST_BYTES], charset_of(encoding, text)) if line.text.strip()]
+    lines = lines[:-1] if cut else lines
+    if len(lines) < _LINES_OF_WIDTH or len({len(line) for line in lines}) > 1:
+        return None
+    has_separator = any(all(mark in line for line in lines) for mark in SEPARATORS)
+    return None if has_separator or not all("  " in line for line in lines) else len(lines[0])
 
 
 def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
@@ -188,7 +202,7 @@ def _has_no_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def values_found(
-    format: Csv | Json | None, rows: Sequence[Mapping[str, object]], names: Iterable[str]
+    format: AnyText | None, rows: Sequence[Mapping[str, object]], names: Iterable[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return options for numbers and times in forms other than `1234.56` and ISO 8601, and the evidence.
 
@@ -198,7 +212,7 @@ def values_found(
     columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
     options, evidence = _missing(format, columns)
     columns = {name: [v for v in values if v not in options.get("nulls", ())] for name, values in columns.items()}
-    if isinstance(format, Csv) and not format.is_number_written:
+    if isinstance(format, Csv | FixedWidth) and not format.is_number_written:
         of_numbers, about_numbers = _numbers(columns)
         options, evidence = options | of_numbers, [*evidence, *about_numbers]
     times: dict[str, str] = {}
@@ -209,7 +223,7 @@ def values_found(
     return options | ({"times": times} if times else {}), evidence
 
 
-def _missing(format: Csv | Json | None, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
+def _missing(format: AnyText | None, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
     """Return the options and evidence for missing values: texts in columns of numbers or times, such as `n/a`."""
     known = tuple(format.nulls) if format else ()
     found: dict[str, str] = {}

@@ -14,9 +14,16 @@ from numbers import Number
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.sources.columns import require_columns, require_names
-from dagster_tidemark.sources.file_endings import ending_of, endings_of, every_ending, every_format, is_registered
+from dagster_tidemark.sources.file_endings import (
+    Format,
+    ending_of,
+    endings_of,
+    every_ending,
+    every_format,
+    is_registered,
+)
 from dagster_tidemark.sources.layout import Classified, Layout, Partition
-from dagster_tidemark.sources.text_formats import Csv, Json, TextFormat
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json, TextFormat
 from dagster_tidemark.sources.times import FOLDERS, Grain
 
 __all__ = ["Feed", "Grain", "NewColumns", "OnRemoval", "OutsideLayout", "Partition", "refuse_overlaps"]
@@ -65,8 +72,8 @@ class Feed:
         columns: Column name to SQL type, as promised by the feed.
         suffixes: Endings of data files, compared without case; by default (None) the endings of `format`, or of every
             registered format.
-        format: The format of all files, whatever their endings: `Csv(...)` or `Json(...)` with options, or the name
-            of a registered format. By default (None) the ending of a file names its format.
+        format: The format of all files, whatever their endings: `Csv(...)`, `Json(...)` or `FixedWidth(...)` with
+            options, or the name of a registered format. By default (None) the ending of a file names its format.
         names: Other names of a column in files, such as `{"started_at": ["starttime", "Start Time"]}`. A file with
             two names of one column is refused, a JSON object with values under two names is rejected.
         required: Columns that every row needs. A row with a null in one is rejected.
@@ -109,7 +116,7 @@ class Feed:
     grain: Grain
     columns: dict[str, str]
     suffixes: tuple[str, ...] | None = None
-    format: Csv | Json | str | None = None
+    format: AnyText | str | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
@@ -157,12 +164,15 @@ class Feed:
         owner = f"feed {self.name}"
         if isinstance(self.format, TextFormat):
             self.format.require_fits(owner, self.columns, multiline=self.multiline)
-            if isinstance(self.format, Csv) and self.format.fields:
+            if isinstance(self.format, Csv | FixedWidth) and self.format.fields:
                 _require_known(owner, self.columns, self.format.fields, self.names)
         elif self.format is not None and not isinstance(self.format, str):
             raise ValueError(
-                f"{owner}: expected format as Csv(...), Json(...) or a registered format's name, found {self.format!r}"
+                f"{owner}: expected format as Csv(...), Json(...), FixedWidth(...) or a registered format's name, "
+                f"found {self.format!r}"
             )
+        elif self.format == Format.FIXED_WIDTH:
+            raise ValueError(f"{owner}: format {self.format!r} needs the places of values: let it say FixedWidth(...)")
 
     def _require_other_names(self) -> None:
         owner = f"feed {self.name}"
@@ -186,13 +196,13 @@ class Feed:
 
     def is_new(self, name: str) -> bool:
         """Return True if a column of a file is neither declared nor named by the fields of the format."""
-        fields = self.format.fields if isinstance(self.format, Csv) else ()
+        fields = self.format.fields if isinstance(self.format, Csv | FixedWidth) else ()
         return name not in self.columns and name not in fields
 
     @property
-    def text_format(self) -> Csv | Json | None:
+    def text_format(self) -> AnyText | None:
         """The declared options of the feed's text files."""
-        return self.format if isinstance(self.format, Csv | Json) else None
+        return self.format if isinstance(self.format, Csv | Json | FixedWidth) else None
 
     @property
     def format_name(self) -> str | None:

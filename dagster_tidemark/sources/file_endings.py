@@ -15,6 +15,9 @@ class Format(StrEnum):
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+    ORC = "orc"
+    AVRO = "avro"
+    FIXED_WIDTH = "fixed_width"
 
 
 GZIP = ".gz"
@@ -28,6 +31,10 @@ _NAMES: dict[str, str] = {
     ".json": Format.JSON,
     f".json{GZIP}": Format.JSON,
     ".parquet": Format.PARQUET,
+    ".orc": Format.ORC,
+    ".avro": Format.AVRO,
+    ".fwf": Format.FIXED_WIDTH,
+    f".fwf{GZIP}": Format.FIXED_WIDTH,
 }
 """The format of each ending."""
 

@@ -6,9 +6,10 @@ Belongs here: the options that a feed declares, and their checks. Does not belon
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from itertools import pairwise
+from typing import Any, ClassVar, cast
 from zoneinfo import ZoneInfo
 
 from dagster_tidemark.sources.file_endings import Format
@@ -70,6 +71,21 @@ class TextFormat:
         if not isinstance(getattr(self, option), bool):
             self._refuse(option, "True or False")
 
+    def _require_number(self, option: str) -> None:
+        value = getattr(self, option)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            self._refuse(option, "a number of lines")
+
+    def _require_marks(self) -> None:
+        """Check the marks of numbers."""
+        decimal, thousands = self._marks
+        if decimal not in (".", ","):
+            self._refuse("decimal", "'.' or ','")
+        if thousands is not None and thousands not in _THOUSANDS:
+            self._refuse("thousands", f"one of {', '.join(map(repr, _THOUSANDS))} or None")
+        if thousands == decimal:
+            raise ValueError(f"format {self.name}: decimal and thousands are both {decimal!r}; they have to differ")
+
     def require_fits(self, owner: str, columns: Mapping[str, str], *, multiline: bool) -> None:
         """Check the options against the columns of a feed.
 
@@ -90,15 +106,23 @@ class TextFormat:
                 )
         if self.timezone != "UTC" and "timestamp" not in columns.values():
             raise ValueError(f"{owner}: timezone {self.timezone!r} has no effect: no column is a timestamp")
+        if self.is_number_written and not any(map(is_number, columns.values())):
+            raise ValueError(f"{owner}: decimal and thousands have no effect: no column is a number")
+
+    @property
+    def is_number_written(self) -> bool:
+        """True if numbers are written in another form than `1234.56`."""
+        return self._marks != (".", None)
+
+    @property
+    def _marks(self) -> tuple[str, str | None]:
+        return getattr(self, "decimal", "."), getattr(self, "thousands", None)
 
     @property
     def options(self) -> dict[str, object]:
         """The options that differ from the defaults."""
-        defaults = type(self)()
         return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.init and getattr(self, f.name) != getattr(defaults, f.name)
+            f.name: getattr(self, f.name) for f in fields(self) if f.init and getattr(self, f.name) != _default_of(f)
         }
 
 
@@ -159,8 +183,7 @@ class Csv(TextFormat):
                 raise ValueError(f"format csv: {one} and {other} are both {marks[one]!r}; they have to differ")
         if not (isinstance(self.header, bool) or (isinstance(self.header, str) and self.header.strip())):
             self._refuse("header", "True, False, or the text that the header line begins with")
-        if isinstance(self.skip_lines, bool) or not isinstance(self.skip_lines, int) or self.skip_lines < 0:
-            self._refuse("skip_lines", "a number of lines")
+        self._require_number("skip_lines")
         if self.skip_lines and isinstance(self.header, str):
             raise ValueError(
                 f"format csv: skip_lines={self.skip_lines} and header={self.header!r} both say where the table "
@@ -173,12 +196,7 @@ class Csv(TextFormat):
         if twice := sorted({name for name in self.fields if self.fields.count(name) > 1}):
             raise ValueError(f"format csv: fields has {', '.join(map(repr, twice))} twice")
         self._require_bool("trailing_separator")
-        if self.decimal not in (".", ","):
-            self._refuse("decimal", "'.' or ','")
-        if self.thousands is not None and self.thousands not in _THOUSANDS:
-            self._refuse("thousands", f"one of {', '.join(map(repr, _THOUSANDS))} or None")
-        if self.thousands == self.decimal:
-            raise ValueError(f"format csv: decimal and thousands are both {self.decimal!r}; they have to differ")
+        self._require_marks()
         object.__setattr__(self, "fields", tuple(self.fields))
 
     def require_fits(self, owner: str, columns: Mapping[str, str], *, multiline: bool) -> None:
@@ -188,13 +206,6 @@ class Csv(TextFormat):
             raise ValueError(
                 f"{owner}: multiline=True and quote=None: only quotes can hold line breaks; remove one of the two"
             )
-        if self.is_number_written and not any(map(is_number, columns.values())):
-            raise ValueError(f"{owner}: decimal and thousands have no effect: no column is a number")
-
-    @property
-    def is_number_written(self) -> bool:
-        """True if numbers are written in another form than `1234.56`."""
-        return (self.decimal, self.thousands) != (".", None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +230,98 @@ class Json(TextFormat):
         super().__post_init__()
         if self.rows is not None and not (isinstance(self.rows, str) and all(self.rows.split("."))):
             self._refuse("rows", "the place of an array, such as 'Records' or 'data.items'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedWidth(TextFormat):
+    """Text of fixed width: one row per line, each value at its place in the line. Blanks around values are removed.
+
+    Args:
+        columns: The places of values in a line: for each column its width, in the order of the line, or its first
+            character and its width, such as `{"id": (1, 6), "name": (7, 20)}`. The first character of a line is 1.
+            The width `None` means the rest of the line. The feed does not have to declare every column. Characters
+            between two columns are ignored; a line with characters after the last column is rejected.
+        skip_lines: Number of lines to skip at the beginning of a file, blank ones included.
+        is_trimmed: True if the writer removed blanks at the end of lines, so that lines may be short. Otherwise a
+            short line is rejected.
+        decimal: The decimal mark of numbers, `.` or `,`.
+        thousands: The mark between groups of three digits, as in `Csv`.
+        nulls: Texts that mean a missing value. A blank value is always missing.
+        times: The form of dates and times, by column, as in `Csv`. Columns without a form are ISO 8601.
+        timezone: The zone of times that are written without one.
+
+    Raises:
+        ValueError: an option is invalid, or two columns share a character. The message names the columns.
+    """
+
+    columns: Mapping[str, int | tuple[int, int | None]] = field(default_factory=dict)
+    skip_lines: int = 0
+    is_trimmed: bool = False
+    decimal: str = "."
+    thousands: str | None = None
+
+    name: ClassVar[str] = Format.FIXED_WIDTH
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_number("skip_lines")
+        self._require_bool("is_trimmed")
+        self._require_marks()
+        if not (isinstance(self.columns, Mapping) and self.columns and all(map(_is_place, self.columns.values()))):
+            self._refuse("columns", "widths such as {'id': 6, 'name': 20}, or places such as {'id': (1, 6)}")
+        columns = {name: place if isinstance(place, int) else tuple(place) for name, place in self.columns.items()}
+        object.__setattr__(self, "columns", columns)
+        if len({isinstance(place, int) for place in self.columns.values()}) > 1:
+            self._refuse("columns", "widths only, or places only")
+        spans = sorted((begin, end, name) for name, (begin, end) in self.spans.items())
+        for (_, end, name), (begin, _, other) in pairwise(spans):
+            if begin < end:
+                raise ValueError(
+                    f"format {self.name}: the columns {name!r} and {other!r} share character {begin + 1} of a line; "
+                    "correct their places"
+                )
+
+    def require_fits(self, owner: str, columns: Mapping[str, str], *, multiline: bool) -> None:
+        """Check the options against the columns of a feed. See `TextFormat.require_fits`."""
+        super().require_fits(owner, columns, multiline=multiline)
+        if multiline:
+            raise ValueError(f"{owner}: a line of fixed width is a row; remove multiline=True")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of all columns."""
+        return tuple(self.columns)
+
+    @property
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """The first character of each column, from 0, and the place after its last one (`REST` if it has no end)."""
+        found, at = {}, 0
+        for name, place in self.columns.items():
+            first, width = (at + 1, place) if isinstance(place, int) else place
+            at = REST if width is None else first - 1 + width
+            found[name] = first - 1, at
+        return found
+
+
+REST = 1 << 30
+"""The end of a column that has the rest of the line."""
+
+
+def _is_place(place: object) -> bool:
+    numbers = [place] if isinstance(place, int) else list(place) if isinstance(place, tuple | list) else []
+    if len(numbers) == 2 and numbers[1] is None:
+        numbers.pop()
+    elif len(numbers) != (1 if isinstance(place, int) else 2):
+        return False
+    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers)
+
+
+AnyText = Csv | Json | FixedWidth
+"""The declared form of text files."""
+
+
+def _default_of(option: Field[Any]) -> object:
+    return option.default if option.default is not MISSING else cast("Callable[[], object]", option.default_factory)()
 
 
 def _is_mark(mark: object) -> bool:

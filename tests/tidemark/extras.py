@@ -19,11 +19,13 @@ PACKAGES = {
     "kafka": ("confluent_kafka",),
     "production": ("dagster_postgres", "psycopg2"),
     "models": ("sklearn", "skops", "threadpoolctl"),
+    "avro": ("fastavro",),
 }
 PARTS = {
     "local": ("dagster_tidemark.local.",),
     "kafka": ("dagster_tidemark.sources.kafka_",),
     "models": (),
+    "avro": (),
     "production": (),
 }
 _LOCATION = """

@@ -8,7 +8,7 @@ Arrow's own JSON reader does not keep numbers as they are written. Does not belo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ _FLAT = _whole(_object(_VALUE))
 _NESTED = _whole(_object(_nesting(_nesting(_VALUE))))
 _WORTH_IT = 1_000  # number of texts; for fewer, the exact rule is faster than compiling the longer pattern
 
-_QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N = (ord(c) for c in '"\\:, n')
+_QUOTE, _BACKSLASH, _COLON, _COMMA, _BLANK, _N, _BRACE = (ord(c) for c in '"\\:, n{')
 BRACKETS = b"{}[]"
 STEP = np.zeros(256, np.int8)
 """Change of the nesting depth for each byte value outside of strings: 1, -1 or 0."""
@@ -78,26 +78,66 @@ def columns_of(text: pa.StringArray, columns: Sequence[str]) -> tuple[dict[str, 
 
     Args:
         text: The objects, without nulls.
-        columns: Names of members.
+        columns: Names of members. A name with points is a member of a member (`properties.city`), in objects without
+            a member of the whole name.
 
     Returns:
         A column of texts for each name in `columns`, and the names of all members. A string becomes its content.
         Numbers and nested values stay as they are written. A null or missing value is null.
     """
     members = _members(text)
-    codes = members.names.indices.to_numpy(zero_copy_only=False)
-    named: dict[str, list[int]] = {}
-    for code, name in enumerate(_decoded(members.names.dictionary.to_pylist())):
-        named.setdefault(name, []).append(code)  # with escapes, one name can be written in several ways
+    named = members.codes_by_name()
     found = {}
+    below: dict[str, dict[str, tuple[str, ...]]] = {}
     for column in columns:
-        those = np.flatnonzero(_is_one_of(codes, named.get(column, [])))
-        rows = members.rows[those]
-        # If an object has several members with the same name, the last one counts.
-        is_last = np.ones(len(rows), np.bool_)
-        is_last[:-1] = rows[1:] != rows[:-1]
-        found[column] = _column(members, those[is_last], rows[is_last], len(text))
+        those, rows = members.last(named.get(column, []))
+        found[column] = _column(members, those, rows, len(text))
+        head, *steps = column.split(".")
+        if steps and head in named:
+            below.setdefault(head, {})[column] = tuple(steps)
+    for head, paths in below.items():
+        of_head = _nested_columns(members, named[head], paths, len(text))
+        for column, nested in of_head.items():
+            if column in named:  # such a member counts even if it is null
+                has_whole_name = np.zeros(len(text), np.bool_)
+                has_whole_name[members.last(named[column])[1]] = True
+                nested = pc.if_else(pa.array(has_whole_name), found[column], nested)
+            found[column] = nested
     return found, list(named)
+
+
+def _nested_columns(
+    members: _Members, codes: Sequence[int], paths: Mapping[str, tuple[str, ...]], count: int
+) -> dict[str, pa.Array]:
+    """Return members of the objects that are the values of a member.
+
+    Args:
+        codes: The codes of the member's name.
+        paths: For each column, the names that lead from such an object to its value.
+        count: Number of rows.
+    """
+    those, rows = members.last(codes)
+    is_object = members.is_object[those]
+    those, rows = those[is_object], rows[is_object]
+    if not len(those):
+        return {column: pa.nulls(count, pa.string()) for column in paths}
+    inner = _members(members.values.take(pa.array(4 * those + 2)))
+    named = inner.codes_by_name()
+    places = np.zeros(count, np.int64)
+    places[rows] = np.arange(len(rows))
+    is_missing = np.ones(count, np.bool_)
+    is_missing[rows] = False
+    found: dict[str, pa.Array] = {}
+    below: dict[str, dict[str, tuple[str, ...]]] = {}
+    for column, (step, *steps) in paths.items():
+        if steps:
+            below.setdefault(step, {})[column] = tuple(steps)
+        else:
+            found[column] = _column(inner, *inner.last(named.get(step, [])), len(rows))
+    for step, of_step in below.items():
+        found |= _nested_columns(inner, named.get(step, []), of_step, len(rows))
+    at = pa.array(places, mask=is_missing)
+    return {column: values.take(at) for column, values in found.items()}
 
 
 def _is_one_of(codes: npt.NDArray[Any], wanted: Iterable[int]) -> Mask:
@@ -116,6 +156,7 @@ class _Members:
         values: Values as they are written, strings without quotes. The n-th value is at index 4 n + 2.
         rows: For each member, the number of its object.
         is_null: True if the value is null.
+        is_object: True if the value is an object.
         is_string: True if the value is a string. The mask is None if no text has an escape.
     """
 
@@ -123,7 +164,24 @@ class _Members:
     values: pa.StringArray
     rows: _Places
     is_null: Mask
+    is_object: Mask
     is_string: Mask | None
+
+    def codes_by_name(self) -> dict[str, list[int]]:
+        """Return the codes of each name in `names`. With escapes, one name can be written in several ways."""
+        named: dict[str, list[int]] = {}
+        for code, name in enumerate(_decoded(self.names.dictionary.to_pylist())):
+            named.setdefault(name, []).append(code)
+        return named
+
+    def last(self, codes: Sequence[int]) -> tuple[_Places, _Places]:
+        """Return the last member of each object that has one of these codes, and the number of its object."""
+        those = np.flatnonzero(_is_one_of(self.names.indices.to_numpy(zero_copy_only=False), codes))
+        rows = self.rows[those]
+        # If an object has several members with the same name, the last one counts.
+        is_last = np.ones(len(rows), np.bool_)
+        is_last[:-1] = rows[1:] != rows[:-1]
+        return those[is_last], rows[is_last]
 
 
 def _members(text: pa.StringArray) -> _Members:
@@ -158,7 +216,7 @@ def _members(text: pa.StringArray) -> _Members:
     pieces = _pieces(places, data)
     names = pieces.take(pa.array(np.arange(0, 4 * len(at), 4))).dictionary_encode()
     rows = np.cumsum(is_end)[at]
-    return _Members(names, pieces, rows, first == _N, is_string if has_escapes else None)
+    return _Members(names, pieces, rows, first == _N, first == _BRACE, is_string if has_escapes else None)
 
 
 def unmark_escaped(is_mark: Mask, data: npt.NDArray[np.uint8]) -> bool:

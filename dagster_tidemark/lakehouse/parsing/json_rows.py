@@ -20,7 +20,7 @@ from dagster_tidemark.lakehouse.parsing.json_objects import columns_of, is_plain
 from dagster_tidemark.lakehouse.parsing.json_places import NoArray, elements_at, value_at, written_at
 from dagster_tidemark.lakehouse.parsing.kernels import Mask
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
-from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, with_line_feeds
+from dagster_tidemark.lakehouse.parsing.text_blocks import Block, lines_in_blocks, lines_of_block
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.text import (
     BLANKS,
@@ -46,7 +46,7 @@ def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Pa
     else:
         found = _documents(blocks) if shape.is_over_lines else _lines(blocks)
     for texts in found:
-        plain = _is_plain(texts) if members.are_flat else np.zeros(len(texts.shown), np.bool_)
+        plain = _is_plain(texts)
         for begin in range(0, len(plain), _MOST_ROWS):
             rows = _rows(members, texts.slice(begin, _MOST_ROWS), plain[begin : begin + _MOST_ROWS])
             if rows.count:
@@ -67,11 +67,6 @@ class Members:
     @staticmethod
     def of(declared: DeclaredContent) -> Members:
         return Members({c: (c, *declared.names.get(c, ())) for c in declared.columns})
-
-    @property
-    def are_flat(self) -> bool:
-        """True if no name can be a nested member."""
-        return not any("." in name for names in self.names.values() for name in names)
 
     def found_in(self, row: Mapping[str, object]) -> dict[str, list[str]]:
         """Return, for each column, the names that have a value in an object."""
@@ -121,11 +116,7 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_Texts]:
         if isinstance(block, list):
             yield _Texts.of(block)
             continue
-        block = with_line_feeds(block)
-        end = len(block) - block.endswith(b"\n")
-        text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, end], np.int32)), pa.py_buffer(block))
-        lines = pc.split_pattern(text, "\n").values
-        yield _Texts(lines)
+        yield _Texts(lines_of_block(block))
 
 
 def _is_plain(texts: _Texts) -> Mask:
@@ -154,7 +145,9 @@ def _rows(members: Members, texts: _Texts, plain: Mask) -> Rows:
 def _plain_rows(members: Members, shown: pa.StringArray, bare: pa.StringArray | None) -> Rows:
     wanted = [name for names in members.names.values() for name in names]
     found, names = columns_of(shown if bare is None else bare, wanted)
-    is_foreign = found.keys().isdisjoint(names)
+    is_foreign = found.keys().isdisjoint(names) and not any(
+        "." in name and column.null_count < len(column) for name, column in found.items()
+    )
     faults: dict[int, str] = {}
     columns = {}
     for c, of_column in members.names.items():

@@ -15,18 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dagster_tidemark.lakehouse.parsing.batches import MOST_BYTES, MOST_ROWS, joined
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
 from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
 from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
 
 _CALLED = "Parquet"
-_ROWS = 8192
-"""Largest number of rows in a batch."""
-
-_BYTES = 32 << 20
-"""Largest number of bytes in a batch. A single row may be larger."""
-
+_OF_VARIANT = {"metadata", "value", "typed_value"}
 _FIXED = 8  # bytes of a number in memory
 _REPEATING = {"DELTA_BYTE_ARRAY", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 """Encodings that may store many long values in few bytes, because values repeat."""
@@ -52,6 +48,15 @@ def rows_of(declared: DeclaredContent, shape: Any, source: FileBytes, part: Part
         yield rows_of_table(declared, table)
 
 
+def _has_variant(kind: pa.DataType) -> bool:
+    """Return True if a type is or has a VARIANT, which Arrow returns as a struct of bytes without meaning."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return "variant" in kind.extension_name or _has_variant(kind.storage_type)
+    if pa.types.is_struct(kind) and {"metadata", "value"} <= {f.name for f in kind} <= _OF_VARIANT:
+        return all(pa.types.is_binary(kind.field(name).type) for name in ("metadata", "value"))
+    return any(_has_variant(kind.field(n).type) for n in range(kind.num_fields))
+
+
 def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
     """Return the first byte and the number of each row group, in the order of the file's bytes."""
     if not footer.num_columns:
@@ -73,8 +78,14 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
 
 def _tables(declared: DeclaredContent, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.PythonFile(file, mode="r")) as opened:
-        footer, names = opened.metadata, set(opened.schema_arrow.names)
-    columns = list(declared.found_in(names).values())
+        footer, schema = opened.metadata, opened.schema_arrow
+    columns = list(declared.found_in(set(schema.names)).values())
+    for name in columns:
+        if _has_variant(schema.field(name).type):
+            raise Unusable(
+                "unreadable",
+                f"column {name} is a VARIANT, which is not read; write it as a text, such as to_json({name})",
+            )
     for begin, n in _groups(footer, size):
         if part.begin <= begin < part.end:
             count = 0
@@ -100,18 +111,9 @@ def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, column
         # Nanoseconds cannot represent years before 1678 or after 2262.
         coerce_int96_timestamp_unit="us",
     ) as opened:
-        held: list[pa.RecordBatch] = []
-        rows = size = 0
         # No threads, because other tasks use the other cores.
-        for batch in opened.iter_batches(batch_size=step, row_groups=[n], columns=columns, use_threads=False):
-            for piece in _pieces(batch):
-                if held and (rows + piece.num_rows > _ROWS or size + piece.nbytes > _BYTES):
-                    yield pa.Table.from_batches(held)
-                    held, rows, size = [], 0, 0
-                held.append(piece)
-                rows, size = rows + piece.num_rows, size + piece.nbytes
-        if held:
-            yield pa.Table.from_batches(held)
+        batches = opened.iter_batches(batch_size=step, row_groups=[n], columns=columns, use_threads=False)
+        yield from joined(piece for batch in batches for piece in _pieces(batch))
 
 
 def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, list[str]]:
@@ -119,7 +121,7 @@ def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, lis
 
     A file of a few kilobytes may have a million rows with the same long text. A column that is read as a dictionary has
     such a text in memory once, and `_pieces` knows the length of each row. For other columns, the number of
-    rows is so small that a batch stays within `_BYTES` even if each value is as long as the whole column.
+    rows is so small that a batch stays within `MOST_BYTES` even if each value is as long as the whole column.
     """
     group, schema, named = footer.row_group(n), footer.schema.to_arrow_schema(), set(columns)
     most, as_dictionary = 0, []
@@ -136,7 +138,7 @@ def _step(footer: pq.FileMetaData, n: int, columns: list[str]) -> tuple[int, lis
             as_dictionary.append(name)
         else:
             most += column.num_values * column.total_uncompressed_size
-    return max(1, min(_ROWS, group.num_rows * _BYTES // max(1, most))), as_dictionary
+    return max(1, min(MOST_ROWS, group.num_rows * MOST_BYTES // max(1, most))), as_dictionary
 
 
 def _is_of_bytes(kind: pa.DataType) -> bool:
@@ -145,12 +147,12 @@ def _is_of_bytes(kind: pa.DataType) -> bool:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Decode dictionaries, and divide a batch into pieces of at most `_BYTES`. A larger row is a piece by itself."""
+    """Decode dictionaries, and divide a batch into pieces of up to `MOST_BYTES`. A larger row is a piece by itself."""
     dictionaries = [n for n, column in enumerate(batch.columns) if isinstance(column, pa.DictionaryArray)]
     cuts = [0, batch.num_rows]
     if dictionaries:
         sizes = sum(_lengths(batch.column(n)) for n in dictionaries)
-        cuts[1:1] = (np.flatnonzero(np.diff(np.cumsum(sizes) // _BYTES)) + 1).tolist()
+        cuts[1:1] = (np.flatnonzero(np.diff(np.cumsum(sizes) // MOST_BYTES)) + 1).tolist()
     for begin, end in pairwise(cuts):
         piece = batch.slice(begin, end - begin)
         for n in dictionaries:

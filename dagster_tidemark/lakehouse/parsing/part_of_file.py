@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type, typed
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, RowsOf, joined_names
-from dagster_tidemark.lakehouse.parsing.sources import StoreFault, WatchedSource
+from dagster_tidemark.lakehouse.parsing.sources import ReaderMissing, StoreFault, WatchedSource
 from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm, without_nulls
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.lakehouse.readers.values import texts_of
@@ -71,7 +71,8 @@ class PartReport:
         others: `Rows.others` of all rows together; None if any row has a declared column.
         first_fault: Fault of the first row, if that row is faulty.
         fault: Reason and message if the file cannot be loaded.
-        refused: Error of the store, if it refuses the file. The content of the file is then unknown.
+        refused: Error of the store if it refuses the file, or of a worker that lacks a library. The content of the
+            file is then unknown.
     """
 
     number: int
@@ -142,7 +143,7 @@ def read_part(
                 yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema), report
     except LIMITS_OF_ARROW:
         raise
-    except StoreFault as error:
+    except (StoreFault, ReaderMissing) as error:
         report.refused = str(error)
     except Unusable as error:
         report.fault = (error.reason, str(error))

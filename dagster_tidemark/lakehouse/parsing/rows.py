@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm
-from dagster_tidemark.sources.text_formats import Csv, Json
+from dagster_tidemark.sources.text_formats import AnyText
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DeclaredContent:
     columns: Mapping[str, str]
     encoding: str = "utf-8"
     multiline: bool = False
-    format: Csv | Json | None = None
+    format: AnyText | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     forms: Mapping[str, ValueForm] = field(default_factory=dict)
 

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import fs
 
+from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.parsing.rows import FileBytes
 from dagster_tidemark.lakehouse.readers.files import Unusable
 
 _PATIENCE_S = 20.0
+
+
+class ReaderMissing(Terminal):
+    """Error of the process that reads a file: it lacks a library. The content of the file is unknown."""
 
 
 class StoreFault(Exception):

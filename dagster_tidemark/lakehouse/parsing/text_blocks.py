@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dagster_tidemark.lakehouse.parsing.rows import FileBytes, Part
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import TextRecord, inflated, lines_with_faults, without_mark
@@ -70,6 +74,14 @@ def lines_after(source: FileBytes, charset: str, part: Part) -> Iterator[Block]:
 def with_line_feeds(block: bytes) -> bytes:
     """Return a block with a line feed at each line end."""
     return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in block else block
+
+
+def lines_of_block(block: bytes) -> pa.StringArray:
+    """Return the lines of a block as a column."""
+    block = with_line_feeds(block)
+    end = len(block) - block.endswith(b"\n")
+    text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, end], np.int32)), pa.py_buffer(block))
+    return pc.split_pattern(text, "\n").values
 
 
 def _pieces(source: FileBytes, begin: int, end: int) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from dagster_tidemark.sources.text_formats import Csv
 
 @dataclass(frozen=True)
 class CsvShape(Shape):
-    """Physical form of a CSV file.
+    """Physical form of a file of lines with values.
 
     Args:
         ahead: Upper bound of the number of bytes up to the end of the header. The first part of the file has them all.
@@ -68,8 +68,8 @@ SEPARATORS = ";\t|,"
 """Common separators."""
 
 
-def _parts(shape: CsvShape, key: str, size: int, about: int) -> list[Part]:
-    """Return the parts of a CSV file. The first part has the header and all lines above it."""
+def parts_below_header(shape: CsvShape, key: str, size: int, about: int) -> list[Part]:
+    """Return the parts of a file of lines. The first part has the header and all lines above it."""
     parts = parts_of_text(shape, key, size, about)
     later = [part for part in parts[1:] if part.begin >= shape.ahead]
     return [Part(0, later[0].begin if later else WHOLE.end), *later]
@@ -99,7 +99,7 @@ CSV = FileFormat(
     is_text=True,
     shape=_shape,
     rows_of=csv_rows.rows_of,
-    parts=_parts,
+    parts=parts_below_header,
     texts_of=csv_rows.texts_of,
     sample=_sample,
 )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dagster_tidemark.lakehouse.parsing.value_forms import AnyForm, EpochForm, NumberForm, PatternForm, ValueForm
-from dagster_tidemark.sources.text_formats import Csv, Json, is_number, is_time
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, is_number, is_time
 from dagster_tidemark.sources.time_patterns import EPOCHS, pattern_of
 from dagster_tidemark.sources.zone_table import ZoneTable, zone_table
 
 _ISO = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.S]][X]]"
 
 
-def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str, ValueForm]:
+def forms_of(columns: Mapping[str, str], format: AnyText | None) -> dict[str, ValueForm]:
     """Return the declared forms, by column. Columns without a declared form are cast as they are written.
 
     Args:
@@ -30,7 +30,7 @@ def forms_of(columns: Mapping[str, str], format: Csv | Json | None) -> dict[str,
     for name, kind in columns.items():
         if is_time(kind) and (name in format.times or (zone and kind == "timestamp")):
             forms[name] = time_form(format.times.get(name), kind, zone)
-        elif is_number(kind) and isinstance(format, Csv) and format.is_number_written:
+        elif is_number(kind) and isinstance(format, Csv | FixedWidth) and format.is_number_written:
             forms[name] = NumberForm(format.decimal, format.thousands, has_places=_has_places(kind))
     return forms
 

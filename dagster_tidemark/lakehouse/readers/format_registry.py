@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from dagster_tidemark.lakehouse.readers.avro import AVRO
 from dagster_tidemark.lakehouse.readers.csv_text import CSV
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat
+from dagster_tidemark.lakehouse.readers.fixed_width import FIXED_WIDTH
 from dagster_tidemark.lakehouse.readers.json_text import JSON
+from dagster_tidemark.lakehouse.readers.orc import ORC
 from dagster_tidemark.lakehouse.readers.parquet import PARQUET
 from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed
 
 AnyFormat = FileFormat[Any]
 
-_REGISTERED: dict[str, AnyFormat] = {known.name: known for known in (CSV, JSON, PARQUET)}
+_REGISTERED: dict[str, AnyFormat] = {known.name: known for known in (CSV, JSON, PARQUET, ORC, AVRO, FIXED_WIDTH)}
 
 
 def register_format(added: AnyFormat) -> None:
@@ -28,7 +31,9 @@ def register_format(added: AnyFormat) -> None:
         ValueError: another format has the same name, or one of the endings. The message names both formats.
     """
     if added.name in _REGISTERED:
-        raise ValueError(f"format {added.name}: there is a format of this name already")
+        raise ValueError(
+            f"format {added.name}: there is a format of this name already; use it, or name yours otherwise"
+        )
     file_endings.claim(added.name, added.endings)
     _REGISTERED[added.name] = added
 

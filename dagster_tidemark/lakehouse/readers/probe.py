@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from dagster_tidemark.lakehouse.parsing.rows import FileBytes
-from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, WatchedSource
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing, WatchedSource
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import (
     SPELLED_OUT,
@@ -39,7 +39,8 @@ class Inspected:
         shapes: Shape of each readable file, as far as the header or footer shows it.
         bodies: Bytes of the small readable files. Workers read the other files.
         faults: Faults of files that cannot be loaded.
-        unavailable: Files that the store has but refuses to return, with the store's error. Their content is unknown.
+        unavailable: Files that the store has but refuses to return, or whose format needs a library that this process
+            lacks, with the error. Their content is unknown.
     """
 
     shapes: Mapping[SourceFile, Shape]
@@ -105,6 +106,8 @@ def inspect(store: ObjectStore, feed: Feed, files: Sequence[SourceFile]) -> Insp
             return _shape_of(feed, source), body
         except (Unusable, ObjectUnavailable) as error:
             return error, None
+        except ReaderMissing as error:  # files of other formats are loaded
+            return ObjectUnavailable(file.key, str(error)), None
 
     readable = [file for file in files if not file.misplaced]
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:

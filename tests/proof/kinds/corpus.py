@@ -3,13 +3,16 @@
 from collections import Counter
 
 from tests.checkout import CHECKOUT
-from tests.proof.kinds import json_kinds, parquet_kinds, text_kinds
+from tests.proof.kinds import avro_kinds, fixed_width_kinds, json_kinds, orc_kinds, parquet_kinds, text_kinds
 from tests.proof.kinds.kind import Kind
 
 GROUPS: dict[str, list[Kind]] = {
     "CSV and similar text": text_kinds.KINDS,
     "JSON": json_kinds.KINDS,
     "Parquet": parquet_kinds.KINDS,
+    "ORC": orc_kinds.KINDS,
+    "Avro": avro_kinds.KINDS,
+    "Text of fixed width": fixed_width_kinds.KINDS,
 }
 KINDS = {f"{group}: {kind.name}": kind for group, kinds in GROUPS.items() for kind in kinds}
 """Kinds by a name that no other kind has."""

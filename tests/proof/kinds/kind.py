@@ -1,6 +1,7 @@
 """A kind of file: its generator, and its rows as a person reads them.
 
-Does not belong here: the kinds (`text_kinds`, `json_kinds`, `parquet_kinds`). No module of this folder imports the
+Does not belong here: the kinds (`text_kinds`, `json_kinds`, `parquet_kinds`, `orc_kinds`, `avro_kinds`,
+`fixed_width_kinds`). No module of this folder imports the
 loader: rows are written from the number of the row alone.
 """
 

@@ -166,6 +166,13 @@ KINDS = [
         "string",
         '{"a":1,"b":null}',
     ),
+    typed(
+        "VARIANT",
+        same({"metadata": b"\1\0\0", "value": b"\0"}, pa.struct([("metadata", pa.binary()), ("value", pa.binary())])),
+        "string",
+        None,
+        refused="column value is a VARIANT, which is not read; write it as a text, such as to_json(value)",
+    ),
     typed("maps", same([("k", 1.5)], pa.map_(pa.string(), pa.float64())), "string", '{"k":1.5}'),
     typed(
         "UUIDs",

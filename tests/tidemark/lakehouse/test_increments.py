@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_tidemark import LINEAGE, Table
 from dagster_tidemark.lakehouse.loading import load as load_module
 from dagster_tidemark.lakehouse.loading.load import Load, Observed, run_load
-from dagster_tidemark.sources.feed import OnRemoval
+from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval
 from dagster_tidemark.sources.listing import ObjectVersion
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.sampling import sample
@@ -229,6 +230,35 @@ def test_rows_of_a_deleted_file_outside_the_changed_feed_are_removed(
     loaded = loading(other, HOUR)
     assert key(orders, "b.jsonl") in loaded.fates[HOUR].gone
     assert quantities(spark, orders) == ({1: 3} if change == "prefix" else {1: 3, 3: 3})
+
+
+NUMBERS = Load(
+    Feed("numbers", "numbers/", Grain.DAY, {"n": "bigint"}, required=("n",)),
+    Table("core.numbers", {"day": "date", "n": "bigint"} | LINEAGE, ("day", "n"), partitioned_by="day"),
+    lambda rows: rows,
+    code_version="1",
+)
+
+
+def test_rows_follow_the_folder_of_a_partition_that_is_renamed(
+    spark: SparkSession, put: Put, delete: Delete, loading: Loading
+) -> None:
+    load, days = renamed(NUMBERS), [f"2026-10-0{day}" for day in range(1, 5)]
+
+    def found() -> dict[int, int]:
+        return {row.n: row.day.day for row in spark.table(load.table.identifier).collect()}
+
+    for n, day in enumerate(days[:3], 1):
+        put(load.feed.prefix_of(day) + "a.csv", f"n\n{n}\n")
+    loading(load, *days[:3])
+    delete(load.feed.prefix_of(days[0]) + "a.csv")
+    put(load.feed.prefix_of(days[3]) + "a.csv", "n\n1\n")
+    loading(load, days[0], days[3])
+    assert found() == {1: 4, 2: 2, 3: 3}, "the partition column comes from the folder"
+    delete(load.feed.prefix_of(days[1]) + "a.csv")
+    put(f"{load.feed.prefix}dt=second/a.csv", "n\n2\n")
+    loading(load, days[1])
+    assert found() == {1: 4, 3: 3}, "no partition has the new folder"
 
 
 def test_rows_of_an_old_prefix_are_kept_while_the_new_is_empty(

@@ -1,16 +1,18 @@
 """A format of a user's own: the module that docs/feeds.md shows, registered here only, loads small and large files."""
 
+import hashlib
 import io
 import re
+import zipfile
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import orc
+from openpyxl import Workbook
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
@@ -32,6 +34,7 @@ from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.listing import BucketUnavailable, ObjectVersion
 from tests.checkout import CHECKOUT
 from tests.tidemark.lakehouse.conftest import Loading, Put, quarantined, renamed, rows
+from tests.tidemark.lakehouse.parsing.declared import rows_of
 from tests.tidemark.lakehouse.test_verdict import Holding, Refused, damage
 
 COLUMNS = {"trip_id": "bigint", "rider": "string", "fare": "decimal(18,4)", "km": "string", "began_at": "timestamp"}
@@ -47,48 +50,105 @@ BEGAN = datetime(2026, 10, 1, 7, 30, 0, 250_000)
 
 @pytest.fixture
 def own_format(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module of the page, imported as a user's would be; afterwards nobody knows of ORC."""
+    """The module of the page, imported as a user's would be; afterwards nobody knows of Excel."""
     monkeypatch.setattr(file_endings, "_NAMES", dict(file_endings._NAMES))
     monkeypatch.setattr(registered, "_REGISTERED", dict(registered._REGISTERED))
-    (snippet,) = re.findall(r'```python\n("""ORC.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
-    module = ModuleType("own_orc")
+    return imported("Excel")
+
+
+def imported(begin: str) -> ModuleType:
+    """Return the module of the page whose docstring begins so."""
+    (snippet,) = re.findall(rf'```python\n("""{begin}.*?)```', (CHECKOUT / "docs" / "feeds.md").read_text(), re.S)
+    module = ModuleType("own_format")
     exec(compile(snippet, "docs/feeds.md", "exec"), vars(module))
     return module
 
 
-def as_orc(first: int, count: int) -> bytes:
+@pytest.mark.usefixtures("own_format")
+def test_typed_columns_of_a_custom_format_are_read_and_its_damage_is_reported() -> None:
+    imported("Arrow files")
+    sink = io.BytesIO()
+    table = pa.table({"n": [1, 2], "at": pa.array([BEGAN, None], pa.timestamp("us")), "tags": [["a"], None]})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    columns = {"n": "bigint", "at": "timestamp", "tags": "string"}
+    found = rows_of(sink.getvalue(), columns, key="a.FEATHER")
+    assert [row[:3] for row in found] == [(1, BEGAN.replace(tzinfo=UTC), '["a"]'), (2, None, None)]
+    with pytest.raises(Unusable, match="not a valid Arrow file, or damaged"):
+        rows_of(sink.getvalue()[:-20], columns, key="a.arrow")
+
+
+def as_excel(first: int, count: int) -> bytes:
     ids = range(first, first + count)
     found = {
-        "trip_id": pa.array(ids, pa.int64()),
+        "trip_id": list(ids),
         # Different texts, so that a large file is large.
-        "rider": pa.array([None if n % 7 == 0 else f"Zoë {n * 2654435761 % 2**32:x} {n**5:x}" for n in ids]),
-        "fare": pa.array([n / 8 for n in ids], pa.float64()).cast(pa.decimal128(18, 4)),
-        "km": pa.array([1e-9 * n for n in ids]),
-        "began_at": pa.array([BEGAN] * count, pa.timestamp("us")),
-        "not declared": pa.array(["x"] * count),
+        "rider": [None if n % 7 == 0 else f"Zoë {hashlib.sha512(str(n).encode()).hexdigest()}" for n in ids],
+        "fare": [n / 8 for n in ids],
+        "km": [1e-9 * n for n in ids],
+        "began_at": [BEGAN] * count,
+        "not declared": ["x"] * count,
     }
-    return as_orc_of(found)
+    return as_excel_of(found)
 
 
-def as_orc_of(columns: dict[str, Any]) -> bytes:
+def as_excel_of(columns: dict[str, list[Any]]) -> bytes:
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet()
+    sheet.append(list(columns))
+    for row in zip(*columns.values(), strict=True):
+        sheet.append(row)
     sink = io.BytesIO()
-    orc.write_table(pa.table(columns), sink, compression="zlib")
+    book.save(sink)
     return sink.getvalue()
+
+
+def with_cached(body: bytes, value: str) -> bytes:
+    """Return a workbook with this value for each formula, as Excel stores it."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(body)) as packed, zipfile.ZipFile(sink, "w") as found:
+        for name in packed.namelist():
+            text = packed.read(name)
+            found.writestr(name, re.sub(rb"</f><v ?/?>(</v>)?", f"</f><v>{value}</v>".encode(), text))
+    return sink.getvalue()
+
+
+def test_excel_cells_are_loaded_with_the_values_that_excel_shows(own_format: ModuleType) -> None:
+    body = as_excel_of(
+        {
+            "id": [1, None, 2, 3],
+            "sum": ["=1+1", None, "#DIV/0!", 1.5],
+            "day": [datetime(2026, 1, 2), None, None, None],
+            "at": [None, None, None, datetime(2026, 1, 2, 13, 5)],
+            "open": [True, None, False, None],
+            "note": ["a, b", None, "", "001"],
+        }
+    )
+    columns = {"id": "bigint", "sum": "double", "day": "date", "at": "timestamp", "open": "boolean", "note": "string"}
+    found = rows_of(with_cached(body, "2"), columns, key="a.XLSX")
+    assert [row[:6] for row in found] == [
+        (1, 2.0, date(2026, 1, 2), None, True, "a, b"),
+        (2, None, None, None, False, None),
+        (3, 1.5, None, datetime(2026, 1, 2, 13, 5, tzinfo=UTC), None, "001"),
+    ]
+    assert found[1][-1] == ["2", "#DIV/0!", None, None, "false", None], "the exact rule rejects it as bad_type"
+    with_no_values = rows_of(body, columns, key="a.xlsx")
+    assert with_no_values[0][1] is None, "openpyxl computes no formulas"
 
 
 def test_small_and_large_files_of_a_custom_format_are_loaded(
     spark: SparkSession, put: Put, loading: Loading, own_format: ModuleType
 ) -> None:
-    load, count = renamed(TRIPS), 60_000
-    small, large = as_orc(1, 50), as_orc(51, count)
+    load, count = renamed(TRIPS), 15_000
+    small, large = as_excel(1, 50), as_excel(51, count)
     assert len(small) < small_files.SMALL < len(large)
-    put(load.feed.prefix_of(DAY) + "small.orc", small)
-    put(load.feed.prefix_of(DAY) + "large.orc", large)
+    put(load.feed.prefix_of(DAY) + "small.xlsx", small)
+    put(load.feed.prefix_of(DAY) + "large.xlsx", large)
     put(load.feed.prefix_of(DAY) + "a.csv", "trip_id,rider,fare,km,began_at\n0,Ada,1.5,2,2026-10-01T07:00:00Z\n")
-    put(load.feed.prefix_of(DAY) + "bad.orc", small[: len(small) // 2])
-    put(load.feed.prefix_of(DAY) + "lacking.orc", as_orc_of({"rider": ["x"]}))
+    put(load.feed.prefix_of(DAY) + "bad.xlsx", small[: len(small) // 2])
+    put(load.feed.prefix_of(DAY) + "lacking.xlsx", as_excel_of({"rider": ["x"]}))
     loading(load, DAY)
-    assert quarantined(spark, load) == [("bad.orc", 0, "unreadable"), ("lacking.orc", 0, "missing_column")]
+    assert quarantined(spark, load) == [("bad.xlsx", 0, "unreadable"), ("lacking.xlsx", 0, "missing_column")]
     table = spark.table(load.table.identifier)
     assert table.count() == 1 + 50 + count
     assert table.where("began_at = timestamp'2026-10-01 07:30:00.25'").count() == 50 + count
@@ -96,8 +156,8 @@ def test_small_and_large_files_of_a_custom_format_are_loaded(
     riders = [sum(n % 7 != 0 for n in ids) for ids in (range(1, 51), range(51, 51 + count))]
     assert {n: found for n, *found in named} == {
         "a.csv": [1, 1],
-        "small.orc": [50, riders[0]],
-        "large.orc": [count, riders[1]],
+        "small.xlsx": [50, riders[0]],
+        "large.xlsx": [count, riders[1]],
     }
 
 
@@ -108,7 +168,7 @@ def test_custom_format_gives_the_same_values_in_small_and_large_files(
     for size in (small_files.SMALL, 0):
         monkeypatch.setattr(small_files, "SMALL", size)
         load = renamed(TRIPS)
-        put(load.feed.prefix_of(DAY) + "a.orc", as_orc(1, 20))
+        put(load.feed.prefix_of(DAY) + "a.xlsx", as_excel(1, 20))
         loading(load, DAY)
         found.append(rows(spark, load))
     assert found[0] == found[1] and len(found[0]) == 20
@@ -141,12 +201,12 @@ def test_rows_without_declared_columns_are_counted_by_a_custom_format() -> None:
 
 @pytest.mark.usefixtures("own_format")
 @pytest.mark.parametrize(
-    ("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "not a valid ORC file")]
+    ("begin", "end", "said"), [(0, 0, None), (500, 2_500, "damaged"), (-40, -1, "not an Excel workbook")]
 )
 def test_damage_in_a_file_of_a_custom_format_is_detected(begin: int, end: int, said: str | None) -> None:
-    body = bytearray(as_orc(1, 5_000))
+    body = bytearray(as_excel(1, 5_000))
     body[begin:end] = b"\xff" * len(body[begin:end])
-    found = damage("a.orc", Holding(bytes(body)), COLUMNS)
+    found = damage("a.xlsx", Holding(bytes(body)), COLUMNS)
     assert found is None if said is None else found and said in found
 
 
@@ -174,20 +234,20 @@ class Refusing:
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_unavailable_bytes_of_a_custom_format_are_not_reported_as_damage(share: float) -> None:
     """Though the library that reads them calls it a fault of the file."""
-    body = as_orc(1, 5_000)
+    body = as_excel(1, 5_000)
     refused_from = int(len(body) * share)
     with pytest.raises(Refused):
-        damage("a.orc", Holding(body, refused_from), COLUMNS)
-    large = SourceFile("a.orc", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, small_files.SMALL + len(body))
+        damage("a.xlsx", Holding(body, refused_from), COLUMNS)
+    large = SourceFile("a.xlsx", "v", datetime(2026, 10, 1, tzinfo=UTC), DAY, small_files.SMALL + len(body))
     with pytest.raises(BucketUnavailable):
         probe.inspect(Refusing(body, refused_from), TRIPS.feed, [large])
 
 
 def test_sample_may_be_in_a_custom_format(tmp_path: Path, own_format: ModuleType) -> None:
-    path = tmp_path / "trips.orc"
-    path.write_bytes(as_orc(1, 30))
+    path = tmp_path / "trips.xlsx"
+    path.write_bytes(as_excel(1, 30))
     seen = read_sample(path)
-    assert (seen.suffix, seen.key, seen.columns["fare"]) == (".orc", ("trip_id",), "decimal(18,4)")
+    assert (seen.suffix, seen.key, seen.columns["fare"]) == (".xlsx", ("trip_id",), "decimal(18,4)")
 
 
 def with_feeds(monkeypatch: pytest.MonkeyPatch, register: Callable[[], Any]) -> None:
@@ -207,8 +267,8 @@ def test_feed_is_scaffolded_from_a_sample_in_a_format_the_project_registers(
 ) -> None:
     with_feeds(monkeypatch, lambda: request.getfixturevalue("own_format"))
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
-    path = tmp_path / "trips.orc"
-    path.write_bytes(as_orc(1, 30))
+    path = tmp_path / "trips.xlsx"
+    path.write_bytes(as_excel(1, 30))
     said = CliRunner().invoke(app, ["new", "feed", "trips", "--sample", str(path)])
     assert said.exit_code == 0 and "6 columns from 30 rows" in said.output, said.output
 
@@ -232,15 +292,15 @@ def test_sample_with_two_suffixes_is_read_by_the_longest_registered_suffix(
 
 
 def test_feed_accepts_formats_registered_after_its_declaration(own_format: ModuleType) -> None:
-    assert TRIPS.feed.is_named_like_data("a.orc")
-    assert not Feed("x", "x.csv", Grain.NONE, {}, suffixes=(".csv",)).is_named_like_data("a.orc")
+    assert TRIPS.feed.is_named_like_data("a.xlsx")
+    assert not Feed("x", "x.csv", Grain.NONE, {}, suffixes=(".csv",)).is_named_like_data("a.xlsx")
 
 
 def test_file_of_an_unregistered_format_is_no_data_and_no_sample(tmp_path: Path) -> None:
-    assert not TRIPS.feed.is_named_like_data("a.orc")
-    (tmp_path / "a.orc").write_bytes(b"ORC\x00\x01")
-    with pytest.raises(NoSample, match=r"it ends in \.orc and is ORC"):
-        read_sample(tmp_path / "a.orc")
+    assert not TRIPS.feed.is_named_like_data("a.xlsx")
+    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04\x01")
+    with pytest.raises(NoSample, match=r"it ends in \.xlsx and is a ZIP archive \(or a spreadsheet\)"):
+        read_sample(tmp_path / "a.xlsx")
 
 
 def a_format(**changed: Any) -> FileFormat[Shape]:
@@ -276,5 +336,5 @@ def test_format_without_a_required_operation_is_refused() -> None:
 
 
 def test_format_is_chosen_by_the_longest_known_suffix(own_format: ModuleType) -> None:
-    register_format(a_format(endings=(".v2.orc",)))
-    assert (file_endings.format_of("a.v2.orc"), file_endings.format_of("a.orc")) == ("own", "orc")
+    register_format(a_format(endings=(".v2.xlsx",)))
+    assert (file_endings.format_of("a.v2.xlsx"), file_endings.format_of("a.xlsx")) == ("own", "excel")

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.s3 import S3Bucket
+from tests.proof.kinds import avro_kinds
 from tests.tidemark.lakehouse.conftest import Put, renamed
 from tests.tidemark.storage_faults import WORKERS, Fault, faults
 
@@ -58,9 +60,22 @@ def parquet() -> bytes:
     return sink.getvalue()
 
 
+def as_orc() -> bytes:
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"a": list(range(COUNT)), "b": WORDS}), sink, stripe_size=1 << 20)
+    return sink.getvalue()
+
+
+def as_avro() -> bytes:
+    members = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
+    rows = [{"a": n, "b": word} for n, word in enumerate(WORDS[:20_000])]
+    return avro_kinds.file_of({"type": "record", "name": "Row", "fields": members}, rows)
+
+
 GZIP = gzip.compress(TEXT, 1, mtime=0)  # it stands in the names of tests, which two processes collect
 MEMBERS = gzip.compress(b"a,b\n1,x", mtime=0) + gzip.compress(b"y\n", mtime=0) + b"\0\0"
 PARQUET = parquet()
+ORC, AVRO = as_orc(), as_avro()
 HOLED = PARQUET[: len(PARQUET) // 2] + b"\xff" * 200 + PARQUET[len(PARQUET) // 2 + 200 :]
 
 
@@ -136,6 +151,10 @@ def report_of(scan: Scan) -> PartReport:
         ("a.parquet", PARQUET, None),
         ("a.parquet", PARQUET[:-5], "not a valid Parquet file"),
         ("a.parquet", HOLED, "damaged"),
+        ("a.orc", ORC, None),
+        ("a.orc", ORC[:-5], "not a valid ORC file"),
+        ("a.avro", AVRO, None),
+        ("a.avro", AVRO[:-5], "not a valid Avro file, or damaged: it ends in a block"),
     ],
 )
 def test_damaged_file_bytes_are_reported(name: str, body: bytes, said: str | None) -> None:
@@ -143,7 +162,15 @@ def test_damaged_file_bytes_are_reported(name: str, body: bytes, said: str | Non
     assert found is None if said is None else found and said in found
 
 
-FORMS = [("a.csv", TEXT), ("a.csv.gz", GZIP), ("a.json", TEXT), ("a.parquet", PARQUET), ("a.parquet", HOLED)]
+FORMS = [
+    ("a.csv", TEXT),
+    ("a.csv.gz", GZIP),
+    ("a.json", TEXT),
+    ("a.parquet", PARQUET),
+    ("a.parquet", HOLED),
+    ("a.orc", ORC),
+    ("a.avro", AVRO),
+]
 
 
 @pytest.mark.parametrize(("name", "body"), FORMS)

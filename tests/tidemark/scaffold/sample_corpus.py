@@ -13,8 +13,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 Row = Mapping[str, Any]
 
@@ -66,6 +68,30 @@ def as_lines(rows: Sequence[Row]) -> bytes:
 
 def as_parquet(columns: Mapping[str, Any]) -> bytes:
     return parquet_of(pa.table(dict(columns)))
+
+
+def as_orc(columns: Mapping[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    orc.write_table(pa.table(dict(columns)), sink)
+    return sink.getvalue()
+
+
+def as_avro(rows: list[dict[str, Any]]) -> bytes:
+    of = {
+        "trip_id": "long",
+        "fare": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        "at": {"type": "long", "logicalType": "timestamp-micros"},
+        "on": {"type": "int", "logicalType": "date"},
+        "tags": {"type": "array", "items": "string"},
+    }
+    return avro_of(of, rows)
+
+
+def avro_of(of: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
+    members = [{"name": name, "type": kind} for name, kind in of.items()]
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "Trip", "fields": members}, rows)
+    return sink.getvalue()
 
 
 def parquet_of(table: pa.Table) -> bytes:
@@ -251,6 +277,25 @@ TAKEN = [
           [{"fare": Decimal("1.25"), "at": MOMENT, "on": date(2026, 10, 1), "ok": True, "zip": "02115"},
            {"fare": None, "at": None, "on": None, "ok": None, "zip": "1"}],
           types={"fare": "decimal(18,4)", "at": "timestamp", "on": "date", "ok": "boolean", "zip": "string"}),
+    # ORC, Avro, fixed width.
+    Taken("ORC", "a.ORC", as_orc({
+              "trip_id": pa.array([1, 2], pa.int64()), "fare": pa.array([Decimal("1.25"), None], pa.decimal128(9, 2)),
+              "at": pa.array([MOMENT, None]), "on": pa.array([date(2026, 10, 1), None])}),
+          [{"trip_id": 1, "fare": Decimal("1.25"), "at": MOMENT, "on": date(2026, 10, 1)},
+           {"trip_id": 2, "fare": None, "at": None, "on": None}], key=("trip_id",), options=(),
+          types={"trip_id": "bigint", "fare": "decimal(18,4)", "at": "timestamp", "on": "date"}),
+    Taken("Avro", "a.avro", as_avro([
+              {"trip_id": 1, "fare": Decimal("1.25"), "at": MOMENT, "on": date(2026, 10, 1), "tags": ["a"]},
+              {"trip_id": 2, "fare": Decimal("2.50"), "at": MOMENT, "on": date(2026, 10, 1), "tags": []}]),
+          [{"trip_id": 1, "fare": Decimal("1.25"), "at": MOMENT, "on": date(2026, 10, 1), "tags": '["a"]'},
+           {"trip_id": 2, "fare": Decimal("2.50"), "at": MOMENT, "on": date(2026, 10, 1), "tags": "[]"}],
+          key=("trip_id",), options=(),
+          types={"trip_id": "bigint", "fare": "decimal(18,4)", "at": "timestamp", "on": "date", "tags": "string"}),
+    Taken("text of fixed width", "a.txt", b"000017Ada     1,50\n     8Bob    -2,25\n",
+          [{"id": "000017", "who": "Ada", "fare": Decimal("1.50")},
+           {"id": "8", "who": "Bob", "fare": Decimal("-2.25")}],
+          options=("--no-key", "--places", "id=1:6,who=7:6,fare=13:6", "--decimal", ","),
+          types={"id": "string", "who": "string", "fare": "decimal(18,4)"}),
     Taken("Parquet's doubles that are whole", "a.parquet", as_parquet({"n": pa.array([1e18, 3e18])}),
           [{"n": 1e18}, {"n": 3e18}], types={"n": "double"}),
 ]  # fmt: skip
@@ -290,6 +335,17 @@ REFUSED = [
     Refused("XML called JSON", "a.json", b"<?xml version='1.0'?><a/>", "XML"),
     Refused("CSV called JSON", "a.json", TEXT.encode(), "a.json"),
     Refused("CSV called Parquet", "a.parquet", TEXT.encode(), "a.parquet"),
+    Refused("a union in Avro", "a.avro", avro_of({"n": ["long", {"type": "array", "items": "long"}]}, [{"n": 1}]),
+            "column n is a union of long, array, which is not read"),
+    Refused("CSV called Avro", "a.avro", TEXT.encode(), "not a valid Avro file"),
+    Refused("CSV called ORC", "a.orc", TEXT.encode(), "not a valid ORC file"),
+    Refused("text of fixed width", "a.txt", b"000017Ada     1.50\n000018Bob     2.25\n000019Cyd     3.25\n",
+            "--places NAME=FIRST:WIDTH"),
+    Refused("text of fixed width by its name", "a.fwf", b"000017Ada     1.50\n", "--places NAME=FIRST:WIDTH"),
+    Refused("places that are none", "a.fwf", b"000017Ada     1.50\n", "expected NAME=FIRST:WIDTH",
+            ("--no-key", "--places", "id=six")),
+    Refused("places that overlap", "a.fwf", b"000017Ada     1.50\n", "share character 6",
+            ("--no-key", "--places", "id=1:6,who=6:3")),
     Refused("half of a JSON list", "a.json", json.dumps(NUMBERS, indent=1).encode()[:-9], "does not end"),
     Refused("UTF-32", "a.csv", TEXT.encode("utf-32"), "UTF-32"),
     Refused("a name twice in Parquet", "a.parquet",

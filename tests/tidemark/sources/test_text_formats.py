@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark import Csv, Feed, Grain, Json
+from dagster_tidemark import Csv, Feed, FixedWidth, Grain, Json
 from dagster_tidemark.sources.feed import require_readable
 from dagster_tidemark.sources.time_patterns import pattern_fault
 
@@ -44,6 +44,36 @@ def test_invalid_csv_option_is_refused(options: dict[str, Any], said: str) -> No
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "expected columns as widths such as"),
+        ({"columns": ("id",)}, "expected columns as widths such as"),
+        ({"columns": {"id": 0}}, "expected columns as widths such as"),
+        ({"columns": {"id": True}}, "expected columns as widths such as"),
+        ({"columns": {"id": (0, 6)}}, "expected columns as widths such as"),
+        ({"columns": {"id": (1, 2, 3)}}, "expected columns as widths such as"),
+        ({"columns": {"id": (1, "6")}}, "expected columns as widths such as"),
+        ({"columns": {"id": (1, 6), "name": 20}}, "expected columns as widths only, or places only"),
+        ({"columns": {"name": (6, 20), "id": (1, 6)}}, "the columns 'id' and 'name' share character 6 of a line"),
+        ({"columns": {"rest": (6, None), "id": (9, 2)}}, "the columns 'rest' and 'id' share character 9 of a line"),
+        ({"columns": {"id": 6}, "skip_lines": -1}, "expected skip_lines as a number of lines"),
+        ({"columns": {"id": 6}, "is_trimmed": 1}, "expected is_trimmed as True or False"),
+        ({"columns": {"id": 6}, "decimal": ",", "thousands": ","}, "decimal and thousands are both ','"),
+    ],
+)
+def test_invalid_fixed_width_option_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match="format fixed_width: ") as refused:
+        FixedWidth(**options)
+    assert said in str(refused.value)
+
+
+def test_widths_and_places_of_fixed_width_are_the_same_lines() -> None:
+    widths, places = FixedWidth(columns={"id": 6, "name": 20}), FixedWidth(columns={"id": [1, 6], "name": (7, 20)})  # type: ignore[dict-item]
+    assert widths.spans == places.spans == {"id": (0, 6), "name": (6, 26)}
+    assert places.options == {"columns": {"id": (1, 6), "name": (7, 20)}}
+
+
 def test_invalid_json_option_is_refused() -> None:
     for rows in ("", "a..b", 3):
         with pytest.raises(ValueError, match=r"format json: expected rows as the place of an array"):
@@ -53,13 +83,19 @@ def test_invalid_json_option_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"format": 3}, r"expected format as Csv(...), Json(...) or a registered format's name"),
+        ({"format": 3}, r"expected format as Csv(...), Json(...), FixedWidth(...) or a registered format's name"),
         ({"format": Csv(times={"note": "dd.MM.yy"})}, "times names 'note', which is a string"),
         ({"format": Csv(times={"when": "dd.MM.yy"})}, "times names 'when', which is not in columns"),
         ({"format": Csv(timezone="Europe/Berlin")}, "no column is a timestamp"),
         ({"format": Csv(decimal=","), "columns": {"note": "string"}}, "no column is a number"),
         ({"format": Csv(quote=None), "multiline": True}, "multiline=True and quote=None"),
         ({"format": Csv(header=False, fields=("note", "amount"))}, "'booked_on' is in columns and not in fields"),
+        ({"format": FixedWidth(columns={"note": 9})}, "'booked_on', 'amount' is in columns and not in fields"),
+        (
+            {"format": FixedWidth(columns=dict.fromkeys(COLUMNS, 9)), "multiline": True},
+            "a line of fixed width is a row",
+        ),
+        ({"format": "fixed_width"}, "needs the places of values: let it say FixedWidth(...)"),
         ({"names": {"note": "text"}}, "names of 'note'"),
         ({"names": {"text": ["note"]}}, "names has 'text', which is not in columns"),
         ({"names": {"note": ["amount"]}}, "'amount' is a name of 'note' and of 'amount'"),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_tidemark.lakehouse import shipping
-from dagster_tidemark.lakehouse.parsing import parquet_rows
+from dagster_tidemark.lakehouse.parsing import batches, parquet_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.parquet_rows import rows_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
@@ -327,7 +327,8 @@ LONG = "long " * 2000
 def test_repeated_long_parquet_value_is_read_with_bounded_memory(
     column: pa.Array, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_rows, "_BYTES", 200_000)
+    for module in (batches, parquet_rows):
+        monkeypatch.setattr(module, "MOST_BYTES", 200_000)
     source = Stored(written(pa.table({"v": column}), **options))
     assert source.size < 100_000
     found = list(rows_of(DeclaredContent({"v": "string"}), None, source))

@@ -1,0 +1,98 @@
+"""Reader of ORC files. A part of a file has whole stripes.
+
+A whole file is read in small batches, so that a stripe may be large or hold a long text a million times. Of a file with
+several parts, a stripe is in memory. Does not belong here: values of columns (`typed_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import dataset, orc
+
+from dagster_tidemark.lakehouse.parsing.batches import MOST_ROWS, joined
+from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
+from dagster_tidemark.lakehouse.parsing.sources import RandomAccess, ReaderMissing
+from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
+
+CALLED = "ORC"
+_STEP = 1024
+"""Number of rows to read at once from a whole file: 100 MB if each row has 100 KB."""
+
+
+def rows_of(declared: DeclaredContent, shape: Any, source: FileBytes, part: Part = WHOLE) -> Iterator[Rows]:
+    """Return the rows of a part of a file (`rows.RowsOf`), in the order of the file.
+
+    Raises:
+        Unusable: the file is not an ORC file, or is damaged.
+        ReaderMissing: this process lacks the time zone database.
+    """
+    tables = _tables(declared, source, part)
+    while True:
+        with orc_faults():
+            table = next(tables, None)
+        if table is None:
+            return
+        yield rows_of_table(declared, table)
+
+
+@contextmanager
+def orc_faults() -> Iterator[None]:
+    """Convert Arrow's errors about an ORC file.
+
+    Raises:
+        Unusable: the file is not an ORC file, is damaged, or has a time that Arrow cannot represent.
+        ReaderMissing: this process lacks the time zone database.
+    """
+    with arrow_faults(CALLED):
+        try:
+            yield
+        except pa.ArrowException as error:
+            if "Time zone file" in str(error):
+                raise ReaderMissing(
+                    f"reading ORC needs the time zone database of the system: install tzdata there ({error})"
+                ) from error
+            if "out of range for nanosecond" in str(error):
+                raise Unusable(
+                    "unreadable", f"a time is not between the years 1678 and 2261; write it as a text: {error}"
+                ) from error
+            raise
+
+
+def opened(source: FileBytes, longest_read: int | None = None) -> orc.ORCFile:
+    """Open an ORC file."""
+    return orc.ORCFile(pa.PythonFile(RandomAccess(source, longest_read), mode="r"))
+
+
+def _tables(declared: DeclaredContent, source: FileBytes, part: Part) -> Iterator[pa.Table | pa.RecordBatch]:
+    file = opened(source)
+    columns = list(declared.found_in(set(file.schema.names)).values())
+    if part.begin == 0 and part.end >= source.size:
+        yield from _of_whole_file(source, file.nrows, columns)
+        return
+    for n in range(file.nstripes):
+        # Arrow does not return the place of a stripe. Stripes usually have equal sizes.
+        if part.begin <= source.size * n // file.nstripes < part.end:
+            stripe = file.read_stripe(n, columns=columns)
+            for at in range(0, stripe.num_rows, MOST_ROWS):
+                yield stripe.slice(at, MOST_ROWS)
+
+
+def _of_whole_file(source: FileBytes, rows: int, columns: list[str]) -> Iterator[pa.Table]:
+    fragment = dataset.OrcFileFormat().make_fragment(pa.PythonFile(RandomAccess(source), mode="r"))
+    # No threads, because other tasks use the other cores.
+    scanner = fragment.scanner(
+        columns=columns, batch_size=_STEP, batch_readahead=0, fragment_readahead=0, use_threads=False
+    )
+    count = 0
+    for table in joined(scanner.to_batches()):
+        count += table.num_rows
+        yield table
+    if count != rows:
+        raise Unusable(
+            "unreadable", f"not a valid {CALLED} file, or damaged: it has {count} rows, and {rows} by its footer"
+        )

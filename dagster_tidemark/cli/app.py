@@ -13,6 +13,7 @@ from dagster_tidemark.cli import (
     incidents,
     init,
     lock,
+    metrics,
     new,
     plan,
     quarantine,
@@ -43,6 +44,7 @@ app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)
+app.command()(metrics.metrics)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)
 app.command()(incidents.mute)

@@ -19,6 +19,7 @@
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
     │   ├── asset_graph    Refused
+    │   ├── lineage        LineageMissing
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails

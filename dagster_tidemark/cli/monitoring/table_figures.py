@@ -38,14 +38,15 @@ class TableFigures:
 
 
 class TablesUnreadable(Transient):
-    """The catalog or the metadata of a table cannot be read, so figures of tables are missing."""
+    """The metadata of a table cannot be read, so figures of tables are missing."""
 
 
 def table_figures(settings: Settings, assets: Iterable[str]) -> dict[str, TableFigures]:
     """Return the figures of each asset's table. Assets without a table are left out.
 
     Raises:
-        TablesUnreadable: the catalog or the metadata of a table cannot be read.
+        TablesUnreadable: the metadata of a table cannot be read.
+        CatalogUnreadable: the catalog does not answer.
     """
     from pyiceberg.exceptions import NoSuchTableError
 

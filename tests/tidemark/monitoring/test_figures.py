@@ -15,10 +15,9 @@ from urllib.error import HTTPError
 
 import dagster as dg
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import DagsterInstance
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType, TickData, TickStatus
-from dagster._core.test_utils import create_run_for_test
 from dagster._daemon.types import DaemonHeartbeat
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
@@ -31,16 +30,18 @@ from dagster_tidemark.cli.monitoring.health import HealthPart, PartState, is_hea
 from dagster_tidemark.cli.monitoring.metric_families import METRICS
 from dagster_tidemark.cli.monitoring.platform_state import PlatformState, state_of
 from dagster_tidemark.cli.monitoring.server import MetricsServer, Monitor
-from dagster_tidemark.cli.monitoring.table_figures import TableFigures
-from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_figures
+from dagster_tidemark.cli.storage import StorageUnreachable
 from dagster_tidemark.engine import saved_overview
-from dagster_tidemark.engine.doubts import CONTRACTS, LANDING, Looked, PostOf, Watched, note_look
+from dagster_tidemark.engine.doubts import CONTRACTS, LANDING, QUEUE, Cause, Doubts, Looked, PostOf, Watched, note_look
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.incidents.incident import Book, ChannelState
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
-from tests.tidemark.checks.test_doubts import beat, ticked
+from tests.tidemark.checks import test_doubts
+from tests.tidemark.checks.test_doubts import beat
 
 LOCATION = "grocer"
 SETTINGS = Settings(code_location=LOCATION)
@@ -64,11 +65,17 @@ def rows(now: float) -> tuple[StandingRow, ...]:
     )
 
 
-@pytest.fixture
-def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+@pytest.fixture(scope="module")
+def home() -> Iterator[DagsterInstance]:
     with dg.instance_for_test() as made:
-        healthy(made)
         yield made
+
+
+@pytest.fixture
+def instance(home: DagsterInstance) -> DagsterInstance:
+    IncidentStore(home, LOCATION).change(lambda _: Book())
+    healthy(home)
+    return home
 
 
 def ticked(
@@ -154,14 +161,12 @@ def test_each_dead_or_hung_part_is_named_within_a_minute(instance: DagsterInstan
     assert health_of(instance) == {}
 
 
-def test_a_full_queue_in_which_no_run_ends_is_down(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_tidemark.dagster_internals.run_storage.queue_limit", lambda _: 0)
-    create_run_for_test(instance, "job", status=DagsterRunStatus.QUEUED, asset_selection=frozenset())
-    later = time.time() + 100
-    monkeypatch.setattr(event_time, "get_current_timestamp", lambda: later)
-    monkeypatch.setattr(platform_state, "now", lambda: later)
-    state = state_of(instance, SETTINGS)
-    assert len(state.queue.since) == 1 and later - state.queue.since[0] > 99
+def test_a_full_queue_in_which_no_run_ends_is_down(instance: DagsterInstance) -> None:
+    found = look(instance)
+    assert found.value is not None
+    full = Cause(QUEUE, time.time() - 30, "run queue full: 2 of 2 slots", "terminate hanging runs")
+    state = replace(found.value, doubts=Doubts(assets={"core/orders": full}))
+    assert red(parts(replace(found, value=state), TABLES, time.time())) == {QUEUE: f"down: {full.said}"}
 
 
 def test_a_dead_channel_is_down(instance: DagsterInstance) -> None:
@@ -182,7 +187,7 @@ def test_nothing_is_ok_while_the_storage_or_the_contracts_sensor_says_nothing(in
         found = parts(blind, TABLES, now)
         assert {part.state for part in found} == {PartState.DOWN, PartState.UNKNOWN} and len(found) > 5
     with dg.instance_for_test() as empty:
-        found = parts(look(empty), TABLES, now)
+        found = parts(look(empty), TABLES, time.time())
         assert {part.part for part in found if part.state is PartState.OK} <= {"storage", "run queue", "table metadata"}
     old = time.time() - 50
     saved_overview.keep(instance, LOCATION, Kept(old, "code", WATCHED, rows(old)))
@@ -306,15 +311,17 @@ def test_a_hanging_storage_turns_health_red_and_a_scrape_answers_without_old_fig
         held.set()
 
 
-def test_no_answer_holds_a_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_fault_holds_a_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     login = {"username": "a", "password": "hunter2", "hostname": "127.0.0.1", "db_name": "c", "port": 1}
     (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_db: {login}}}}}\n")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     settings = Settings(catalog_uri="jdbc:postgresql://127.0.0.1:1/lake?user=u&password=hunter2", state_dir=tmp_path)
-    with served(Monitor.of(settings)) as url:
-        texts = [get(f"{url}/{path}")[1] for path in ("metrics", "healthz", "healthz")]
-        assert not any("hunter2" in text for text in texts)
-        assert "Dagster's storage is unreachable" in texts[1]
+    with pytest.raises(StorageUnreachable) as storage:
+        platform_state.platform_state(settings)
+    with pytest.raises(CatalogUnreadable) as catalog:
+        table_figures(settings, ["core/orders"])
+    for error in (storage.value, catalog.value):
+        assert "hunter2" not in str(error) and "127.0.0.1" in str(error)
 
 
 # The list of metrics.

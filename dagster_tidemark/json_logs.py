@@ -59,7 +59,9 @@ def write_json_logs(more: Callable[[logging.LogRecord], Mapping[str, str]] | Non
         _on[0].more = more
     root = logging.getLogger()
     if not root.handlers:
-        root.addHandler(logging.StreamHandler())
+        handler = logging.StreamHandler()
+        handler.addFilter(_has_no_other_handler)
+        root.addHandler(handler)
     named = (each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger))
     for logger in (root, *named):
         for handler in logger.handlers:
@@ -76,6 +78,16 @@ def is_on() -> bool:
 def about_this_process(**members: str | None) -> None:
     """Add members to all further lines, such as the id of the run that this process executes."""
     _process.update({name: value for name, value in members.items() if value})
+
+
+def _has_no_other_handler(record: logging.LogRecord) -> bool:
+    """Return True if only the root's handler gets a record. Else the record would be written twice."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None and logger is not logging.root:
+        if logger.handlers:
+            return False
+        logger = logger.parent
+    return True
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -84,7 +84,7 @@ def _has_no_other_handler(record: logging.LogRecord) -> bool:
     """Return True if only the root's handler gets a record. Else the record would be written twice."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None and logger is not logging.root:
-        if logger.handlers:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
             return False
         logger = logger.parent
     return True

@@ -3,12 +3,16 @@
 Belongs here: threads and times. Does not belong here: what a look reads (`platform_state`, `table_figures`).
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dagster_tidemark.errors import TidemarkError
+
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _HANGS_AFTER = 20.0  # a large deployment may need some seconds
 _ABANDONED_SECONDS = 60.0
@@ -46,7 +50,7 @@ class CachedLook(Generic[T]):
     calls are abandoned at a time.
 
     Args:
-        look: Reads the figures. The first line of its error becomes the fault.
+        look: Reads the figures. The first line of its error becomes the fault; of other libraries the class alone.
         every: Seconds during which a look is not repeated. A failed look is repeated after five seconds.
         limit: Longest time that `result` waits.
     """
@@ -92,7 +96,10 @@ class CachedLook(Generic[T]):
         try:
             value = self._look()
         except Exception as error:  # drivers and clients raise errors of any type
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            # The text of another library's error may hold a login, and /healthz shows what is said.
+            said = str(error).partition("\n")[0] if isinstance(error, TidemarkError) else type(error).__name__
+            if said != self._result.said:
+                logger.warning("a look failed: %s", said, exc_info=not isinstance(error, TidemarkError))
         with self._changed:
             now = self._clock()
             self._running.remove(began)

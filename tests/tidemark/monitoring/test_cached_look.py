@@ -8,6 +8,7 @@ import pytest
 
 from dagster_tidemark.cli.monitoring import cached_look
 from dagster_tidemark.cli.monitoring.cached_look import CachedLook
+from dagster_tidemark.errors import Transient
 
 LIMIT = 0.2
 
@@ -17,6 +18,7 @@ class Service:
 
     def __init__(self) -> None:
         self.asked, self.now, self.fault = 0, 1000.0, ""
+        self.error: type[Exception] = Transient
         self.answers = threading.Event()
         self.answers.set()
 
@@ -25,7 +27,7 @@ class Service:
         number = self.asked
         assert self.answers.wait(30)
         if self.fault:
-            raise OSError(self.fault)
+            raise self.error(self.fault)
         return number
 
     def clock(self) -> float:
@@ -66,8 +68,10 @@ def test_a_failed_look_keeps_the_last_value_with_its_time_and_is_repeated_sooner
     assert (failed.value, failed.at, failed.failing_since, failed.said) == (1, 1000.0, 1020.0, "no route")
     service.now = 1026.0
     assert look.result().failing_since == 1020.0 and service.asked == 3
-    service.now, service.fault = 1032.0, ""
-    assert (look.result().value, look.result().failing_since) == (4, None)
+    service.now, service.fault, service.error = 1032.0, "https://me:hunter2@host", OSError
+    assert look.result().said == "OSError", "the text may hold a login"
+    service.now, service.fault = 1038.0, ""
+    assert (look.result().value, look.result().failing_since) == (5, None)
 
 
 def test_a_hanging_look_never_delays_the_caller_and_is_reported(service: Service) -> None:

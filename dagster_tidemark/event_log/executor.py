@@ -34,7 +34,13 @@ class _Recorded(dg.Executor):
     def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[Any]:
         run = plan_context.dagster_run
         run_process.record(plan_context.instance, run)
-        about_this_process(run_id=run.run_id, stream=run.tags.get(STREAM))
+        assets = [key.to_user_string() for key in run.asset_selection or ()]
+        about_this_process(
+            run_id=run.run_id,
+            asset=assets[0] if len(assets) == 1 else None,
+            partition=run.tags.get("dagster/partition"),
+            stream=run.tags.get(STREAM),
+        )
         end_without_collection()
         yield from self._inner.execute(plan_context, execution_plan)
 

@@ -129,8 +129,9 @@ class _RunLog:
             self.planned.setdefault(run.tags[TABLES], next(iter(self.started), ""))
 
     def assets(self, graph: AnyGraph) -> list[str]:
-        """Return the assets of the location that the run should build."""
-        return [asset for asset in sorted(self.planned) if graph.has(dg.AssetKey.from_user_string(asset))]
+        """Return the assets of the location that the run should build. Another location may have built a source."""
+        keys = {asset: dg.AssetKey.from_user_string(asset) for asset in sorted(self.planned)}
+        return [asset for asset, key in keys.items() if graph.has(key) and graph.get(key).is_materializable]
 
 
 def _inputs(

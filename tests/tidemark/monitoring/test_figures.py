@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 
 import dagster as dg
 import pytest
+import yaml
 from dagster import DagsterInstance
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType, TickData, TickStatus
@@ -340,11 +341,34 @@ def test_the_page_lists_each_metric_with_its_labels_and_meaning() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", ["deploy/prometheus-rules.yaml", "deploy/grafana-dashboard.json"])
-def test_rules_and_dashboard_name_metrics_that_exist(path: str) -> None:
-    text = (CHECKOUT / path).read_text()
-    used = set(re.findall(r"\btidemark_\w+", text))
-    assert used and used <= {spec.name for spec in METRICS}
+RULES = yaml.safe_load((CHECKOUT / "deploy" / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+PANELS = json.loads((CHECKOUT / "deploy" / "grafana-dashboard.json").read_text())["panels"]
+LABELS = {spec.name: set(spec.labels) for spec in METRICS}
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        *((rule["expr"], rule["annotations"]["summary"]) for rule in RULES),
+        *((target["expr"], target["legendFormat"]) for panel in PANELS for target in panel["targets"]),
+    ],
+)
+def test_a_query_names_metrics_and_labels_that_exist(query: str, text: str) -> None:
+    used = set(re.findall(r"\btidemark_\w+", query))
+    assert used and used <= LABELS.keys()
+    named = set(re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text))
+    named |= {label for part in re.findall(r"\btidemark_\w+\{(.*?)\}", query) for label in re.findall(r"(\w+)=", part)}
+    assert named <= set().union(*(LABELS[name] for name in used))
+
+
+def test_each_alarm_has_a_severity_and_each_panel_a_place() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}
+    assert len(places) == len({panel["id"] for panel in PANELS}) == len(PANELS)
+    shown = {name for panel in PANELS for t in panel["targets"] for name in re.findall(r"tidemark_\w+", t["expr"])}
+    for subject in ("asset_lag", "asset_within", "asset_due_in", "run_queue_oldest", "sensor_tick", "table_commits"):
+        assert any(subject in name for name in shown), subject
 
 
 def test_metrics_command_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

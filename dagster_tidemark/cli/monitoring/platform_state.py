@@ -66,7 +66,7 @@ class PlatformState:
         streams: Names of the streams, by the key of their asset.
         feeds: Source assets of the feeds.
         ticks: Duration of each sensor's last tick in seconds.
-        quarantine: Number of quarantine entries of each asset, by age.
+        quarantine: Number of quarantine entries of each asset that has any, by age.
         beats: Time of the last heartbeat of each of Dagster's daemons.
         book: Incidents and their unsent messages.
         dead_letters: Number of notifications in the dead-letter queue.
@@ -125,7 +125,7 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         streams={post.asset: post.stream for post in watched.posts},
         feeds=tuple(watched.feeds.values()),
         ticks={name.removeprefix(PREFIX): each for name, each in times.items()},
-        quarantine={row.asset: _by_age(instance, row.asset) for row in rows},
+        quarantine={r.asset: _by_age(instance, r.asset) for r in rows if r.files_rejected or r.rows_rejected},
         beats=daemons.heartbeats(instance),
         queue=RunQueue(
             tuple(run.since for run in run_storage.queued_runs(instance)),

@@ -108,6 +108,14 @@ def healthy(instance: DagsterInstance) -> None:
     for kind in instance.get_required_daemon_types():
         instance.add_daemon_heartbeat(DaemonHeartbeat(now, kind, "id", []))
     saved_overview.keep(instance, LOCATION, Kept(now, "code", WATCHED, rows(now)))
+    ages = {"arrived within a day": 3, "arrived within a week": 0, "arrived earlier": 2}
+    rejected = dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(["core", "orders"]),
+        check_name="quarantine",
+        passed=False,
+        metadata={"files": ["a.csv"], "rows": 5, **ages},
+    )
+    instance.report_runless_asset_event(rejected)
 
 
 def look(instance: DagsterInstance) -> LookResult[PlatformState]:
@@ -277,6 +285,8 @@ def test_figures_equal_the_rows_of_status_and_vanish_with_their_asset(
         for member, name in names.items():
             assert of(found, f"tidemark_stream_{name}", stream="readings") == float(stream[member])
         assert of(found, "tidemark_table_commits_total", asset="core/orders") == 12
+        assert of(found, "tidemark_quarantine_rows", asset="core/orders") == said["core/orders"]["rows_rejected"] == 5
+        assert of(found, "tidemark_quarantine_entries", asset="core/orders", age="earlier") == 2
         assert of(found, "tidemark_look_ok", look="platform") == 1
         assert {key for key, value in found.items() if key[0] == "tidemark_part_ok" and not value} == set()
         saved_overview.keep(instance, LOCATION, Kept(now, "code", WATCHED, rows(now)[:1]))

@@ -59,9 +59,9 @@ def write_json_logs(more: Callable[[logging.LogRecord], Mapping[str, str]] | Non
         _on[0].more = more
     root = logging.getLogger()
     if not root.handlers:
-        handler = logging.StreamHandler()
-        handler.addFilter(_has_no_other_handler)
-        root.addHandler(handler)
+        own = logging.StreamHandler()
+        own.addFilter(_has_no_other_handler)
+        root.addHandler(own)
     named = (each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger))
     for logger in (root, *named):
         for handler in logger.handlers:

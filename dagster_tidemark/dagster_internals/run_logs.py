@@ -35,8 +35,8 @@ def format_console_logs(formatter: logging.Formatter) -> None:
             handler.setFormatter(formatter)
         return made
 
-    _loggers.create_console_logger = _create
-    instigation_logger.create_console_logger = _create
+    for module in (_loggers, instigation_logger):
+        setattr(module, log.create_console_logger.__name__, _create)
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, str]:

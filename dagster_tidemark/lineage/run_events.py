@@ -46,13 +46,19 @@ class LineageNames:
 def event_of(found: AssetRun, names: LineageNames) -> RunEvent:
     """Return the event of an asset in a run. All events of the pair have the same run id."""
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-    from openlineage.client.facet_v2 import dataset_version_dataset, error_message_run, parent_run
+    from openlineage.client.facet_v2 import (
+        DatasetFacet,
+        RunFacet,
+        dataset_version_dataset,
+        error_message_run,
+        parent_run,
+    )
 
-    def _facets(version: AssetVersion) -> dict[str, dataset_version_dataset.DatasetVersionDatasetFacet]:
+    def _facets(version: AssetVersion) -> dict[str, DatasetFacet]:
         facet = dataset_version_dataset.DatasetVersionDatasetFacet(version.snapshot, producer=PRODUCER)
         return {"version": facet} if version.snapshot else {}
 
-    facets = {
+    facets: dict[str, RunFacet] = {
         "parent": parent_run.ParentRunFacet(
             parent_run.Run(str(UUID(found.run_id))), parent_run.Job(names.jobs, found.job), producer=PRODUCER
         )

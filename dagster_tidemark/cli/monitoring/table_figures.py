@@ -53,8 +53,10 @@ def table_figures(settings: Settings, assets: Iterable[str]) -> dict[str, TableF
     from dagster_tidemark.lakehouse.stored_tables import opened_catalog
 
     lake = opened_catalog(settings)
-    found = {}
-    for asset in assets if lake is not None else ():
+    found: dict[str, TableFigures] = {}
+    if lake is None:  # the catalog has never had a table
+        return found
+    for asset in assets:
         name = asset.replace("/", ".")
         if "." not in name:
             continue
@@ -76,7 +78,7 @@ def figures_of(table: Table) -> TableFigures:
         return int(summary[name] or 0) if summary is not None and name in summary.additional_properties else 0
 
     return TableFigures(
-        commits=table.metadata.last_sequence_number,
+        commits=getattr(table.metadata, "last_sequence_number", 0),  # tables of format 1 have none
         snapshots=len(table.metadata.snapshots),
         data_files=_total("total-data-files"),
         delete_files=_total("total-delete-files"),

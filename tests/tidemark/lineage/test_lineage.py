@@ -20,7 +20,7 @@ from dagster_tidemark.settings import Settings
 from tests.tidemark.lineage.receiver import Receiver, receiver
 
 SETTINGS = Settings(code_location="shop", catalog_uri="jdbc:postgresql://db/lake?user=u&password=hunter2")
-FEED = Feed("orders", "orders/", Grain.NONE, {"order_id": "bigint"}, required=("order_id",))
+FEED = Feed("orders", "orders/", Grain.DAY, {"order_id": "bigint"}, required=("order_id",))
 RAW = dg.AssetSpec(["raw", "orders"])
 commits = {"core/orders": 100, "marts/sales": 200}
 

@@ -55,6 +55,38 @@ def test_commands_report_an_error_as_one_object(tmp_path: Path) -> None:
     ]
 
 
+_LOCATION = """
+import logging
+import dagster as dg
+from dagster_tidemark import build_definitions, load_settings
+
+@dg.asset(key=["core", "numbers"])
+def numbers(context: dg.AssetExecutionContext) -> None:
+    context.log.info("3 rows")
+    logging.getLogger("acme").warning("own")
+    raise ValueError("no such column")
+
+defs = build_definitions(load_settings(), [numbers], [], [])
+"""
+
+
+def test_each_line_of_a_run_is_an_object_with_its_asset_and_error(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.tidemark]\npackage = "acme"\n')
+    (tmp_path / "acme.py").write_text(_LOCATION)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    folder = str(tmp_path)
+    command = ("-W", "ignore", "-m", "dagster", "asset", "materialize", "--select", "core/numbers", "-m", "acme")
+    done = program(*command, "-d", folder, DAGSTER_HOME=folder, TIDEMARK_PROJECT=folder)
+    text = done.stderr.splitlines()
+    begun = next(number for number, line in enumerate(text) if line.startswith("{"))
+    lines = [line for line in map(json.loads, text[begun:]) if "run_id" in line]
+    by_message = {line["message"]: line for line in lines}
+    assert by_message["3 rows"]["asset"] == by_message["own"]["asset"] == "core/numbers"
+    assert by_message["own"]["run_id"] == by_message["3 rows"]["run_id"]
+    (failed,) = [line for line in lines if line.get("event") == "STEP_FAILURE"]
+    assert "ValueError: no such column" in failed["exception"]
+
+
 def test_a_wrong_format_is_named(tmp_path: Path) -> None:
     done = program("-m", "dagster_tidemark.cli.app", "env", TIDEMARK_LOG_FORMAT="xml")
     assert done.returncode == 2 and "TIDEMARK_LOG_FORMAT=xml" in done.stderr and done.stderr.count("\n") == 1

@@ -132,4 +132,4 @@ def _note(record: dg.RunRecord, position: LineagePosition) -> None:
 
 def _position(cursor: str | None) -> LineagePosition:
     """Return the stored position. Without one, runs are reported from now on."""
-    return LineagePosition(**json.loads(cursor)) if cursor else LineagePosition(event_time.now())
+    return LineagePosition(**json.loads(cursor)) if cursor else LineagePosition(event_time.now() + _OVERLAP)

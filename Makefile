@@ -60,5 +60,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) dagster_tidemark/local/host/machine.py
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --disable-pip-version-check --quiet 'pip>=25.1'  # knows dependency groups
-	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models,kafka,avro]' --group dev
+	.venv/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[local,models,kafka,avro,metrics,lineage]' --group dev
 	@touch $@

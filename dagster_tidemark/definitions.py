@@ -11,6 +11,7 @@ from dagster_tidemark.asset_events.declared import AssetEvents, Listener, requir
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
+from dagster_tidemark.dagster_internals.run_logs import use_log_format
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
@@ -38,6 +39,7 @@ from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_s
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
+from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
@@ -331,6 +333,7 @@ def _parts(
         refuse_undeclared_names()
     with refusing():
         require_distinct(streams)
+    use_log_format(settings)
     channels: tuple[Channel, ...] = ()
     with refusing():
         channels = declare_channels(settings.code_location, notify)
@@ -385,6 +388,7 @@ def _parts(
             ),
             *([incident_sensor(channels, settings, scope=scope)] if channels else []),
             dead_runs_sensor(scope),
+            *lineage_sensors(settings, feeds, by_name, scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
             *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
         ],

@@ -10,7 +10,7 @@
     │   ├── incidents      BookBusy, ChannelUnavailable
     │   ├── sensors        CannotReconcile
     │   ├── preview        ChangedMeanwhile, PreviewInUse
-    │   ├── cli            StorageUnreachable, NoWebserver
+    │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
     │   ├── root modules   SettingsError, VariableRefused, NoProject, NoneFound, LocationBroken, ComponentHoldsMore,
@@ -20,6 +20,7 @@
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, ReaderMissing, NoKafkaSource, NoSuchModel,
     │   │                  ModelDamaged
     │   ├── asset_graph    Refused
+    │   ├── lineage        LineageMissing
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails

@@ -97,6 +97,7 @@ class Settings(BaseSettings):
 
     spark_memory: str = Field(default="2g", pattern=r"^[1-9]\d*[mg]$")  # heap of the platform's Spark server
 
+    log_format: Literal["text", "json"] = "text"  # json: one object per line (`json_logs`)
     ui_url: str = ""  # of Dagster's UI, for links in messages; by default that of the laptop platform
 
     landing_bucket: str = "landing"

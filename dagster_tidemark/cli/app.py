@@ -3,6 +3,7 @@
 import gc
 import sys
 from contextlib import suppress
+from typing import TextIO, cast
 
 import typer
 
@@ -13,6 +14,7 @@ from dagster_tidemark.cli import (
     incidents,
     init,
     lock,
+    metrics,
     new,
     plan,
     quarantine,
@@ -24,7 +26,10 @@ from dagster_tidemark.cli import (
     up,
 )
 from dagster_tidemark.cli.commands import Commands
+from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.json_logs import JsonLines, write_json_logs
 from dagster_tidemark.project_folder import NoProject, project_root
+from dagster_tidemark.settings import load_settings
 
 app = typer.Typer(
     help="Tidemark's commands. `make dev` calls `tidemark up`.",
@@ -43,6 +48,7 @@ app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(status.status)
+app.command()(metrics.metrics)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)
 app.command()(incidents.mute)
@@ -59,9 +65,12 @@ def main() -> None:
     # every 700 objects takes a quarter of the time of `lock check`.
     gc.set_threshold(1_000_000)
     _find_project()
+    lines = _json_lines()
     try:
         app()
     finally:
+        if lines is not None:
+            lines.close_line()
         # Without this, Python's garbage collection at exit takes as long as the import of Dagster.
         gc.freeze()
 
@@ -70,6 +79,20 @@ def former_name() -> None:
     """Run the console script `pipelines`, the name of `tidemark` before 0.2."""
     print("pipelines: renamed to `tidemark`; the next release removes this name", file=sys.stderr)
     main()
+
+
+def _json_lines() -> JsonLines | None:
+    """Write the command's logs and messages on stderr as JSON, if the settings say so."""
+    try:
+        settings = load_settings(may_be_unfit=True)
+    except TidemarkError:  # the command reports it, unless it needs no settings
+        return None
+    if settings.log_format != "json":
+        return None
+    lines = JsonLines(sys.stderr)
+    sys.stderr = cast(TextIO, lines)
+    write_json_logs()
+    return lines
 
 
 def _find_project() -> None:

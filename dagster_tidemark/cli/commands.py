@@ -7,11 +7,13 @@ automation ignores an asset. 6: whole files are in quarantine. 7: a preview left
 is unknown. 10: a stream is behind. 11: a channel for messages about incidents is dead.
 """
 
+import logging
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from dagster_tidemark import json_logs
 from dagster_tidemark.dagster_range import DagsterUnsupported, explained
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.project_folder import project_root
@@ -70,5 +72,8 @@ def require_local(settings: "Settings", command: str) -> None:
 
 def fail(message: str, *, code: int) -> NoReturn:
     """Print an error message and end the command with an exit code."""
-    typer.echo(f"tidemark: {message}", err=True)
+    if json_logs.is_on():
+        logging.getLogger(json_logs.COMMAND).error(message)
+    else:
+        typer.echo(f"tidemark: {message}", err=True)
     raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import dagster as dg
@@ -69,6 +70,29 @@ def sensor_ticks(instance: dg.DagsterInstance) -> list[SensorTick]:
         return []
     states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     return [tick for state in states if (tick := _sensor_tick(instance, state)) is not None]
+
+
+@dataclass(frozen=True)
+class TickTime:
+    """End of a sensor's last complete tick (Unix seconds), and its duration in seconds."""
+
+    at: float
+    seconds: float
+
+
+def tick_times(instance: dg.DagsterInstance, sensors: Collection[str]) -> dict[str, TickTime]:
+    """Return the last complete tick of some sensors, by name. Sensors without a complete tick are left out."""
+    if instance.schedule_storage is None:
+        return {}
+    found = {}
+    for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+        if state.instigator_name not in sensors:
+            continue
+        complete = [TickStatus.SUCCESS, TickStatus.SKIPPED]
+        for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1, statuses=complete):
+            end = tick.end_timestamp or tick.timestamp
+            found[state.instigator_name] = TickTime(end, max(0.0, end - tick.timestamp))
+    return found
 
 
 def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> SensorTick | None:

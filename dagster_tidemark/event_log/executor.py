@@ -13,6 +13,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.event_log import run_process
+from dagster_tidemark.json_logs import about_this_process
+from dagster_tidemark.tags import STREAM
 
 
 class _Recorded(dg.Executor):
@@ -30,7 +32,15 @@ class _Recorded(dg.Executor):
         return self._inner.step_dependency_config
 
     def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[Any]:
-        run_process.record(plan_context.instance, plan_context.dagster_run)
+        run = plan_context.dagster_run
+        run_process.record(plan_context.instance, run)
+        assets = [key.to_user_string() for key in run.asset_selection or ()]
+        about_this_process(
+            run_id=run.run_id,
+            asset=assets[0] if len(assets) == 1 else None,
+            partition=run.tags.get("dagster/partition"),
+            stream=run.tags.get(STREAM),
+        )
         end_without_collection()
         yield from self._inner.execute(plan_context, execution_plan)
 

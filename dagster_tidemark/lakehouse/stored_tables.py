@@ -37,7 +37,7 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
     Raises:
         CatalogUnreadable: the catalog or the metadata of a table cannot be read; the message names the cause.
     """
-    lake = _opened(settings)
+    lake = opened_catalog(settings)
     if lake is None:
         return {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -47,7 +47,7 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
     return {name: stored for name, stored in found if isinstance(stored, Stored)}
 
 
-def _opened(settings: Settings) -> Catalog | None:
+def opened_catalog(settings: Settings) -> Catalog | None:
     """Open the catalog. Return None if the catalog has never had a table."""
     try:
         if settings.catalog_options["type"] != "jdbc":

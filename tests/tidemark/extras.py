@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 PACKAGES = {
     "local": ("dagster_webserver", "moto", "platformdirs", "supervisor"),
     "kafka": ("confluent_kafka",),
+    "metrics": ("prometheus_client",),
+    "lineage": ("openlineage",),
     "production": ("dagster_postgres", "psycopg2"),
     "models": ("sklearn", "skops", "threadpoolctl"),
     "avro": ("fastavro",),
@@ -24,6 +26,8 @@ PACKAGES = {
 PARTS = {
     "local": ("dagster_tidemark.local.",),
     "kafka": ("dagster_tidemark.sources.kafka_",),
+    "metrics": ("dagster_tidemark.cli.monitoring.server",),
+    "lineage": (),
     "models": (),
     "avro": (),
     "production": (),

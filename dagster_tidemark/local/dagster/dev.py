@@ -24,6 +24,7 @@ def main() -> None:
     os.chdir(settings.platform_home)
     workspace, port = str(settings.root / "workspace.yaml"), str(settings.port_ui)
     arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]
+    arguments += ["--log-format", "json"] if settings.log_format == "json" else []
     os.execv(sys.executable, [sys.executable, *arguments])
 
 

@@ -12,10 +12,12 @@ from dagster._core.scheduler.instigation import (
     InstigatorStatus,
     InstigatorType,
     SensorInstigatorData,
+    TickData,
+    TickStatus,
 )
 
 from dagster_tidemark.dagster_internals import sensor_states
-from dagster_tidemark.dagster_internals.sensor_states import SensorTick
+from dagster_tidemark.dagster_internals.sensor_states import SensorTick, TickTime, tick_times
 
 
 def stored(
@@ -52,6 +54,25 @@ def test_sensor_tick_is_the_end_of_the_last_successful_one() -> None:
         data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0)
         stored(instance, "landing", InstigatorStatus.STOPPED, data=data)
         assert sensor_states.sensor_ticks(instance) == [SensorTick("landing", 8.0, is_off=True)]
+
+
+def test_tick_time_is_the_end_and_the_duration_of_the_last_complete_tick(instance: dg.DagsterInstance) -> None:
+    assert tick_times(instance, {"landing"}) == {}, "an instance without schedule storage"
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    with dg.instance_for_test() as kept:
+        for sensor in ("landing", "other"):
+            stored(kept, sensor, InstigatorStatus.RUNNING)
+            origin = RemoteInstigatorOrigin(code, sensor)
+            owner = (origin.get_id(), sensor, InstigatorType.SENSOR)
+            for status, began, ended in (
+                (TickStatus.SUCCESS, 100.0, 101.0),
+                (TickStatus.SKIPPED, 110.0, 112.5),
+                (TickStatus.STARTED, 130.0, None),
+            ):
+                selector = origin.get_selector().get_id()
+                tick = TickData(*owner, status, began, [], [], end_timestamp=ended, selector_id=selector)
+                kept.create_tick(tick)
+        assert tick_times(kept, {"landing", "contracts"}) == {"landing": TickTime(112.5, 2.5)}
 
 
 @pytest.mark.parametrize("in_code_server", [True, False])

@@ -1,0 +1,1 @@
+"""Figures and health of a deployment over HTTP: `tidemark metrics`."""

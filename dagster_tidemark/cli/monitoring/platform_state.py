@@ -1,0 +1,153 @@
+"""State of the platform as Dagster's storage has it: what `tidemark status` shows, and the daemon, queue and sensors.
+
+Belongs here: reading, with the functions of `status`. Does not belong here: metrics (`metric_families`) and health
+(`health`).
+"""
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.asset_graph.sensor_names import FIRST
+from dagster_tidemark.cli.contract_rows import ContractRow, NoSuchAsset, kept_rows
+from dagster_tidemark.cli.storage import opened_instance
+from dagster_tidemark.dagster_internals import daemons, event_storage, run_storage, sensor_states
+from dagster_tidemark.dagster_internals.event_time import now
+from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.engine.doubts import (
+    ASSET_EVENTS,
+    CONTRACTS,
+    LANDING,
+    STREAMS,
+    Doubts,
+    Watched,
+    doubts,
+    since_look,
+)
+from dagster_tidemark.event_log.observations import QUARANTINE, dead_letters_told
+from dagster_tidemark.incidents.incident import Book
+from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.planner.decisions import RANGES
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.tags import PREFIX
+
+QUARANTINE_AGES = ("arrived within a day", "arrived within a week", "arrived earlier")
+"""Metadata of the check `quarantine`: the number of entries by the age of their files."""
+_ALWAYS, _IF_CHANNELS = (CONTRACTS, RANGES, "dead_runs"), "incidents"
+
+
+@dataclass(frozen=True)
+class RunQueue:
+    """The run queue.
+
+    Args:
+        since: Time when each waiting run entered the queue (Unix seconds).
+        slots: Limit of simultaneous runs; None without a limit.
+        running: Number of runs that occupy a slot.
+    """
+
+    since: tuple[float, ...]
+    slots: int | None
+    running: int
+
+
+@dataclass(frozen=True)
+class PlatformState:
+    """State of a deployment at one time (Unix seconds).
+
+    Args:
+        evaluated_at: Time of the last evaluation by the sensor `contracts`; None if there was none.
+        rows: The rows of `tidemark status --json`.
+        doubts: Causes of unknown states.
+        expected_sensors: The library's sensors that should tick, without prefix.
+        streams: Names of the streams, by the key of their asset.
+        feeds: Source assets of the feeds.
+        ticks: Duration of each sensor's last tick in seconds.
+        quarantine: Number of quarantine entries of each asset that has any, by age.
+        beats: Time of the last heartbeat of each of Dagster's daemons.
+        book: Incidents and their unsent messages.
+        dead_letters: Number of notifications in the dead-letter queue.
+        tables: Assets that may have a table.
+    """
+
+    at: float
+    evaluated_at: float | None
+    rows: Sequence[ContractRow]
+    doubts: Doubts
+    expected_sensors: Sequence[str]
+    streams: Mapping[str, str]
+    feeds: Sequence[str]
+    ticks: Mapping[str, sensor_states.TickTime]
+    quarantine: Mapping[str, Mapping[str, int]]
+    beats: Mapping[str, float]
+    queue: RunQueue
+    book: Book
+    dead_letters: int
+    tables: Sequence[str]
+
+
+def platform_state(settings: Settings) -> PlatformState:
+    """Return the present state.
+
+    Raises:
+        StorageUnreachable: Dagster's storage does not answer.
+        InstanceRefused: `dagster.yaml` is wrong, or names a package that is not installed.
+    """
+    with opened_instance() as instance:
+        return state_of(instance, settings)
+
+
+def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
+    """Return the present state of an instance."""
+    at, kept = now(), saved_overview.kept(instance, settings.code_location)
+    watched = kept.watched if kept is not None else Watched()
+    rows = _rows(instance, kept, at)
+    found = doubts(instance, watched, at)
+    automation = sorted({row.sensor or FIRST for row in kept.rows if not row.source}) if kept is not None else []
+    parts: list[tuple[str, Sized]] = [
+        (LANDING, watched.feeds),
+        (STREAMS, watched.posts),
+        (ASSET_EVENTS, watched.reported),
+    ]
+    book = IncidentStore(instance, settings.code_location).read()
+    parts.append((_IF_CHANNELS, book.channels))
+    expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches)]
+    times = sensor_states.tick_times(instance, {name for sensor in expected for name in (sensor, PREFIX + sensor)})
+    return PlatformState(
+        at=at,
+        evaluated_at=kept.at if kept is not None else None,
+        rows=rows,
+        doubts=since_look(found, kept.at, at) if kept is not None else found,
+        expected_sensors=list(dict.fromkeys(expected)),
+        streams={post.asset: post.stream for post in watched.posts},
+        feeds=tuple(watched.feeds.values()),
+        ticks={name.removeprefix(PREFIX): each for name, each in times.items()},
+        quarantine={r.asset: _by_age(instance, r.asset) for r in rows if r.files_rejected or r.rows_rejected},
+        beats=daemons.heartbeats(instance),
+        queue=RunQueue(
+            tuple(run.since for run in run_storage.queued_runs(instance)),
+            run_storage.queue_limit(instance),
+            len(run_storage.starts_of_running(instance)),
+        ),
+        book=book,
+        dead_letters=dead_letters_told(instance),
+        tables=tuple(row.asset for row in kept.rows if not row.source) if kept is not None else (),
+    )
+
+
+def _rows(instance: DagsterInstance, kept: saved_overview.Kept | None, at: float) -> Sequence[ContractRow]:
+    if kept is None:
+        return ()
+    try:
+        return kept_rows(instance, kept, None, at, MappingProxyType({}))
+    except NoSuchAsset:  # the location has no automated asset
+        return ()
+
+
+def _by_age(instance: DagsterInstance, asset: str) -> dict[str, int]:
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
+    said = event_storage.latest_check_metadata(instance, key) or {}
+    return {age: count for age in QUARANTINE_AGES if isinstance(count := said.get(age), int)}

@@ -1,0 +1,135 @@
+"""The sensor `lineage`: reports each asset of each run to OpenLineage.
+
+A sensor reads Dagster's event log, so a run sends nothing itself: a receiver that is down delays no run, events wait
+for it, and a killed run is reported too. Does not belong here: reading a run (`lineage.asset_runs`), the events
+(`lineage.run_events`), and sending (`lineage.event_sender`).
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus
+
+from dagster_tidemark.dagster_internals import event_time
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended
+from dagster_tidemark.lineage.event_sender import EventSender, emit_with_client, is_configured
+from dagster_tidemark.lineage.run_events import LineageNames, event_of
+from dagster_tidemark.sensors.scope import LocationScope
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed
+
+NAME = "lineage"
+_SECONDS = 8.0  # for sending in one tick
+_OVERLAP = 10.0  # a run's row may become visible later than its time of change
+_PAGE = 50
+_MOST_BEGUN = 1000  # runs that were deleted before they ended
+_ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
+_READ = [DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING, *_ENDED]
+
+
+@dataclass
+class LineagePosition:
+    """Position in the list of changed runs.
+
+    Args:
+        at: All runs that changed before this time are reported (Unix seconds).
+        begun: Runs whose start is reported and whose end is not.
+        ended: Runs whose end is reported, with the time of their last change. Only those of the last seconds.
+    """
+
+    at: float
+    begun: list[str] = field(default_factory=list)
+    ended: dict[str, float] = field(default_factory=dict)
+
+
+def lineage_sensors(
+    settings: Settings, feeds: Iterable[Feed], tables: Collection[str], scope: LocationScope
+) -> list[dg.SensorDefinition]:
+    """Return the sensor, if OpenLineage's own variables name a receiver; else nothing.
+
+    Args:
+        tables: Names of the location's tables.
+    """
+    if not is_configured():
+        return []
+    files = {source_key(feed).to_user_string(): (f"s3://{settings.landing_bucket}", feed.prefix) for feed in feeds}
+    jobs = os.environ.get("OPENLINEAGE_NAMESPACE") or settings.code_location
+    names = LineageNames(jobs, settings.catalog_shown, frozenset(tables), files)
+    senders: list[EventSender] = []
+
+    @dg.sensor(
+        name=scope.named(NAME),
+        description="Reports each asset of each run to OpenLineage, with the snapshots of its tables.",
+        asset_selection=scope.assets,
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def lineage(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not senders:
+            senders.append(EventSender(emit_with_client()))
+        repository = context.repository_def
+        if repository is None:
+            raise dg.DagsterInvariantViolationError("the sensor `lineage` needs the code location it belongs to")
+        position = _position(context.cursor)
+        sender = senders[0]
+        if not sender.is_ready():
+            return dg.SkipReason(f"events wait for the receiver: {sender.fault}")
+        count = report(context.instance, repository.asset_graph, position, sender, names)
+        said = f"; the others wait: {sender.fault}" if sender.fault else ""
+        return dg.SensorResult(
+            skip_reason=dg.SkipReason(f"{count} events sent{said}"), cursor=json.dumps(asdict(position))
+        )
+
+    return [lineage]
+
+
+def report(
+    instance: DagsterInstance, graph: AnyGraph, position: LineagePosition, sender: EventSender, names: LineageNames
+) -> int:
+    """Send the events of the runs that have changed, and return their number. The position moves with each sent run."""
+    began, count = event_time.now(), 0
+    since = datetime.fromtimestamp(position.at - _OVERLAP, UTC)
+    # Runs that are reported already take no place of new ones.
+    most = _PAGE + len(position.begun) + len(position.ended)
+    changed = dg.RunsFilter(statuses=_READ, updated_after=since)
+    for record in instance.get_run_records(changed, limit=most, order_by="update_timestamp", ascending=True):
+        events = [event_of(each, names) for each in _unreported(instance, graph, record, position)]
+        left = _SECONDS - (event_time.now() - began)
+        if events and (left <= 0 or not sender.send(events, left)):
+            break
+        count += len(events)
+        _note(record, position)
+    return count
+
+
+def _unreported(
+    instance: DagsterInstance, graph: AnyGraph, record: dg.RunRecord, position: LineagePosition
+) -> list[AssetRun]:
+    run = record.dagster_run
+    if run.run_id in position.ended:
+        return []
+    start = [] if run.run_id in position.begun else begun(instance, record, graph)
+    return [*start, *(ended(instance, record, graph) if run.status in _ENDED else [])]
+
+
+def _note(record: dg.RunRecord, position: LineagePosition) -> None:
+    run_id, changed_at = record.dagster_run.run_id, record.update_timestamp.timestamp()
+    position.at = max(position.at, changed_at)
+    if record.dagster_run.status in _ENDED:
+        position.begun = [each for each in position.begun if each != run_id]
+        position.ended[run_id] = changed_at
+    elif run_id not in position.begun:
+        position.begun = [*position.begun, run_id][-_MOST_BEGUN:]
+    # A run that changed longer ago than the overlap is not read again.
+    position.ended = {each: at for each, at in position.ended.items() if at > position.at - 2 * _OVERLAP}
+
+
+def _position(cursor: str | None) -> LineagePosition:
+    """Return the stored position. Without one, runs are reported from now on."""
+    return LineagePosition(**json.loads(cursor)) if cursor else LineagePosition(event_time.now() + _OVERLAP)

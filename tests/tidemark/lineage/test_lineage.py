@@ -1,0 +1,204 @@
+"""The sensor `lineage`: events of real runs at a real HTTP receiver, also when it is down or hangs."""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterInstance
+
+from dagster_tidemark import Feed, Grain
+from dagster_tidemark.lineage.event_sender import EventSender, LineageMissing, emit_with_client, is_configured
+from dagster_tidemark.lineage.run_events import run_uuid
+from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION
+from dagster_tidemark.settings import Settings
+from tests.tidemark.lineage.receiver import Receiver, receiver
+
+SETTINGS = Settings(code_location="shop", catalog_uri="jdbc:postgresql://db/lake?user=u&password=hunter2")
+FEED = Feed("orders", "orders/", Grain.DAY, {"order_id": "bigint"}, required=("order_id",))
+RAW = dg.AssetSpec(["raw", "orders"])
+commits = {"core/orders": 100, "marts/sales": 200}
+
+
+def built(asset: str) -> dg.MaterializeResult[None]:
+    commits[asset] += 1
+    return dg.MaterializeResult(metadata={"snapshot id": str(commits[asset])})
+
+
+@dg.asset(key=["core", "orders"], deps=[RAW])
+def orders() -> dg.MaterializeResult[None]:
+    return built("core/orders")
+
+
+@dg.asset(key=["marts", "sales"], deps=[orders], config_schema={"fails": dg.Field(bool, default_value=False)})
+def sales(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
+    if context.op_execution_context.op_config["fails"]:
+        raise ValueError("no such column\nhunter2")
+    return built("marts/sales")
+
+
+DEFS = dg.Definitions([RAW, orders, sales])
+
+
+@pytest.fixture
+def http(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    with receiver() as server:
+        for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:  # the client adds some
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("OPENLINEAGE_URL", server.url)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DagsterInstance]:
+    with dg.instance_for_test() as made:
+        yield made
+
+
+class Lineage:
+    """The sensor, evaluated tick by tick on an instance."""
+
+    def __init__(self, instance: DagsterInstance) -> None:
+        self.instance, self.repository = instance, DEFS.get_repository_def()
+        (self.sensor,) = lineage_sensors(SETTINGS, [FEED], {"core.orders", "marts.sales"}, WHOLE_LOCATION)
+        self.cursor: str | None = json.dumps({"at": time.time() + 10, "begun": [], "ended": {}})
+
+    def tick(self) -> str:
+        with dg.build_sensor_context(self.instance, self.cursor, repository_def=self.repository) as context:
+            result = self.sensor.evaluate_tick(context)
+        self.cursor = result.cursor or self.cursor
+        return result.skip_message or ""
+
+    def run(self, *assets: dg.AssetsDefinition, fails: bool = False) -> str:
+        config = {"ops": {"marts__sales": {"config": {"fails": fails}}}} if sales in assets else None
+        given = [RAW, orders, sales]
+        done = dg.materialize(
+            given, selection=list(assets), instance=self.instance, run_config=config, raise_on_error=False
+        )
+        return done.run_id
+
+
+def test_each_asset_of_a_run_is_started_and_completed_with_snapshots_as_versions(
+    http: Receiver, home: DagsterInstance
+) -> None:
+    lineage = Lineage(home)
+    run_id = lineage.run(orders, sales)
+    assert lineage.tick() == "4 events sent"
+    assert http.said() == [
+        *(("core/orders", "START"), ("marts/sales", "START"), ("core/orders", "COMPLETE"), ("marts/sales", "COMPLETE"))
+    ]
+    begun, _, _, done = http.events
+    read, wrote = commits["core/orders"], commits["marts/sales"]
+    assert [(each["namespace"], each["name"]) for each in begun["inputs"]] == [("s3://landing", "orders/")]
+    (inputs,), (outputs,) = done["inputs"], done["outputs"]
+    assert (inputs["namespace"], inputs["name"]) == (SETTINGS.catalog_shown, "core.orders")
+    assert inputs["facets"]["version"]["datasetVersion"] == str(read)
+    assert outputs["name"] == "marts.sales" and outputs["facets"]["version"]["datasetVersion"] == str(wrote)
+    assert done["run"]["runId"] == run_uuid(run_id, "marts/sales") == http.events[1]["run"]["runId"]
+    assert done["run"]["facets"]["parent"]["run"]["runId"].replace("-", "") == run_id.replace("-", "")
+    assert done["job"]["namespace"] == "shop" and http.paths == {"/api/v1/lineage"}
+    assert "hunter2" not in json.dumps(http.events)
+    assert lineage.tick() == "0 events sent", "each event once"
+    lineage.run(orders)
+    assert lineage.tick() == "2 events sent", "of the new run alone"
+
+
+def test_a_failed_run_reports_what_it_built_and_what_failed(http: Receiver, home: DagsterInstance) -> None:
+    lineage = Lineage(home)
+    lineage.run(orders, sales, fails=True)
+    lineage.tick()
+    assert http.said()[2:] == [("core/orders", "COMPLETE"), ("marts/sales", "FAIL")]
+    error = http.events[-1]["run"]["facets"]["errorMessage"]
+    assert "marts__sales" in error["message"] and "\n" not in error["message"]
+    assert "version" not in http.events[-1]["outputs"][0].get("facets", {})
+
+
+def test_a_run_in_progress_is_started_once_and_a_killed_one_fails_at_its_end(
+    http: Receiver, home: DagsterInstance
+) -> None:
+    lineage = Lineage(home)
+    job = DEFS.resolve_implicit_global_asset_job_def()
+    run = home.create_run_for_job(job, asset_selection=frozenset({sales.key}), status=dg.DagsterRunStatus.NOT_STARTED)
+    home.report_engine_event("waits", run)
+    assert lineage.tick() == "0 events sent"
+    started = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
+    home.report_dagster_event(started, run.run_id)
+    assert lineage.tick() == "1 events sent" and http.said() == [("marts/sales", "START")]
+    assert lineage.tick() == "0 events sent"
+    home.report_run_failed(home.get_run_by_id(run.run_id) or run)
+    lineage.tick()
+    assert http.said() == [("marts/sales", "START"), ("marts/sales", "FAIL")]
+
+
+def test_events_wait_while_the_receiver_is_down_and_are_named_once(
+    home: DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Any] = []
+    down = True
+
+    def emit(event: Any) -> None:
+        if down:
+            raise ConnectionError("refused\nby the host")
+        sent.append(event)
+
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
+    now = [0.0]
+    sender = EventSender(emit, clock=lambda: now[0])
+    monkeypatch.setattr("dagster_tidemark.sensors.lineage_sensor.EventSender", lambda _: sender)
+    lineage = Lineage(home)
+    began = time.monotonic()
+    lineage.run(orders)
+    lineage.run(orders)
+    with caplog.at_level(logging.WARNING):
+        assert lineage.tick() == "0 events sent; the others wait: ConnectionError: refused"
+        assert lineage.tick() == "events wait for the receiver: ConnectionError: refused", "it pauses"
+        for _ in range(3):
+            now[0] += 400
+            lineage.tick()
+        assert len([r for r in caplog.records if "takes no events" in r.message]) == 1
+        down = False
+        now[0] += 400
+        assert lineage.tick() == "4 events sent" and len(sent) == 4
+    assert [r.message for r in caplog.records if "again" in r.message] != []
+    assert time.monotonic() - began < 60
+
+
+def test_a_receiver_that_never_answers_does_not_hold_the_tick(http: Receiver) -> None:
+    http.answers.clear()
+    sender = EventSender(lambda _: http.answers.wait(60))
+    began = time.monotonic()
+    assert not sender.send([1, 2], 0.2) and time.monotonic() - began < 2
+    assert sender.fault == "no answer within 0.2 s" and not sender.is_ready()
+
+
+def test_a_long_history_is_reported_page_by_page(
+    http: Receiver, home: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_tidemark.sensors.lineage_sensor._PAGE", 1)
+    lineage = Lineage(home)
+    for _ in range(3):
+        lineage.run(orders)
+    for _ in range(3):
+        assert lineage.tick() == "2 events sent"
+    assert lineage.tick() == "0 events sent" and len(http.events) == 6
+
+
+def test_without_a_receiver_there_is_no_sensor_and_without_the_extra_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:  # the client adds some
+        monkeypatch.delenv(name)
+    assert not is_configured() and lineage_sensors(SETTINGS, [], set(), WHOLE_LOCATION) == []
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "console")
+    assert is_configured()
+    monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
+    assert not is_configured()
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    with pytest.raises(LineageMissing, match=r"pip install 'dagster-tidemark\[lineage\]'"):
+        emit_with_client()

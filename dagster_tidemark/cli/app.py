@@ -13,6 +13,7 @@ from dagster_tidemark.cli import (
     incidents,
     init,
     lock,
+    maintain,
     new,
     plan,
     quarantine,
@@ -42,6 +43,7 @@ app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
+app.command()(maintain.maintain)
 app.command()(status.status)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)

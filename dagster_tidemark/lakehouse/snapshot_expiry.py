@@ -10,13 +10,14 @@ from itertools import pairwise
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 
 def expire(table: Table, gone: Collection[int]) -> int:
     """Expire some snapshots of a table, and return the number of expired snapshots.
 
-    Missing snapshots and heads of branches or tags are skipped.
+    Missing snapshots and heads of branches or tags are skipped. So is the parent of a rewrite: it still needs the
+    replaced data files, which only `expire_snapshots` deletes, when no reader needs them any more (`maintenance`).
 
     Raises:
         CommitFailedException: another writer has committed since the table was loaded. No snapshot was expired.
@@ -24,7 +25,8 @@ def expire(table: Table, gone: Collection[int]) -> int:
     """
     there = list(ancestors_of(table.current_snapshot(), table.metadata))
     kept = {ref.snapshot_id for ref in table.refs().values()}
-    expired = [each for each in there if each.snapshot_id in gone and each.snapshot_id not in kept]
+    before_rewrite = {parent.snapshot_id for child, parent in pairwise(there) if _is_rewrite(child)}
+    expired = [each for each in there if each.snapshot_id in gone and each.snapshot_id not in kept | before_rewrite]
     if not expired:
         return 0
     gone_now = {each.snapshot_id for each in expired}
@@ -38,6 +40,10 @@ def expire(table: Table, gone: Collection[int]) -> int:
     table.maintenance.expire_snapshots().by_ids(sorted(gone_now)).commit()
     _delete(table.io, unneeded)
     return len(expired)
+
+
+def _is_rewrite(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
 
 
 def _files_of(snapshot: Snapshot, io: FileIO) -> Iterator[str]:

@@ -5,9 +5,10 @@
     │   ├── sources        BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused,
     │   │                  KafkaUnavailable, TopicUnknown
     │   ├── lakehouse      SparkUnreachable, SparkLost, SparkFailed, NotScanned, CatalogUnavailable, CatalogUnreadable,
-    │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone
+    │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone, NotRead
     │   ├── streams        NotAnsweredYet, OvertakenDelivery
     │   ├── incidents      BookBusy, ChannelUnavailable
+    │   ├── maintenance    MaintenanceStopped
     │   ├── sensors        CannotReconcile
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── cli            StorageUnreachable, NoWebserver
@@ -17,7 +18,8 @@
     │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed,
     │   │                  ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
-    │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
+    │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged,
+    │   │                  OrphansRefused
     │   ├── asset_graph    Refused
     │   ├── engine         NoRun, NoSavedState
     │   ├── execution      NoSuchTable, NoAlerts
@@ -28,7 +30,8 @@
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages
     │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode
+    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode,
+    │   │                  NoMaintainedTable
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance
     └── streams            NotOneEach

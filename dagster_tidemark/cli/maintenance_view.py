@@ -72,7 +72,7 @@ def maintain_now(settings: Settings, table: str | None) -> list[str]:
         for observation in result.asset_observations_for_node(OP)
         for name, value in observation.metadata.items()
     }
-    faults = [str(line) for line in figures.pop(NOT_DONE, None) or ()]
+    faults = _lines(figures.pop(NOT_DONE, None))
     typer.echo(", ".join(f"{count} {name}" for name, count in figures.items()) or "nothing to do")
     return faults
 
@@ -91,3 +91,7 @@ def _chosen(tables: Mapping[str, Table], table: str | None) -> list[str]:
     if name not in tables:
         raise NoMaintainedTable(f"there is no table {table}; known tables: {names(tables)}")
     return [name]
+
+
+def _lines(value: object) -> list[str]:
+    return [str(line) for line in value] if isinstance(value, list | tuple) else []

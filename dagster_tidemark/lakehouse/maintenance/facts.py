@@ -17,6 +17,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.maintenance.due import Action, LastAction, MaintenancePolicy, TableFacts
 from dagster_tidemark.lakehouse.maintenance.expirable import (
     PREVIEWS,
@@ -47,8 +48,8 @@ _lock = Lock()
 _sizes: OrderedDict[tuple[str, int], Counter[str]] = OrderedDict()
 
 
-class NotRead(Exception):
-    """The time for reading a table's manifests is over."""
+class NotRead(Transient):
+    """Error if the time for reading a table's manifests is over. The next attempt reads the rest."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Does not belong here: the choice of snapshots (`append`), and expiry with Spark 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
@@ -36,6 +37,10 @@ def expire(table: Table, gone: Collection[int]) -> int:
     pairs = [pair for pair in pairwise(there) if (pair[0].snapshot_id in gone_now) != (pair[1].snapshot_id in gone_now)]
     neighbours = [each for pair in pairs for each in pair if each.snapshot_id not in gone_now]
     needed = {path for each in (*neighbours, *branches) for path in _files_of(each, table.io)}
+    # Earlier expiries may have cut the way to others, such as the parents of rewrites. Each of them is read once.
+    on_the_way = {each.snapshot_id for each in there}
+    aside = [each for each in table.snapshots() if each.snapshot_id not in on_the_way | kept]
+    needed = needed.union(*(_kept_files_of(each, table.io) for each in aside))
     unneeded = {path for each in expired for path in _files_of(each, table.io)} - needed
     table.maintenance.expire_snapshots().by_ids(sorted(gone_now)).commit()
     _delete(table.io, unneeded)
@@ -51,6 +56,19 @@ def _files_of(snapshot: Snapshot, io: FileIO) -> Iterator[str]:
     yield snapshot.manifest_list
     for manifest in snapshot.manifests(io):
         yield manifest.manifest_path
+
+
+_kept_files: OrderedDict[str, frozenset[str]] = OrderedDict()
+_KEPT = 1_000
+
+
+def _kept_files_of(snapshot: Snapshot, io: FileIO) -> frozenset[str]:
+    """Return the same as `_files_of`, without reading a manifest list again."""
+    if snapshot.manifest_list not in _kept_files:
+        _kept_files[snapshot.manifest_list] = frozenset(_files_of(snapshot, io))
+        while len(_kept_files) > _KEPT:
+            _kept_files.popitem(last=False)
+    return _kept_files[snapshot.manifest_list]
 
 
 def _delete(io: FileIO, paths: Collection[str]) -> None:

@@ -5,6 +5,7 @@ order of tables, and the record of results.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from pyiceberg.table import Table as IcebergTable
 from pyspark.errors import PySparkException
@@ -151,9 +152,13 @@ def _remove_orphans(
     files = spark.createDataFrame([(file,) for file in gone[:MOST_CANDIDATES]], "file_path string").selectExpr(
         "file_path", "timestamp_millis(0) AS last_modified"
     )
+    # The list is filtered by the text of the folder, which may lack the scheme that the files have.
+    path = urlsplit(found.location()).path.rstrip("/")
+    folder = gone[0][: gone[0].index(path) + len(path)]
     files.createOrReplaceTempView(_FILES)
     try:
-        removed = _call(spark, Action.ORPHANS, table, **arguments, file_list_view=f"'{_FILES}'")
+        listed = {"location": f"'{folder}'", "file_list_view": f"'{_FILES}'"}
+        removed = _call(spark, Action.ORPHANS, table, **arguments, **listed)
     finally:
         spark.catalog.dropTempView(_FILES)
     return ActionResult(DONE, files_removed=len(removed), candidates=tuple(stays))

@@ -19,7 +19,7 @@ from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.sensors.maintenance_sensor import FactsReader, look
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE
-from tests.tidemark.maintenance.conftest import commits, table
+from tests.tidemark.maintenance.conftest import commits, queued_run, table
 
 POLICY = MaintenancePolicy(small_files=5)
 ORDERS, BAD = table("core.orders"), table("core.bad")
@@ -64,7 +64,7 @@ def test_no_metadata_is_read_while_no_run_could_start(
     settings: Settings, instance: DagsterInstance, reader: FactsReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "read", lambda *_: pytest.fail("read"))
-    create_run_for_test(instance, status=DagsterRunStatus.QUEUED)
+    queued_run(instance)
     assert look(instance, settings, reader, lambda: Plan(0.0), time.time()).why_not == "1 runs wait in the queue"
 
 

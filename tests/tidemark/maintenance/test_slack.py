@@ -8,6 +8,7 @@ from dagster._core.test_utils import create_run_for_test
 from dagster_tidemark.maintenance.slack import OpenRuns, open_runs, why_not_now
 from dagster_tidemark.planner.decisions import Decision, Plan, Request, State
 from dagster_tidemark.tags import MAINTENANCE, STREAM
+from tests.tidemark.maintenance.conftest import queued_run
 
 NOW = 1_800_000_000.0
 
@@ -51,7 +52,7 @@ def test_open_runs_tell_what_they_build_and_since_when_they_read(instance: Dagst
 
     run(DagsterRunStatus.SUCCESS, "core/a")
     loading = run(DagsterRunStatus.STARTED, "core/orders")
-    run(DagsterRunStatus.QUEUED, "marts/x")
+    queued_run(instance, "marts/x")
     run(DagsterRunStatus.STARTED, **{STREAM: "readings"})
     by_hand = run(DagsterRunStatus.STARTED, **{MAINTENANCE: "tests.toys"})
     found = open_runs(instance, NOW)

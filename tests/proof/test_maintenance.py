@@ -1,0 +1,119 @@
+"""10,000 commits of one file each, with maintenance in between: commits, scans and stored bytes stay small.
+
+`PROOF_COMMITS=1000` does fewer.
+"""
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
+from dagster_tidemark.lakehouse.maintenance.due import MaintenancePolicy
+from dagster_tidemark.lakehouse.table import Retention, Table
+from dagster_tidemark.maintenance.job import MaintenanceWork
+from dagster_tidemark.settings import Settings
+from tests.proof.conftest import Report
+
+COMMITS = 10_000
+ROWS = 40
+BETWEEN = 250  # commits between two looks of the sensor; a file a second gives 30 in half a minute
+HELD = timedelta(seconds=5)  # a day is played in some minutes
+
+
+@pytest.mark.timeout(6 * 3600)
+def test_table_with_many_small_commits_stays_as_fast_and_small_as_a_fresh_one(
+    spark: SparkSession, spark_server: Settings, report: Report
+) -> None:
+    commits = int(os.environ.get("PROOF_COMMITS", COMMITS))
+    table = Table(
+        f"proof{uuid.uuid4().hex[:6]}.readings",
+        {"day": "date", "n": "bigint", "text": "string"},
+        ("n",),
+        "day",
+        retention=Retention(held_for=HELD),
+    )
+    writer = Appendable(open_lake(spark_server), table)
+    lasted, results, maintenance = list[float](), dict[str, int](), 0.0
+    with DagsterInstance.ephemeral() as instance:
+
+        def maintain() -> None:
+            nonlocal maintenance
+            began = time.monotonic()
+            work = MaintenanceWork(
+                instance, spark_server, {table.name: table}, MaintenancePolicy(), "proof", logging.getLogger(__name__)
+            )
+            work.work([table.name])
+            assert not work.said, work.said
+            maintenance += time.monotonic() - began
+            for result, count in work.done.items():
+                results[result] = results.get(result, 0) + count
+            writer.refresh()
+
+        for n in range(commits):
+            # Random text: bytes that do not shrink when many rows are in one file.
+            rows = [{"day": date(2026, 10, 1), "n": n * ROWS + i, "text": os.urandom(200).hex()} for i in range(ROWS)]
+            change = TableCommit(rows=rows_of(writer.schema, rows), properties={"tidemark.kafka.x": str(n)})
+            began = time.monotonic()
+            writer.commit(change)
+            lasted.append(time.monotonic() - began)
+            if n % 50 == 49:
+                writer.expire(keep=60, batch=25)  # as a shift does
+            if n % BETWEEN == BETWEEN - 1:
+                maintain()
+        time.sleep(HELD.total_seconds() + 1)
+        # The newest commit has the position of the stream, so the one before the last compaction stays until the next.
+        writer.commit(TableCommit(rows=rows_of(writer.schema, rows[:1]), properties={"tidemark.kafka.x": "end"}))
+        time.sleep(HELD.total_seconds() + 1)
+        maintain()
+    fresh = f"lake.{table.name}_fresh"
+    spark.sql(f"CREATE TABLE {fresh} USING iceberg PARTITIONED BY (day) AS SELECT * FROM {table.identifier}")
+    of_fresh, of_kept = scans(spark, fresh, table.identifier)
+    logical = spark.sql(f"SELECT sum(file_size_in_bytes) AS size FROM {table.identifier}.files").collect()[0]["size"]
+    stored = sum(path.stat().st_size for path in folder(spark_server, table).rglob("*") if path.is_file())
+    found = {
+        "at": datetime.now(UTC).isoformat(timespec="minutes"),
+        "commits": commits,
+        "seconds of the first 100 commits (median)": round(median(lasted[:100]), 4),
+        "seconds of the last 100 commits (median)": round(median(lasted[-100:]), 4),
+        "last commit / first": round(median(lasted[-100:]) / median(lasted[:100]), 3),
+        "scan / scan of a fresh table": round(of_kept / of_fresh, 3),
+        "stored bytes / logical bytes": round(stored / logical, 3),
+        "logical bytes": logical,
+        "actions": results,
+        "seconds of maintenance": round(maintenance, 1),
+    }
+    report("maintenance", found)
+    assert sorted(r.n for r in spark.sql(f"SELECT n FROM {table.identifier}").collect())[-1] == commits * ROWS - 1
+    assert found["last commit / first"] <= 1.5
+    assert found["scan / scan of a fresh table"] <= 1.1
+    assert found["stored bytes / logical bytes"] <= 1.5
+
+
+def scans(spark: SparkSession, *tables: str) -> list[float]:
+    """Seconds of a scan of each table: the smallest of several, in turns, so that the machine's noise hits both."""
+    best = [float("inf")] * len(tables)
+    for _ in range(15):
+        for at, table in enumerate(tables):
+            best[at] = min(
+                best[at], seconds(lambda table=table: spark.sql(f"SELECT sum(n), max(text) FROM {table}").collect())
+            )  # type: ignore[misc]
+    return best
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def folder(settings: Settings, table: Table) -> Path:
+    return Path(settings.warehouse) / table.name.replace(".", "/")

@@ -105,7 +105,7 @@ def test_every_grocer_sensor_is_started_by_default() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
         ("landing", "automation", "catch_up", "contracts", "dead_runs", "maintenance", "streams"),
-        dg.DefaultSensorStatus.RUNNING
+        dg.DefaultSensorStatus.RUNNING,
     )
 
 

@@ -20,6 +20,7 @@ from dagster_tidemark.maintenance.lake_facts import LakeFacts
 from dagster_tidemark.maintenance.maintained_tables import maintained_tables, saved_upkeep
 from dagster_tidemark.maintenance.slack import open_runs
 from dagster_tidemark.planner.wording import names
+from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.tags import MAINTENANCE, PROCESS
 
@@ -61,6 +62,7 @@ def maintain_now(settings: Settings, table: str | None) -> list[str]:
     tables = _tables(settings)
     chosen = _chosen(tables, table)
     with opened_instance() as instance:
+        end_dead_runs(instance)  # such as an earlier run of this command that was killed
         if others := open_runs(instance, event_time.now()).maintenance:
             fail(f"run {others[0]} maintains tables: wait for its end, or cancel it in the UI", code=1)
         job = maintenance_job(tables, settings)

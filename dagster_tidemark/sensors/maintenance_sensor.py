@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.maintenance.lake_facts import LakeFacts
 
 NAME = "maintenance"
+_AFTER_START = 60.0
 _READ_SECONDS = 5.0
 _USUAL_SECONDS = 60.0
 """Assumed duration of an action without a known one, and smallest slack that a run needs."""
@@ -122,16 +123,19 @@ def maintenance_sensor(
     """
     job = maintenance_job(tables, settings, scope.named("maintain_tables"))
     reader = FactsReader(settings, tables)
+    starts = time.monotonic() + _AFTER_START
 
     @dg.sensor(
         name=scope.named(NAME),
         description="Requests maintenance of tables (compaction, expiry of snapshots, orphan files) while no contract "
         "is due and a slot is free.",
         job=job,
-        minimum_interval_seconds=30,
+        minimum_interval_seconds=60,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def maintenance(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if time.monotonic() < starts:  # other sensors have more urgent work then
+            return dg.SkipReason("the code server has just started")
         overview = look(context.instance, settings, reader, lambda: _plan(context, settings), event_time.now())
         keep_overview(context.instance, settings.code_location, overview)
         for line in overview.lines():

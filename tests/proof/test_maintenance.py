@@ -5,9 +5,12 @@
 
 import logging
 import os
+import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -16,7 +19,9 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
+from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.maintenance.due import MaintenancePolicy
 from dagster_tidemark.lakehouse.table import Retention, Table
 from dagster_tidemark.maintenance.job import MaintenanceWork
@@ -26,6 +31,7 @@ from tests.proof.conftest import Report
 COMMITS = 10_000
 ROWS = 40
 BETWEEN = 250  # commits between two looks of the sensor; a file a second gives 30 in half a minute
+LOADS = 30
 HELD = timedelta(seconds=5)  # a day is played in some minutes
 
 
@@ -96,6 +102,49 @@ def test_table_with_many_small_commits_stays_as_fast_and_small_as_a_fresh_one(
     assert found["last commit / first"] <= 1.5
     assert found["scan / scan of a fresh table"] <= 1.1
     assert found["stored bytes / logical bytes"] <= 1.5
+
+
+def test_no_load_fails_because_of_maintenance_of_its_table(
+    spark: SparkSession, spark_server: Settings, report: Report
+) -> None:
+    """The worst case: compaction without a pause, of the partition that every load changes."""
+    table = Table(
+        f"proof{uuid.uuid4().hex[:6]}.orders",
+        {"day": "date", "n": "bigint"},
+        ("n",),
+        "day",
+        retention=Retention(held_for=HELD),
+    )
+    catalog.ensure(spark, table)
+    ended, failed, done = threading.Event(), list[str](), Counter[str]()
+
+    def load() -> None:
+        try:
+            for n in range(LOADS):
+                new = spark.createDataFrame([(n,)], "n bigint").selectExpr("DATE '2026-10-01' AS day", "n")
+                within = lambda of: f"{of}.day = DATE '2026-10-01'" if of else "day = DATE '2026-10-01'"  # noqa: E731
+                until_committed(
+                    lambda new=new: write.merge(new, table, within=within, on="t.n = s.n", wins="true", run_id=f"{n}"),  # type: ignore[misc]
+                    table.name,
+                )
+        except Exception as error:
+            failed.append(str(error))
+        finally:
+            ended.set()
+
+    loads = threading.Thread(target=load)
+    loads.start()
+    with DagsterInstance.ephemeral() as instance:
+        while not ended.is_set():
+            policy = replace(MaintenancePolicy().at_once(), small_files=2, together=2)
+            log = logging.getLogger(__name__)
+            work = MaintenanceWork(instance, spark_server, {table.name: table}, policy, "proof", log)
+            work.work([table.name])
+            done += work.done
+    loads.join()
+    report("maintenance_beside_loads", {"loads": LOADS, "loads failed": len(failed), "actions": dict(done)})
+    assert failed == []
+    assert sorted(row.n for row in spark.table(table.identifier).collect()) == list(range(LOADS))
 
 
 def scans(spark: SparkSession, *tables: str) -> list[float]:

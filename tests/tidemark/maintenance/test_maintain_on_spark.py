@@ -13,7 +13,10 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from dagster_tidemark.cli import maintenance_view
+from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.maintenance.due import MaintenancePolicy
 from dagster_tidemark.lakehouse.table import Retention, Table
@@ -170,3 +173,18 @@ def test_no_live_file_is_lost_where_a_run_dies(
     last = work(instance, spark_server, orders)
     last.work([orders.name])
     assert not last.said and seen(spark_server, orders) == before
+
+
+def test_maintain_command_works_in_a_run_and_records_it(
+    spark_server: Settings, orders: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    settings = spark_server.model_copy(update={"dagster_home": tmp_path, "code_location": "tests.toys"})
+    for name, value in settings.exports().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(maintenance_view, "_tables", lambda _: {orders.name: orders})
+    found = CliRunner().invoke(app, ["maintain", orders.name])
+    assert (found.output, found.exit_code) == ("3 done, 1 nothing to do\n", 0)
+    with DagsterInstance.get() as instance:
+        [run] = instance.get_runs()
+    assert run.status is DagsterRunStatus.SUCCESS and run.tags["tidemark/maintenance"] == "tests.toys"

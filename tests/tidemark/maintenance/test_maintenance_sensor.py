@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 
+import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
@@ -16,7 +17,7 @@ from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upk
 from dagster_tidemark.maintenance.maintenance_overview import keep_overview, kept_overview
 from dagster_tidemark.maintenance.slack import open_runs
 from dagster_tidemark.planner.decisions import Decision, Plan, State
-from dagster_tidemark.sensors.maintenance_sensor import FactsReader, look
+from dagster_tidemark.sensors.maintenance_sensor import FactsReader, look, maintenance_sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE
 from tests.tidemark.maintenance.conftest import commits, queued_run, table
@@ -133,3 +134,28 @@ def test_wrong_property_of_one_table_is_named_and_stops_no_other(
     assert found.why_not == "" and {each.table for each in found.due} == {"core.orders"}
     assert any(line.startswith("maintenance of core.bad: unknown: ValueError") for line in found.lines())
     assert replace(found, due=()).unreadable.keys() == {"core.bad"}
+
+
+def test_sensor_requests_one_run_with_the_tables_to_maintain(
+    settings: Settings, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits(settings, ORDERS, 50)
+
+    @dg.asset
+    def unrelated() -> None: ...
+
+    def tick() -> object:
+        made = maintenance_sensor({t.name: t for t in (ORDERS, BAD)}, settings)
+        defs = dg.Definitions(assets=[unrelated], sensors=[made]).get_repository_def()
+        with dg.build_sensor_context(instance, repository_def=defs, sensor_name=made.name) as context:
+            return made(context)
+
+    found = tick()
+    assert isinstance(found, dg.SkipReason) and found.skip_message == "the code server has just started"
+    monkeypatch.setattr("dagster_tidemark.sensors.maintenance_sensor._AFTER_START", 0.0)
+    found = tick()
+    assert isinstance(found, dg.SensorResult) and found.run_requests is not None
+    [asked] = found.run_requests
+    assert asked.run_config == {"ops": {"maintenance": {"config": {"tables": ["core.orders"], "by_hand": False}}}}
+    kept = kept_overview(instance, settings.code_location)
+    assert kept is not None and [line.rpartition("; ")[2] for line in kept.lines()] == ["requested"]

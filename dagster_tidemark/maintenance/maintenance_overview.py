@@ -10,13 +10,14 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.dagster_internals import event_time, instance_store
 from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.tags import MAINTENANCE_DUE
 
 _VERSION = 1
 _SHOWN = 5
+_HOLDS_FOR = 900.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class MaintenanceOverview:
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each table with due maintenance, at most five, and for each unreadable table."""
+        """Yield a line for each table with due maintenance, and for each unreadable table, at most five each."""
         by_table: dict[str, list[DueAction]] = {}
         for each in self.due:
             by_table.setdefault(each.table, []).append(each)
@@ -47,8 +48,11 @@ class MaintenanceOverview:
             yield f"maintenance of {table}: would {would}; " + (f"not now: {why}" if why else "requested")
         if len(by_table) > _SHOWN:
             yield f"maintenance is due for {len(by_table) - _SHOWN} more tables: {names(list(by_table)[_SHOWN:])}"
-        for table, why in sorted(self.unreadable.items()):
+        unknown = sorted(self.unreadable.items())
+        for table, why in unknown[:_SHOWN]:
             yield f"maintenance of {table}: unknown: {why}"
+        if len(unknown) > _SHOWN:
+            yield f"maintenance is unknown for {len(unknown) - _SHOWN} more tables"
 
 
 def keep_overview(instance: DagsterInstance, location: str, found: MaintenanceOverview) -> None:
@@ -64,9 +68,12 @@ def keep_overview(instance: DagsterInstance, location: str, found: MaintenanceOv
 
 
 def kept_overview(instance: DagsterInstance, location: str) -> MaintenanceOverview | None:
-    """Return the overview that was saved last; None if there is none. Other versions are ignored."""
+    """Return the overview that was saved last; None if there is none, or if the sensor has not run lately.
+
+    Other versions are ignored.
+    """
     value: Mapping[str, Any] = json.loads(instance_store.saved(instance, MAINTENANCE_DUE + location) or "{}")
-    if value.get("version") != _VERSION:
+    if value.get("version") != _VERSION or value["at"] < event_time.now() - _HOLDS_FOR:
         return None
     due = tuple(DueAction(table, Action(action), *rest) for table, action, *rest in value["due"])
     return MaintenanceOverview(value["at"], value["why_not"], due, value["unreadable"])

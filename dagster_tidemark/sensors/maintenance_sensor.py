@@ -29,6 +29,8 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
     from dagster_tidemark.maintenance.lake_facts import LakeFacts
 
 NAME = "maintenance"
@@ -60,6 +62,7 @@ class FactsReader:
     lake: "LakeFacts | None" = None
     reading: str = ""
     fault: str = ""
+    _catalog: "Catalog | None" = None
     _position: int = 0
     _thread: threading.Thread | None = None
 
@@ -89,11 +92,11 @@ class FactsReader:
 
         try:
             self.lake = self.lake or LakeFacts(self.tables)
-            catalog = open_lake(self.settings)
+            self._catalog = self._catalog or open_lake(self.settings)
             names = list(self.tables)
             for _ in names:
                 self.reading = names[self._position % len(names)]
-                self.lake.read(catalog, self.reading, upkeep[self.reading], runs, now)
+                self.lake.read(self._catalog, self.reading, upkeep[self.reading], runs, now)
                 self._position += 1
                 if time.monotonic() > stop_at:
                     break

@@ -58,10 +58,12 @@ class Pins:
         since: All snapshots that were current at this time or later stay (milliseconds).
         snapshots: Snapshots that stay together with all later ones: other tables record that they contain the rows up
             to them.
+        newest: Number of newest snapshots that stay at any age.
     """
 
     since: int
     snapshots: frozenset[int] = frozenset()
+    newest: int = 1
 
 
 def expirable(history: TableHistory, pins: Pins) -> list[int]:
@@ -84,7 +86,8 @@ def expirable(history: TableHistory, pins: Pins) -> list[int]:
                     deepest.add(id)
                 break
             kept.add(id)
-    kept |= set(chain[: 1 + max((places[id] for id in deepest if id in places), default=0)])
+    deep = 1 + max((places[id] for id in deepest if id in places), default=0)
+    kept |= set(chain[: max(deep, pins.newest)])
     return [s.id for s in sorted(history.snapshots, key=lambda s: s.at) if s.id not in kept]
 
 

@@ -34,6 +34,8 @@ TARGET = "write.target-file-size-bytes"
 _TARGET_BYTES = 512 * 2**20
 _MANIFEST_TARGET = "commit.manifest.target-size-bytes"
 _MANIFEST_BYTES = 8 * 2**20
+_HELD_MS, _NEWEST = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+"""Properties with which the owner of a table keeps more than `held_for`."""
 _MAIN = "main"
 _MARKS = "tidemark."
 _STAGED = "wap.id"
@@ -112,10 +114,11 @@ def facts_of(
     times = [snapshot.timestamp_ms for snapshot in found.snapshots()]
     if head is None:
         return TableFacts(declared.name, None, last=last or {})
-    held_since = round((now - declared.retention.held_for.total_seconds()) * 1000)
     history = history_of(found)
     young = {s.id for s in history.snapshots if s.at / 1000 > now - _LONGEST_PIN}
-    gone = expirable(history, Pins(min(pins.since, held_since), pins.snapshots & young))
+    held_ms = max(declared.retention.held_for.total_seconds() * 1000, int(found.properties.get(_HELD_MS, 0)))
+    since = min(pins.since, round(now * 1000 - held_ms))
+    gone = expirable(history, Pins(since, pins.snapshots & young, int(found.properties.get(_NEWEST, 1))))
     manifests = head.manifests(found.io)
     return TableFacts(
         declared.name,

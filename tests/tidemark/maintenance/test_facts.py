@@ -45,6 +45,15 @@ def test_snapshots_younger_than_held_for_or_than_a_run_stay(settings: Settings) 
     assert read(settings, of, later=3700, runs_since=began).expirable == ()
 
 
+def test_properties_of_the_tables_owner_keep_more(settings: Settings) -> None:
+    of = replace(table("core.orders"), retention=SHORT)
+    writer = commits(settings, of, 6)
+    writer.commit(TableCommit(marks={"history.expire.min-snapshots-to-keep": "4"}))
+    assert len(read(settings, of).expirable) == 2
+    writer.commit(TableCommit(marks={"history.expire.max-snapshot-age-ms": "60000"}))
+    assert read(settings, of).expirable == () and len(read(settings, of, later=70).expirable) == 2
+
+
 def test_snapshot_that_another_table_continues_after_stays(settings: Settings) -> None:
     readings, alerts = replace(table("raw.readings"), retention=SHORT), table("alerts.cold_chain")
     first = commits(settings, readings, 2)

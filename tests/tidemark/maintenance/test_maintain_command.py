@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.append import TableCommit
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction
 from dagster_tidemark.lakehouse.maintenance.maintenance_table import MAINTENANCE
-from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview
+from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview, kept_overview
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE as MAINTENANCE_TAG
 from tests.tidemark.maintenance.conftest import appended
@@ -66,3 +66,9 @@ def test_overview_shows_five_tables_and_each_unreadable_one() -> None:
         "maintenance is due for 2 more tables: core.t5, core.t6",
         "maintenance of a.b: unknown: gone",
     ]
+
+
+def test_old_overview_is_not_shown(instance: DagsterInstance) -> None:
+    for age, is_shown in ((800, True), (1000, False)):
+        keep_overview(instance, "tests.toys", MaintenanceOverview(time.time() - age, "", unreadable={"a.b": "gone"}))
+        assert (kept_overview(instance, "tests.toys") is not None) is is_shown

@@ -26,6 +26,8 @@ from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.lakehouse.write import as_conflict
 
 _ATTEMPTS = 3
+_MANIFEST_GONE = "could not be found in the latest snapshot"
+"""Iceberg's message if another commit has replaced a manifest that is being rewritten."""
 _FILES = "maintenance_orphans"
 
 
@@ -64,8 +66,8 @@ def perform(
         try:
             return work[action]()
         except PySparkException as error:
-            conflict = as_conflict(error, declared)
-            if not isinstance(conflict, CommitConflict):
+            is_conflict = isinstance(as_conflict(error, declared), CommitConflict) or _MANIFEST_GONE in str(error)
+            if not is_conflict:
                 raise
             lost = without_token(str(error)).partition("\n")[0]
     return ActionResult(CONFLICT, message=f"other writers committed first, {_ATTEMPTS} times: {lost}")

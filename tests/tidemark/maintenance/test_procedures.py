@@ -35,7 +35,7 @@ def performed(spark: FakeSpark, action: Action = Action.MANIFESTS, *gone: int) -
 
 def test_maintenance_is_repeated_after_a_conflict_and_put_off_after_three() -> None:
     lost = "org.apache.iceberg.exceptions.CommitFailedException: base metadata location is not the same"
-    spark = FakeSpark(lost, lost)
+    spark = FakeSpark(lost, "ValidationException: Deleted manifest m1.avro could not be found in the latest snapshot 6")
     assert performed(spark) == ActionResult("done", files_removed=4, files_added=1)
     assert len(spark.asked) == 3
     found = performed(FakeSpark(lost, lost, lost))

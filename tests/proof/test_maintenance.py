@@ -78,13 +78,16 @@ def test_table_with_many_small_commits_stays_as_fast_and_small_as_a_fresh_one(
                 writer.expire(keep=60, batch=25)  # as a shift does
             if n % BETWEEN == BETWEEN - 1:
                 maintain()
+        maintain()
         time.sleep(HELD.total_seconds() + 1)
         # The newest commit has the position of the stream, so the one before the last compaction stays until the next.
         writer.commit(TableCommit(rows=rows_of(writer.schema, rows[:1]), properties={"tidemark.kafka.x": "end"}))
         time.sleep(HELD.total_seconds() + 1)
         maintain()
-    fresh = f"lake.{table.name}_fresh"
-    spark.sql(f"CREATE TABLE {fresh} USING iceberg PARTITIONED BY (day) AS SELECT * FROM {table.identifier}")
+    copy = replace(table, name=f"{table.name}_fresh")
+    catalog.ensure(spark, copy)
+    spark.sql(f"INSERT INTO {copy.identifier} SELECT * FROM {table.identifier}")
+    fresh = copy.identifier
     of_fresh, of_kept = scans(spark, fresh, table.identifier)
     logical = spark.sql(f"SELECT sum(file_size_in_bytes) AS size FROM {table.identifier}.files").collect()[0]["size"]
     stored = sum(path.stat().st_size for path in folder(spark_server, table).rglob("*") if path.is_file())

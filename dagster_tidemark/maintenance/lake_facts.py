@@ -54,6 +54,7 @@ class LakeFacts:
             self.unreadable.pop(name, None)
             return None
         except Exception as error:  # the catalog, the store, the metadata or a property of this table
+            self.needs.pop(name, None)
             self._give_up(name, error)
             return None
         self.unreadable.pop(name, None)
@@ -92,7 +93,7 @@ class LakeFacts:
     @property
     def missing(self) -> str:
         """A table whose needs are unknown; empty if all are known."""
-        return next((name for name in self.tables if name not in self.needs or name in self.unreadable), "")
+        return next((name for name in self.tables if name not in self.needs), "")
 
     def due(self, name: str, now: float) -> Iterator[DueAction]:
         """Yield the due actions on a table. Nothing is removed while the needs of any table are unknown."""

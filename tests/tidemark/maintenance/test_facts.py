@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_snapshot_that_another_table_continues_after_stays(settings: Settings) -
 def test_unreadable_table_is_named_and_no_table_loses_snapshots_or_files(settings: Settings) -> None:
     good, bad, missing = replace(table("core.orders"), retention=SHORT), table("core.bad"), table("core.missing")
     commits(settings, good, 6)
-    commits(settings, bad, 1).commit(TableCommit(marks={"write.target-file-size-bytes": "large"}))
+    Path(commits(settings, bad, 1)._loaded.metadata_location.removeprefix("file:")).unlink()
     lake, now = LakeFacts({t.name: t for t in (good, bad, missing)}, POLICY.at_once()), time.time() + 1
     catalog = open_lake(settings)
     lake.read(catalog, good.name, TableUpkeep(), NO_RUNS, now)
@@ -82,10 +83,21 @@ def test_unreadable_table_is_named_and_no_table_loses_snapshots_or_files(setting
     assert [each.waits for each in removing] == ["core.bad may need snapshots, and is unreadable: not read so far"] * 2
     for name in (bad.name, missing.name, good.name):
         lake.read(catalog, name, TableUpkeep(), NO_RUNS, now)
-    assert lake.unreadable.keys() == {"core.bad"} and "large" in lake.unreadable["core.bad"]
+    assert lake.unreadable.keys() == {"core.bad"} and "FileNotFoundError" in lake.unreadable["core.bad"]
     waits = {each.action: each.waits for each in lake.due(good.name, now)}
     assert waits[Action.COMPACT] == "" and "core.bad may need" in waits[Action.EXPIRE]
     assert not list(lake.due(bad.name, now))
+
+
+def test_wrong_property_harms_only_its_table(settings: Settings) -> None:
+    good, bad = replace(table("core.orders"), retention=SHORT), table("core.bad")
+    commits(settings, good, 6)
+    commits(settings, bad, 6).commit(TableCommit(marks={"write.target-file-size-bytes": "large"}))
+    lake, now = LakeFacts({t.name: t for t in (good, bad)}, POLICY.at_once()), time.time() + 1
+    for name in (bad.name, good.name):
+        lake.read(open_lake(settings), name, TableUpkeep(), NO_RUNS, now)
+    assert lake.unreadable.keys() == {"core.bad"} and "large" in lake.unreadable["core.bad"]
+    assert not any(each.waits for each in lake.due(good.name, now)) and not list(lake.due(bad.name, now))
 
 
 def test_preview_anywhere_holds_what_was_current_within_two_days() -> None:

@@ -28,6 +28,7 @@ from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.declared import declare_channels
 from dagster_tidemark.incidents.expected import ExpectedArrival, require_sources
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.maintenance.maintained_tables import maintained_tables
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
@@ -40,6 +41,7 @@ from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
 from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
+from dagster_tidemark.sensors.maintenance_sensor import maintenance_asset, maintenance_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
@@ -371,6 +373,8 @@ def _parts(
     checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []
     automated += [incidents_asset()] if channels else []
+    maintained = maintained_tables(by_name.values(), streams) if by_name or streams else {}
+    automated += [maintenance_asset()] if maintained else []
     scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
     return dg.Definitions(
@@ -390,6 +394,7 @@ def _parts(
             dead_runs_sensor(scope),
             *lineage_sensors(settings, feeds, by_name, scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
+            *([maintenance_sensor(maintained, settings, scope=scope)] if maintained else []),
             *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
         ],
         schedules=reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else [],

@@ -5,9 +5,10 @@
     │   ├── sources        BucketUnavailable, ObjectUnavailable, ObjectChanged, QueueUnavailable, DeleteRefused,
     │   │                  KafkaUnavailable, TopicUnknown
     │   ├── lakehouse      SparkUnreachable, SparkLost, SparkFailed, NotScanned, CatalogUnavailable, CatalogUnreadable,
-    │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone
+    │   │                  CommitConflict, SnapshotExpired, SourceAdvanced, RangeGone, NotRead
     │   ├── streams        NotAnsweredYet, OvertakenDelivery
     │   ├── incidents      BookBusy, ChannelUnavailable
+    │   ├── maintenance    MaintenanceStopped
     │   ├── sensors        CannotReconcile
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
@@ -18,7 +19,7 @@
     │   │                  ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, ReaderMissing, NoKafkaSource, NoSuchModel,
-    │   │                  ModelDamaged
+    │   │                  ModelDamaged, OrphansRefused
     │   ├── asset_graph    Refused
     │   ├── lineage        LineageMissing
     │   ├── engine         NoRun, NoSavedState
@@ -30,7 +31,8 @@
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages
     │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode
+    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode,
+    │   │                  NoMaintainedTable
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance
     └── streams            NotOneEach

@@ -11,13 +11,13 @@ import sys
 import threading
 from functools import cache
 
-from dagster_tidemark.settings import Boundary, PreviewBoundary, StreamBoundary, load_settings
+from dagster_tidemark.settings import Boundary, MaintenanceBoundary, PreviewBoundary, StreamBoundary, load_settings
 
 _lock = threading.Lock()
 _counts: dict[str, int] = {}
 
 
-def reached(boundary: Boundary | PreviewBoundary | StreamBoundary) -> None:
+def reached(boundary: Boundary | PreviewBoundary | StreamBoundary | MaintenanceBoundary) -> None:
     """Kill or stop the process if the settings name this boundary and count. Otherwise return."""
     appointments = _appointments()
     if boundary not in {wanted for wanted, _ in appointments.values()}:

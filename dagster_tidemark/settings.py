@@ -64,7 +64,8 @@ StreamBoundary = Literal[
     "stream_acknowledged",
 ]
 """The same for a batch of messages, each after the step in its name. Only backlogs pass `stream_branched`."""
-
+MaintenanceBoundary = Literal["maintenance_decided", "maintenance_committed", "maintenance_recorded"]
+"""The same for each action of maintenance: before it, after it, and after its record."""
 
 FIFO = ".fifo"
 """Ending of the name of each FIFO queue."""
@@ -162,7 +163,9 @@ class Settings(BaseSettings):
     @classmethod
     def _names_a_boundary(cls, value: str | None) -> str | None:
         boundary, _, count = (value or "").partition(":")
-        known = (*get_args(Boundary), *get_args(PreviewBoundary), *get_args(StreamBoundary))
+        known = tuple(
+            name for of in (Boundary, PreviewBoundary, StreamBoundary, MaintenanceBoundary) for name in get_args(of)
+        )
         if value is not None and not (boundary in known and count.isdecimal() and int(count)):
             raise ValueError(f"expected <boundary>:<n>, with one of {', '.join(known)} and n of at least 1")
         return value

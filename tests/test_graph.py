@@ -35,6 +35,7 @@ ASSETS = [
     "ml/demand_model",
 ]
 FILLED_BY_SHIFTS = sorted({"ml/scores", *(stream.asset for stream in STREAMS)})
+OF_THE_LIBRARY = {"ops/landing_events", "ops/maintenance"}
 """Assets of tables that no run of an asset fills."""
 GRAPH = defs.resolve_asset_graph()
 TABLES = {table.name: table for table in definitions.TABLES}
@@ -52,8 +53,8 @@ def test_grocer_has_exactly_the_expected_assets() -> None:
 def test_every_external_grocer_asset_is_a_declared_source() -> None:
     # A misspelt upstream key becomes an external asset, and Dagster's own validation is content.
     sources = {key.to_user_string() for key in GRAPH.get_all_asset_keys()} - set(ASSETS)
-    assert sources == {f"raw/{feed.name}" for feed in FEEDS} | {"ops/landing_events", *FILLED_BY_SHIFTS}
-    observed = sources - {"ops/landing_events", *FILLED_BY_SHIFTS}
+    assert sources == {f"raw/{feed.name}" for feed in FEEDS} | {*OF_THE_LIBRARY, *FILLED_BY_SHIFTS}
+    observed = sources - {*OF_THE_LIBRARY, *FILLED_BY_SHIFTS}
     assert observed == {key.to_user_string() for key in GRAPH.observable_asset_keys}
 
 
@@ -103,7 +104,8 @@ def test_every_table_belongs_to_an_asset_and_has_its_lineage_columns() -> None:
 def test_every_grocer_sensor_is_started_by_default() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
-        ("landing", "automation", "catch_up", "contracts", "dead_runs", "streams"), dg.DefaultSensorStatus.RUNNING
+        ("landing", "automation", "catch_up", "contracts", "dead_runs", "maintenance", "streams"),
+        dg.DefaultSensorStatus.RUNNING,
     )
 
 

@@ -14,6 +14,7 @@ from dagster_tidemark.cli import (
     incidents,
     init,
     lock,
+    maintain,
     metrics,
     new,
     plan,
@@ -47,6 +48,7 @@ app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
+app.command()(maintain.maintain)
 app.command()(status.status)
 app.command()(metrics.metrics)
 app.command()(incidents.incidents)

@@ -37,6 +37,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.local.platform.instance_lock import take_environment
+from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, kept_overview
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.planner.wording import moment
@@ -81,6 +82,7 @@ def show(
     unread: CatalogUnreadable | None = None
     stored: Mapping[str, Stored] = {}
     code: Mapping[str, str]
+    upkeep: MaintenanceOverview | None = None
     if against is not None:
         saved = SavedState.read(against)
         found = plan_against(definitions, saved, contract_scale=settings.contract_scale)
@@ -90,6 +92,7 @@ def show(
         with DagsterInstance.get() as instance:
             found = plan_of(definitions, instance, contract_scale=settings.contract_scale)
             code = deployed_code(definitions, instance)
+            upkeep = kept_overview(instance, settings.code_location)
             try:
                 stored = _stored(settings, instance)
             except CatalogUnreadable as error:
@@ -104,6 +107,8 @@ def show(
         print(json.dumps(as_dict(found, with_diff=with_diff), indent=2))
     elif not as_json:
         Console().print(told(found, with_diff=with_diff))
+        for line in upkeep.lines() if upkeep is not None and select is None else ():
+            Console().print(Text(line))
     if unread is not None:
         raise unread
     if found.is_refused:

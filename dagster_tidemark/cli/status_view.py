@@ -30,6 +30,7 @@ from dagster_tidemark.incidents.sender import dead
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.wording import title
 from dagster_tidemark.local.platform.instance_lock import take_environment
+from dagster_tidemark.maintenance.maintenance_overview import kept_overview
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             Console().print(explained(found, now()))
             for line in _incident_lines(instance, settings):
                 Console().print(Text(line))
+            if (upkeep := kept_overview(instance, settings.code_location)) is not None:
+                for line in upkeep.lines():
+                    Console().print(Text(line))
             if given_up := dead_letters_told(instance):
                 Console().print(
                     f"{given_up} notifications are in the dead-letter queue: `tidemark redrive` sends them again"

@@ -91,7 +91,7 @@ class Retention:
     """Number and age of the old snapshots that a table keeps. Kept snapshots need storage for metadata and rows.
 
     Args:
-        newest: Number of newest snapshots that are kept at any age.
+        newest: Number of newest snapshots that commits keep at any age. Maintenance keeps those that a reader needs.
         held_for: Minimum time that a snapshot is kept after the next commit, even if many commits follow. It must be
             longer than any run takes, because a run starts again if its first snapshot has expired.
         batch: Number of older snapshots that expire together.

@@ -170,3 +170,27 @@ def test_snapshot_expiry_reads_only_the_manifests_it_expires(writer: Writer, mon
     monkeypatch.setattr(snapshot_expiry, "_files_of", lambda each, io: read.append(each) or files_of(each, io))
     assert table.expire(keep=25, batch=5) == 5
     assert len(read) == 7
+
+
+def test_parent_of_a_rewrite_keeps_its_files_through_later_expiries(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewrite shares a manifest with its parent, and a later commit drops it: the parent still needs it."""
+    table = writer()
+    for n in range(4):
+        table.commit(row(table, f"a{n}"))
+    there = [snapshot.snapshot_id for snapshot in table._ancestors()]
+    rewrite, parent = there[0], there[1]
+    monkeypatch.setattr(snapshot_expiry, "_is_rewrite", lambda each: each.snapshot_id == rewrite)
+    for n in range(4, 8):
+        table.commit(row(table, f"a{n}"))
+        assert table.expire(keep=1) == (3 if n == 4 else 1)
+    with table._loaded.transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    table.refresh()
+    for n in range(8, 11):
+        table.commit(row(table, f"a{n}"))
+        assert table.expire(keep=1) == 1
+    assert {each.snapshot_id for each in table._loaded.metadata.snapshots} == {parent, table.head}
+    assert sorted(table.rows(snapshot_id=parent)["id"].to_pylist()) == ["a0", "a1", "a2"]
+    assert len(table.rows()) == 11

@@ -112,6 +112,7 @@ def test_new_project_definitions_load_and_include_modules_added_later(project: P
         "core/stock",
         "marts/stock_by_category",
         "ops/landing_events",
+        "ops/maintenance",
         "raw/stock",
     ]
     (project / "prices.csv").write_text("item_id,price_usd\n1001,29.90\n1002,89.00\n")

@@ -1,0 +1,131 @@
+"""Facts about the tables of a location, read table by table within a limited time.
+
+One table that cannot be read is named and left alone. As long as it is unknown which snapshots its properties name, no
+table's snapshots expire. Does not belong here: the facts of one table (`lakehouse.maintenance.facts`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table as IcebergTable
+
+from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction, MaintenancePolicy, TableFacts, due_actions
+from dagster_tidemark.lakehouse.maintenance.expirable import Pins
+from dagster_tidemark.lakehouse.maintenance.facts import NotRead, TableNeeds, facts_of, needs_of, pins_of
+from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.maintenance.maintained_tables import TableUpkeep
+from dagster_tidemark.maintenance.slack import OpenRuns
+
+_REMOVES = (Action.EXPIRE, Action.ORPHANS)
+_MANIFEST_SECONDS = 3.0
+
+
+@dataclass
+class LakeFacts:
+    """The facts about tables, as far as they have been read.
+
+    Args:
+        tables: The tables of the location by name.
+        needs: The needs of readers that each table shows.
+        facts: The facts about each table that exists.
+        unreadable: Why a table cannot be read, by name.
+    """
+
+    tables: Mapping[str, Table]
+    policy: MaintenancePolicy = field(default_factory=MaintenancePolicy)
+    needs: dict[str, TableNeeds] = field(default_factory=dict)
+    facts: dict[str, TableFacts] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def read_needs(self, lake: Catalog, name: str) -> IcebergTable | None:
+        """Read the metadata of a table, and return it; None if the table is missing or unreadable."""
+        try:
+            found = lake.load_table(name)
+            self.needs[name] = needs_of(found)
+        except NoSuchTableError:
+            self.needs[name] = TableNeeds()
+            self.facts.pop(name, None)
+            self.unreadable.pop(name, None)
+            return None
+        except Exception as error:  # the catalog, the store, the metadata or a property of this table
+            self.needs.pop(name, None)
+            self._give_up(name, error)
+            return None
+        self.unreadable.pop(name, None)
+        return found
+
+    def read(self, lake: Catalog, name: str, upkeep: TableUpkeep, runs: OpenRuns, now: float) -> IcebergTable | None:
+        """Read the facts about a table, and return its metadata; None if the table is missing or unreadable."""
+        found = self.read_needs(lake, name)
+        if found is None:
+            return None
+        stop_at = time.monotonic() + _MANIFEST_SECONDS
+        try:
+            self.facts[name] = facts_of(
+                self.tables[name],
+                found,
+                self.pins(runs, now),
+                self.policy,
+                now,
+                upkeep.last,
+                builds=runs.builds.get(name.replace(".", "/"), ""),
+                stop=lambda: time.monotonic() > stop_at,
+            )
+        except NotRead:
+            # The manifests that were read are kept, so the next attempt gets further.
+            self.unreadable[name] = f"its manifests take more than {_MANIFEST_SECONDS:.0f} s to read; continuing later"
+            return None
+        except Exception as error:  # such as a property with a wrong value
+            self._give_up(name, error)
+            return None
+        return found
+
+    def pins(self, runs: OpenRuns, now: float) -> Pins:
+        """Return what readers need. It is complete only if `missing` is empty."""
+        return pins_of(self.needs.values(), min(runs.since, now), now)
+
+    @property
+    def missing(self) -> str:
+        """A table whose needs are unknown; empty if all are known."""
+        return next((name for name in self.tables if name not in self.needs), "")
+
+    def due(self, name: str, now: float) -> Iterator[DueAction]:
+        """Yield the due actions on a table. Nothing is removed while the needs of any table are unknown."""
+        facts = self.facts.get(name)
+        if facts is None or name in self.unreadable:
+            return
+        for each in due_actions(facts, self.policy, now):
+            if each.action in _REMOVES and not each.waits and self.missing:
+                why = self.unreadable.get(self.missing, "not read so far")
+                yield DueAction(
+                    name, each.action, each.reason, f"{self.missing} may need snapshots, and is unreadable: {why}"
+                )
+            else:
+                yield each
+
+    def _give_up(self, name: str, error: Exception) -> None:
+        said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+        self.unreadable[name] = said
+        self.facts.pop(name, None)
+
+
+def locations(lake: Catalog) -> dict[str, str]:
+    """Return the folder of each table of the catalog, including tables of others.
+
+    Raises:
+        Exception: the catalog or a table cannot be read. Then no folder is known to be free of other tables.
+    """
+    return {".".join(each): lake.load_table(each).location() for each in _identifiers(lake, ())}
+
+
+def _identifiers(lake: Catalog, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for namespace in lake.list_namespaces(above):
+        if len(namespace) > len(above):
+            yield from lake.list_tables(namespace)
+            yield from _identifiers(lake, namespace)

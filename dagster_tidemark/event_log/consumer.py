@@ -311,6 +311,14 @@ class LogConsumer:
         runs = self.history.open_runs.values()
         held = {m.target for run in runs for written in run.written.values() for m in written}
         targets = list(islice((t for t in self.intake.touched if t not in held), _PARTITIONS_IN_A_NOTE))
+        self.write_note(instance, targets)
+        self.intake.touched.difference_update(targets)
+        self._noted_at, self._noted_shifts = event_time.now(), list(self.reader.shifts)
+        self._noted_keys = journal.beside_rows(self.history)
+        return bool(targets)
+
+    def write_note(self, instance: DagsterInstance, targets: Collection[Target]) -> None:
+        """Write a note with the present facts on some partitions."""
         journal.write(
             instance,
             self.history,
@@ -320,10 +328,6 @@ class LogConsumer:
             wipes_until=self._wipes_until,
             shifts=self.reader.shifts,
         )
-        self.intake.touched.difference_update(targets)
-        self._noted_at, self._noted_shifts = event_time.now(), list(self.reader.shifts)
-        self._noted_keys = journal.beside_rows(self.history)
-        return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
         if self._saving is None:

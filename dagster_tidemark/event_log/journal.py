@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
+from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, replace_row, row_of, take_keys, unpacked
 from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.history import History
@@ -125,7 +125,7 @@ def restore(
             known = row_of(history, target)
             ahead = newest(row) - newest(known)
             if known != row and (ahead > 0 or (ahead == 0 and knows_better)):
-                take(history, row)
+                replace_row(history, row)
                 history.dirty.add(target)
                 history.revision += 1
             told.add(target)

@@ -9,6 +9,7 @@
     │   ├── streams        NotAnsweredYet, OvertakenDelivery
     │   ├── incidents      BookBusy, ChannelUnavailable
     │   ├── sensors        CannotReconcile
+    │   ├── retention      PruneRefused
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── cli            StorageUnreachable, NoWebserver
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
@@ -24,6 +25,7 @@
     │   ├── streams        StreamRefused, NoInlet, RuleFails
     │   ├── asset_events   EventsRefused
     │   ├── incidents      ChannelRefused, ExpectationRefused, MessageRefused
+    │   ├── retention      TooShort
     │   ├── code_versions  NotPython, LockFileUnreadable
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages

@@ -15,6 +15,7 @@ from dagster_tidemark.cli import (
     lock,
     new,
     plan,
+    prune,
     quarantine,
     reconcile,
     redrive,
@@ -42,6 +43,7 @@ app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
+app.command()(prune.prune)
 app.command()(status.status)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)

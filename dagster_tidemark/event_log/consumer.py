@@ -75,6 +75,7 @@ class LogConsumer:
     _noted_at: float = float("-inf")
     _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
     _noted_keys: dict[str, Any] = field(default_factory=dict)
+    _durations_until: dict[str, float] = field(default_factory=dict)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
     _loading: Loading | None = None
@@ -232,6 +233,8 @@ class LogConsumer:
         note = journal.opened(event)
         if note is not None and note["process"] != self._process:
             told = journal.restore(self.history, note, self.catalog or {}, knows_better=not self.caught_up)
+            if not self.caught_up:
+                self._durations_until |= dict.fromkeys(note["strides"], note["wipes_until"])
             self.intake.touched -= told
             self._changed.update(asset for asset, _ in told)
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
@@ -265,12 +268,18 @@ class LogConsumer:
                     run_id,
                     at=run.ended_at,
                     outcome=run.outcome,
-                    seconds=run.seconds,
+                    seconds=None if self._is_in_a_note(run_id, run.ended_at) else run.seconds,
                     by_person=run.by_person,
                 )
             except Exception:  # affects only the targets of this run: the other runs are closed anyway
                 self.history.open_runs.pop(run_id, None)
                 _log.exception("the end of run %s cannot be applied", run_id)
+
+    def _is_in_a_note(self, run_id: str, ended_at: float) -> bool:
+        """Return True if a note that was read has the duration of a run."""
+        run = self.history.open_runs.get(run_id)
+        built = run.built if run else {}
+        return bool(built) and all(ended_at < self._durations_until.get(asset, 0.0) for asset in built)
 
     def _notice_wipes(self, instance: DagsterInstance) -> None:
         looked_at, before = event_time.now(), self.catalog

@@ -133,10 +133,13 @@ def restore(
         take_keys(history, note)
         heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
         history.are_keys_now(target for target in heard_of if history.problem(target) is None)
+    is_newest = only is None and knows_better  # the notes are read in the order in which they were written
     for asset in assets & note["leads"].keys():
-        history.durations.samples.setdefault(asset, deque(note["leads"][asset], SAMPLES))
+        if is_newest or asset not in history.durations.samples:
+            history.durations.samples[asset] = deque(note["leads"][asset], SAMPLES)
     for asset in assets & note["strides"].keys():
-        history.durations.per_partition.setdefault(asset, note["strides"][asset])
+        if is_newest or asset not in history.durations.per_partition:
+            history.durations.per_partition[asset] = note["strides"][asset]
     for asset, at in note["first_seen"].items():
         if asset in assets:
             history.first_seen[asset] = min(at, history.first_seen.get(asset, at))

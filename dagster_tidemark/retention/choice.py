@@ -7,7 +7,7 @@ runs. Belongs here: the choice, as plain data. Does not belong here: its proof (
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import dagster as dg
@@ -18,9 +18,8 @@ from dagster_tidemark.dagster_internals.old_records import LoggedCheck, LoggedEv
 from dagster_tidemark.event_log import journal
 from dagster_tidemark.event_log.checkpoint import newest
 from dagster_tidemark.planner.graph import Graph
-from dagster_tidemark.planner.run_durations import FEW, SAMPLES
 from dagster_tidemark.retention.locations import KnownLocations
-from dagster_tidemark.tags import JOURNAL, PUBLISHED, REQUESTED_BY, STREAM
+from dagster_tidemark.tags import JOURNAL, REQUESTED_BY, STREAM
 
 OWN_JOB = "prune"
 """Value of the tag `tidemark/requested-by` of the runs that prune."""
@@ -28,15 +27,13 @@ OWN_JOB = "prune"
 _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _PAGE = 500
 _TAIL = 20
-"""Latest rows of the log, which stay: a reader recognizes its position by the last row that it has read, and SQLite would
-give their ids out again."""
+"""Number of the log's latest rows that stay. A reader recognizes its position by the last row that it has read, and
+SQLite would give the ids of deleted last rows out again."""
 _DAY = 86_400.0
-_LOOKED_AT = 3 * SAMPLES
-_OTHERS, _NOT_PLANNED = "of other code", "not planned by Tidemark (`--unplanned delete` deletes them)"
+_NOT_PLANNED = "not planned by Tidemark (`--unplanned delete` deletes them)"
 _HOLDS = "hold the newest event or check result of a partition"
 _MARKS = "mark the position of a reader of the event log"
 _OPEN = "were open when a checkpoint was saved"
-_DURATION = f"are among the last {SAMPLES} runs of an asset, whose durations are known from them"
 _UNFINISHED = "are part of unfinished work"
 
 
@@ -68,7 +65,7 @@ class Choice:
         checks: Results of checks that no run evaluated.
         notes: Notes of the planner.
         kept: Number of old runs that stay, by reason.
-        of_runs: Storage ids of the events of these runs.
+        of_runs: The events of these runs: from a storage id to the run.
     """
 
     runs: Sequence[OldRun] = ()
@@ -76,13 +73,14 @@ class Choice:
     checks: Sequence[LoggedCheck] = ()
     notes: Sequence[OldNote] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
-    of_runs: frozenset[int] = frozenset()
+    of_runs: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def event_ids(self) -> frozenset[int]:
         """Storage ids of all events to delete."""
         of_checks = {each.event_id for each in self.checks if each.event_id is not None}
-        return self.of_runs | of_checks | {each.id for each in (*self.events, *self.notes)}
+        events, notes = {event.id for event in self.events}, {note.id for note in self.notes}
+        return frozenset(of_checks | events | notes | self.of_runs.keys())
 
     def without(self, assets: Collection[str], why: str) -> "Choice":
         """Return the choice without the records of some assets, whose runs are kept for a reason."""
@@ -95,10 +93,8 @@ class Choice:
             [each for each in self.checks if each.asset not in assets],
             (),  # a note may have partitions of any asset
             kept,
-            frozenset(id for id, run in self._runs_of_events.items() if run in ids),
+            {id: run_id for id, run_id in self.of_runs.items() if run_id in ids},
         )
-
-    _runs_of_events: Mapping[int, str] = field(default_factory=dict)
 
 
 def choose(
@@ -146,18 +142,17 @@ class _Choosing:
         self._needed_checks = {each.id for each in self._newest_checks()}
 
     def choice(self) -> Choice:
-        old = list(self._old_runs())
         by_run: dict[str, list[LoggedEvent]] = {}
         for event in self._events:
             by_run.setdefault(event.run_id, []).append(event)
         checks_by_run: dict[str, list[LoggedCheck]] = {}
         for each in self._checks:
             checks_by_run.setdefault(each.run_id, []).append(each)
-        needed = self._needed_runs([run.run_id for run, _ in old], by_run)
+        needed = self._needed_runs()
         kept, chosen = Counter[str](), list[tuple[dg.DagsterRun, float, frozenset[str]]]()
-        for run, ended_at in old:
+        for run, ended_at in self._old_runs():
             events, checks = by_run.get(run.run_id, []), checks_by_run.get(run.run_id, [])
-            assets = _assets_of(run) | {each.asset for each in (*events, *checks)}
+            assets = _assets_of(run) | {event.asset for event in events} | {check.asset for check in checks}
             why = needed.get(run.run_id) or self._foreign(run, assets, events)
             if why:
                 kept[why] += 1
@@ -174,7 +169,6 @@ class _Choosing:
             self._superseded_checks(),
             self._superseded_notes(),
             kept,
-            frozenset(of_runs),
             of_runs,
         )
 
@@ -193,7 +187,7 @@ class _Choosing:
                 return
             cursor = records[-1].dagster_run.run_id
 
-    def _needed_runs(self, old: Iterable[str], by_run: Mapping[str, Sequence[LoggedEvent]]) -> Mapping[str, str]:
+    def _needed_runs(self) -> Mapping[str, str]:
         """Return the reason why a run is needed, by run id."""
         repeated, _ = old_records.needed_by_unfinished(self._instance)
         newest_run = self._instance.get_run_records(limit=1)
@@ -202,31 +196,11 @@ class _Choosing:
         holding = {event.run_id for event in self._newest.values()}
         holding |= {each.run_id for each in self._checks if each.id in self._needed_checks}
         found: dict[str, str] = {}
-        found |= dict.fromkeys(self._sampled(by_run), _DURATION)
         found |= dict.fromkeys(holding, _HOLDS)
         found |= dict.fromkeys(marking, _MARKS)
         found |= dict.fromkeys((record.dagster_run.run_id for record in newest_run), _MARKS)
         found |= dict.fromkeys(self._known.open_runs, _OPEN)
         return found | dict.fromkeys(repeated, _UNFINISHED)
-
-    def _sampled(self, by_run: Mapping[str, Sequence[LoggedEvent]]) -> set[str]:
-        """Return the runs from which the durations of runs are known."""
-        runs: dict[str, list[str]] = {}
-        for run_id, events in by_run.items():
-            built = Counter(e.asset for e in events if e.kind == dg.DagsterEventType.ASSET_MATERIALIZATION.value)
-            for asset, count in built.items():
-                if run_id and count <= FEW:
-                    runs.setdefault(asset, []).append(run_id)
-        candidates = {run_id for of_asset in runs.values() for run_id in of_asset[-_LOOKED_AT:]}
-        good = {run_id for run_id, run in self._runs(candidates).items() if _is_sample(run)}
-        return {run_id for of_asset in runs.values() for run_id in [r for r in of_asset if r in good][-SAMPLES:]}
-
-    def _runs(self, run_ids: Collection[str]) -> dict[str, dg.DagsterRun]:
-        every, found = list(run_ids), dict[str, dg.DagsterRun]()
-        for start in range(0, len(every), _PAGE):
-            some = self._instance.get_runs(dg.RunsFilter(run_ids=every[start : start + _PAGE]))
-            found |= {run.run_id: run for run in some}
-        return found
 
     def _foreign(self, run: dg.DagsterRun, assets: Collection[str], events: Sequence[LoggedEvent]) -> str:
         """Return the reason why a run is not for this location to delete; empty if it is."""
@@ -323,7 +297,3 @@ def _assets_of(run: dg.DagsterRun) -> set[str]:
     checks = run.asset_check_selection or ()
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in checks)}
     return {key.to_user_string() for key in keys}
-
-
-def _is_sample(run: dg.DagsterRun) -> bool:
-    return run.status is DagsterRunStatus.SUCCESS and PUBLISHED not in run.tags

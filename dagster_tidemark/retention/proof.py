@@ -59,6 +59,7 @@ def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection
         for target in _targets(full.history) | _targets(less.history):
             if _row(full, target) != _row(less, target) and _row(truth, target) != _row(less, target):
                 rows.add(target)
+        rows.update(_first_seen_later(full.history, less.history))
         assets.update(_assets_that_differ(full, less))
     return Difference(frozenset(rows), frozenset(assets), truth)
 
@@ -118,6 +119,14 @@ def _row(consumer: LogConsumer, target: Target) -> list[Any]:
     return checkpoint.row_of(consumer.history, target)
 
 
+def _first_seen_later(full: History, less: History) -> Iterator[Target]:
+    """Yield a partition of each asset whose first event would be unknown. A note has the time of that event."""
+    for asset, at in full.first_seen.items():
+        known = less.known.get(asset) or full.known.get(asset)
+        if known and less.first_seen.get(asset) != at:
+            yield asset, min(known, key=str)
+
+
 def _assets_that_differ(full: LogConsumer, less: LogConsumer) -> Iterator[str]:
     """Yield the assets whose facts differ, besides those of their partitions."""
     one, other = _facts(full.history), _facts(less.history)
@@ -133,7 +142,6 @@ def _facts(history: History) -> Mapping[str, dict[str, Any]]:
         found.setdefault(asset, {})[name] = value
 
     for key in history.graph.nodes:
-        put(key, "first_seen", history.first_seen.get(key))
         put(key, "durations", [history.durations.of_run(key), history.durations.of_partition(key)])
         put(key, "usual", history.durations.usual(key))
         put(key, "elsewhere", sorted(history.graph.elsewhere.get(key, ())))

@@ -41,6 +41,7 @@ _OWN_SENSORS = frozenset(
     }
 )
 _BETWEEN_LOOKS = 50
+_ROUNDS = 4
 _UNPROVEN = "have assets whose facts would differ after a restart"
 
 
@@ -134,25 +135,25 @@ def _proven(
     instance: DagsterInstance, make_graph: MakeGraph, choice: Choice, *, apply: bool
 ) -> tuple[Choice, int, tuple[str, ...]]:
     """Return the part of a choice whose deletion changes no decision, with the numbers of notes and unproven assets."""
-    if not choice.event_ids:
-        return choice, 0, ()
-    found = difference(instance, make_graph, choice.event_ids)
-    noted = len(found.rows)
-    if apply and found.rows:
-        found.truth.write_note(instance, found.rows)
+    unproven, noted = set[str](), 0
+    for _ in range(_ROUNDS):
+        if not choice.event_ids:
+            return choice, noted, tuple(sorted(unproven))
         found = difference(instance, make_graph, choice.event_ids)
-    unproven = set(found.assets) | ({asset for asset, _ in found.rows} if apply else set())
-    if not unproven:
-        return choice, noted, ()
-    choice = choice.without(unproven, _UNPROVEN)
-    found = difference(instance, make_graph, choice.event_ids)
-    if found.assets or (apply and found.rows):
-        names = ", ".join(sorted(found.assets | {asset for asset, _ in found.rows}))
-        raise PruneRefused(
-            f"a restarted planner would decide differently without the old records (assets: {names}); nothing was "
-            "deleted: start the automation, which writes its journal within five minutes, and try again"
-        )
-    return choice, noted, tuple(sorted(unproven))
+        noted = noted or len(found.rows)
+        if apply and found.rows:
+            found.truth.write_note(instance, found.rows)
+            found = difference(instance, make_graph, choice.event_ids)
+        differing = set(found.assets) | ({asset for asset, _ in found.rows} if apply else set())
+        if not differing:
+            return choice, noted, tuple(sorted(unproven))
+        unproven |= differing
+        choice = choice.without(unproven, _UNPROVEN)
+    names = ", ".join(sorted(unproven))
+    raise PruneRefused(
+        f"a restarted planner would know something else without the old records (assets: {names}); nothing was "
+        "deleted: start the automation, which writes its journal within five minutes, and try again"
+    )
 
 
 def _delete(

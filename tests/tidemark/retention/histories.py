@@ -69,6 +69,7 @@ def play(
     hours: int,
     prunes: bool,
     lose: Callable[[Simulation], None],
+    restarts: bool = True,
     defs: Callable[[], list[Any]] = assets,
 ) -> Played:
     """Play random hours. At the same moments, with prunes or without them, the code server restarts."""
@@ -82,7 +83,7 @@ def play(
             _happens(chance, simulation, at + 60 + 600 * event)
         at += 3600
         simulation.run_until(at)
-        saves, restarts = chance.random() < 0.3, chance.random() < 0.5
+        saves, wants_restart = chance.random() < 0.3, chance.random() < 0.5
         age, loses = timedelta(hours=chance.choice((1, 1, 2, 5))), chance.random() < 0.5
         wants = chance.random() < 0.4
         if saves:
@@ -90,7 +91,7 @@ def play(
                 simulation._engine().follower.save(instance)
         if wants and prunes:
             played.prunings.append(pruned(simulation, age))
-        if wants and restarts:
+        if wants and wants_restart and restarts:
             if loses:
                 lose(simulation)
             engine.forget(instance)
@@ -117,9 +118,13 @@ def _happens(chance: random.Random, simulation: Simulation, at: float) -> None:
     elif kind == "stock":
         simulation.arrive("raw/stock", at=at)
     elif kind == "fail":
-        simulation.fail(chance.choice((HOURLY, DAILY, TOTAL, SIDE)), times=chance.randrange(1, 4), how=chance.choice(list(RunFate)))
+        simulation.fail(
+            chance.choice((HOURLY, DAILY, TOTAL, SIDE)), times=chance.randrange(1, 4), how=chance.choice(list(RunFate))
+        )
     elif kind == "check":
-        simulation.fail_check(*chance.choice(((HOURLY, "complete"), (SIDE, "sane"))), how=chance.choice(list(CheckFate)))
+        simulation.fail_check(
+            *chance.choice(((HOURLY, "complete"), (SIDE, "sane"))), how=chance.choice(list(CheckFate))
+        )
     elif kind == "request":
         simulation.request([HOURLY], [hour], at=at)
     elif kind == "evaluate":

@@ -341,7 +341,7 @@ def _parts(
         refuse_undeclared_names()
     age: timedelta | None = None
     with refusing():
-        age = age_of(settings, retention)
+        age = age_of(settings, retention, is_alone=not prefix)
     with refusing():
         require_distinct(streams)
     channels: tuple[Channel, ...] = ()

@@ -24,15 +24,19 @@ _OFTEN = timedelta(days=2)
 """Ages below this are pruned every hour, others once a night."""
 
 
-def age_of(settings: Settings, retention: timedelta | None) -> timedelta | None:
+def age_of(settings: Settings, retention: timedelta | None, *, is_alone: bool) -> timedelta | None:
     """Return the age of records to delete; None to keep all.
+
+    Args:
+        is_alone: True if the code location has only Tidemark's assets. Others prune only if they ask for it.
 
     Raises:
         TooShort: the age is shorter than an hour.
     """
     if retention is not None and retention < SHORTEST:
         raise TooShort(f"retention={retention}: expected at least {SHORTEST}; keep records for longer")
-    return ON_A_LAPTOP if retention is None and settings.environment == "local" else retention
+    is_laptop = is_alone and settings.environment == "local"
+    return ON_A_LAPTOP if retention is None and is_laptop else retention
 
 
 def prune_schedules(age: timedelta | None, scope: LocationScope) -> list[dg.ScheduleDefinition]:

@@ -211,6 +211,9 @@ def delete_run(instance: DagsterInstance, run_id: str) -> None:
     The row of the run is deleted last: until then the run is found again. Its events disappear from the log in one
     transaction.
     """
+    if not instance.has_run(run_id):  # another prune was faster: without its file, its events cannot be deleted
+        delete_file(instance, run_id)
+        return
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     instance.event_log_storage.delete_events(run_id)
     with _index(instance) as connection:

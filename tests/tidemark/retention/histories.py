@@ -56,6 +56,10 @@ class Played:
         """Every run so far: assets, partitions and the moment it was requested."""
         return [(run.assets, run.partitions, run.created_at) for run in self.simulation.runs]
 
+    def built(self) -> list[tuple[object, ...]]:
+        """How often each partition was requested, regardless of the pauses between attempts."""
+        return sorted((run.assets, str(run.partitions)) for run in self.simulation.runs)
+
     def texts(self) -> tuple[object, ...]:
         """The present decisions and the state of each contract, with all words."""
         plan = self.simulation.plan()

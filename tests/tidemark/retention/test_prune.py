@@ -18,6 +18,7 @@ from dagster_tidemark.retention import choice, prune
 from dagster_tidemark.retention.locations import PruneRefused
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DEPLOYED, HISTORY, JOURNAL
+from tests.sampling import sample
 from tests.tidemark.automation.test_deleted_runs import lose_what_was_saved
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
 from tests.tidemark.retention.histories import pruned
@@ -211,7 +212,7 @@ def _job() -> dg.JobDefinition:
     return again
 
 
-@pytest.mark.parametrize("after", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("after", sample([0, 1, 2, 5, 9], 1))
 def test_killed_prune_changes_no_decision_and_the_next_one_completes_it(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:

@@ -1,6 +1,7 @@
 """Dagster definitions of a code location: its assets and checks, with sensors, schedules and resources."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,6 +44,7 @@ from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.maintenance_sensor import maintenance_asset, maintenance_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
+from dagster_tidemark.sensors.retention_schedule import age_of, prune_schedules
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
 from dagster_tidemark.sensors.streams import streams_sensor
@@ -174,6 +176,7 @@ def build_definitions(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    retention: timedelta | None = None,
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -193,6 +196,8 @@ def build_definitions(
         listeners: Functions that get the materializations of some assets; see `listener`.
         reads_message: Reads messages of the notification queue that list files in a form of their own. It gets the
             message, a parsed JSON object with numbers as text, and returns the keys of the files, or None.
+        retention: Age of runs, events, check results and ticks that a schedule deletes, if no decision needs them.
+            Without it the laptop platform deletes them after six hours, and other deployments keep them.
         overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
             `io_manager`.
 
@@ -203,6 +208,7 @@ def build_definitions(
         EventsRefused: `asset_events` names an asset that does not exist or is built here, or two listeners have the
             same name.
         SettingsError: a variable with the prefix `TIDEMARK_` is neither a setting nor read by a declaration.
+        TooShort: `retention` is shorter than an hour.
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
@@ -224,6 +230,7 @@ def build_definitions(
         asset_events=asset_events,
         listeners=listeners,
         reads_message=reads_message,
+        retention=retention,
     )
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
@@ -241,6 +248,7 @@ def extend(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    retention: timedelta | None = None,
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -279,6 +287,7 @@ def extend(
         asset_events=asset_events,
         listeners=listeners,
         reads_message=reads_message,
+        retention=retention,
         others=theirs,
         prefix=PREFIX,
     )
@@ -321,6 +330,7 @@ def _parts(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    retention: timedelta | None = None,
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -333,6 +343,9 @@ def _parts(
     """
     with refusing():
         refuse_undeclared_names()
+    age: timedelta | None = None
+    with refusing():
+        age = age_of(settings, retention, is_alone=not prefix)
     with refusing():
         require_distinct(streams)
     use_log_format(settings)
@@ -397,7 +410,10 @@ def _parts(
             *([maintenance_sensor(maintained, settings, scope=scope)] if maintained else []),
             *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
         ],
-        schedules=reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else [],
+        schedules=[
+            *(reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else []),
+            *prune_schedules(age, scope),
+        ],
     )
 
 

@@ -10,6 +10,7 @@
     │   ├── incidents      BookBusy, ChannelUnavailable
     │   ├── maintenance    MaintenanceStopped
     │   ├── sensors        CannotReconcile
+    │   ├── retention      PruneRefused
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
@@ -27,6 +28,7 @@
     │   ├── streams        StreamRefused, NoInlet, RuleFails
     │   ├── asset_events   EventsRefused
     │   ├── incidents      ChannelRefused, ExpectationRefused, MessageRefused
+    │   ├── retention      TooShort
     │   ├── code_versions  NotPython, LockFileUnreadable
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages

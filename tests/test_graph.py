@@ -112,7 +112,7 @@ def test_every_grocer_sensor_is_started_by_default() -> None:
 def test_every_grocer_schedule_is_started_by_default() -> None:
     schedules = defs.get_repository_def().schedule_defs
     assert {s.name: s.default_status for s in schedules} == dict.fromkeys(
-        ("reconcile_all", "reconcile_recent"), dg.DefaultScheduleStatus.RUNNING
+        ("prune", "reconcile_all", "reconcile_recent"), dg.DefaultScheduleStatus.RUNNING
     )
 
 

@@ -18,6 +18,7 @@ from dagster_tidemark.cli import (
     metrics,
     new,
     plan,
+    prune,
     quarantine,
     reconcile,
     redrive,
@@ -49,6 +50,7 @@ app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(maintain.maintain)
+app.command()(prune.prune)
 app.command()(status.status)
 app.command()(metrics.metrics)
 app.command()(incidents.incidents)

@@ -108,6 +108,11 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
     return best
 
 
+def any_head(text: str) -> dict[str, Any] | None:
+    """Return the head of any code location's checkpoint; None if its format is unknown."""
+    return next((head for form in (_FORM, FORM_IN_PARTS) if (head := unpacked(text, form)) is not None), None)
+
+
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
     """Add the rows of partitions to a history. For partitions of an earlier definition, note only their existence.
 
@@ -211,6 +216,28 @@ def take(history: History, row: list[Any]) -> None:
         history.again[target] = again
     if failure is not None:
         history.failures[target] = failure
+
+
+def replace_row(history: History, row: list[Any]) -> None:
+    """Replace all facts about a partition with those of a later row. An older failure, for example, is forgotten.
+
+    Raises:
+        TypeError, ValueError: the row has the fields of a different version. The history is unchanged.
+    """
+    take(History(history.graph), row)  # raises before anything is forgotten
+    target = (row[0], row[1])
+    for known in (
+        history.changes,
+        history.first_arrival,
+        history.versions,
+        history.listed_at,
+        history.built,
+        history.failures,
+        history.again,
+    ):
+        known.pop(target, None)  # type: ignore[attr-defined]
+    history.known.get(target[0], set()).discard(target[1])
+    take(history, row)
 
 
 def keys_of(history: History) -> dict[str, Any]:

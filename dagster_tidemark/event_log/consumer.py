@@ -75,6 +75,7 @@ class LogConsumer:
     _noted_at: float = float("-inf")
     _noted_shifts: list[tuple[int, int]] = field(default_factory=list)
     _noted_keys: dict[str, Any] = field(default_factory=dict)
+    _durations_until: dict[str, float] = field(default_factory=dict)
     _unsaved: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
     _loading: Loading | None = None
@@ -232,6 +233,8 @@ class LogConsumer:
         note = journal.opened(event)
         if note is not None and note["process"] != self._process:
             told = journal.restore(self.history, note, self.catalog or {}, knows_better=not self.caught_up)
+            if not self.caught_up:
+                self._durations_until |= dict.fromkeys(note["strides"], note["wipes_until"])
             self.intake.touched -= told
             self._changed.update(asset for asset, _ in told)
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
@@ -265,12 +268,18 @@ class LogConsumer:
                     run_id,
                     at=run.ended_at,
                     outcome=run.outcome,
-                    seconds=run.seconds,
+                    seconds=None if self._is_in_a_note(run_id, run.ended_at) else run.seconds,
                     by_person=run.by_person,
                 )
             except Exception:  # affects only the targets of this run: the other runs are closed anyway
                 self.history.open_runs.pop(run_id, None)
                 _log.exception("the end of run %s cannot be applied", run_id)
+
+    def _is_in_a_note(self, run_id: str, ended_at: float) -> bool:
+        """Return True if a note that was read has the duration of a run."""
+        run = self.history.open_runs.get(run_id)
+        built = run.built if run else {}
+        return bool(built) and all(ended_at < self._durations_until.get(asset, 0.0) for asset in built)
 
     def _notice_wipes(self, instance: DagsterInstance) -> None:
         looked_at, before = event_time.now(), self.catalog
@@ -311,6 +320,14 @@ class LogConsumer:
         runs = self.history.open_runs.values()
         held = {m.target for run in runs for written in run.written.values() for m in written}
         targets = list(islice((t for t in self.intake.touched if t not in held), _PARTITIONS_IN_A_NOTE))
+        self.write_note(instance, targets)
+        self.intake.touched.difference_update(targets)
+        self._noted_at, self._noted_shifts = event_time.now(), list(self.reader.shifts)
+        self._noted_keys = journal.beside_rows(self.history)
+        return bool(targets)
+
+    def write_note(self, instance: DagsterInstance, targets: Collection[Target]) -> None:
+        """Write a note with the present facts on some partitions."""
         journal.write(
             instance,
             self.history,
@@ -320,10 +337,6 @@ class LogConsumer:
             wipes_until=self._wipes_until,
             shifts=self.reader.shifts,
         )
-        self.intake.touched.difference_update(targets)
-        self._noted_at, self._noted_shifts = event_time.now(), list(self.reader.shifts)
-        self._noted_keys = journal.beside_rows(self.history)
-        return bool(targets)
 
     def _save_now_and_then(self, instance: DagsterInstance, seconds: float) -> None:
         if self._saving is None:

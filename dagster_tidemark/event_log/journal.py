@@ -17,7 +17,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, row_of, take, take_keys, unpacked
+from dagster_tidemark.event_log.checkpoint import keys_of, newest, packed, replace_row, row_of, take_keys, unpacked
 from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.history import History
@@ -125,7 +125,7 @@ def restore(
             known = row_of(history, target)
             ahead = newest(row) - newest(known)
             if known != row and (ahead > 0 or (ahead == 0 and knows_better)):
-                take(history, row)
+                replace_row(history, row)
                 history.dirty.add(target)
                 history.revision += 1
             told.add(target)
@@ -133,10 +133,13 @@ def restore(
         take_keys(history, note)
         heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
         history.are_keys_now(target for target in heard_of if history.problem(target) is None)
+    is_newest = only is None and knows_better  # the notes are read in the order in which they were written
     for asset in assets & note["leads"].keys():
-        history.durations.samples.setdefault(asset, deque(note["leads"][asset], SAMPLES))
+        if is_newest or asset not in history.durations.samples:
+            history.durations.samples[asset] = deque(note["leads"][asset], SAMPLES)
     for asset in assets & note["strides"].keys():
-        history.durations.per_partition.setdefault(asset, note["strides"][asset])
+        if is_newest or asset not in history.durations.per_partition:
+            history.durations.per_partition[asset] = note["strides"][asset]
     for asset, at in note["first_seen"].items():
         if asset in assets:
             history.first_seen[asset] = min(at, history.first_seen.get(asset, at))

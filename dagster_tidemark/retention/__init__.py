@@ -1,0 +1,1 @@
+"""Retention: deletes old runs, events, check results, ticks and notes, without a change of any decision."""

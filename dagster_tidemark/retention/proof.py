@@ -1,0 +1,152 @@
+"""The proof that a deletion changes no decision: the history is read with and without the records to delete.
+
+Three readers are compared: one that continues from the saved checkpoint, one that has lost it, and both again without
+the records. Belongs here: reading and comparing. Does not belong here: the choice of records (`retention.choice`), and
+the meaning of a history (`planner.history`).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster import DagsterInstance
+
+from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.event_log import checkpoint, journal
+from dagster_tidemark.event_log.consumer import LogConsumer
+from dagster_tidemark.event_log.event_rows import Event
+from dagster_tidemark.event_log.reader import LogReader
+from dagster_tidemark.event_log.redefined import PartitionsDefinitions
+from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.retention.locations import PruneRefused
+
+MakeGraph = Callable[[], Graph]
+"""Makes a new graph of the same assets. A history changes its graph, so two histories need two."""
+
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The effect of a deletion on restarted planners.
+
+    Args:
+        rows: Partitions whose facts differ. A note in the journal restores them.
+        assets: Assets with other facts that differ, such as check results, which no note restores.
+        truth: The history that decides today.
+    """
+
+    rows: frozenset[Target]
+    assets: frozenset[str]
+    truth: LogConsumer
+
+
+def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection[int]) -> Difference:
+    """Return what restarted planners would know differently without some events of the log.
+
+    Args:
+        ids: Storage ids of the events.
+
+    Raises:
+        PruneRefused: the log cannot be read to its end.
+    """
+    truth = _read(instance, make_graph())
+    lost = _read(instance, make_graph(), keeps_checkpoint=False)
+    rows, assets = set[Target](), set[str]()
+    for full, keeps in ((truth, True), (lost, False)):
+        less = _read(instance, make_graph(), without=ids, keeps_checkpoint=keeps)
+        for target in _targets(full.history) | _targets(less.history):
+            if _row(full, target) != _row(less, target) and _row(truth, target) != _row(less, target):
+                rows.add(target)
+        rows.update(_first_seen_later(full.history, less.history))
+        assets.update(_assets_that_differ(full, less))
+    return Difference(frozenset(rows), frozenset(assets), truth)
+
+
+def _read(
+    instance: DagsterInstance, graph: Graph, *, without: Collection[int] = (), keeps_checkpoint: bool = True
+) -> LogConsumer:
+    graph.moment.moves_to(
+        event_time.now(), event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None
+    )
+    graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
+    if keeps_checkpoint:
+        found = LogConsumer.started(instance, graph)
+    else:
+        found = LogConsumer(History(graph), checkpoint.key_of(graph))
+        found.reader.know(journal.last_shifts(instance, found.key))
+    found.keeps = False
+    found.reader = _Without.of(found.reader, frozenset(without))
+    for _ in range(_ATTEMPTS):
+        # Runs are closed by the read after the one that finds their end.
+        if not found.read(instance, lambda: False) and not found.read(instance, lambda: False):
+            return found
+    raise PruneRefused("the event log cannot be read to its end, so it is unknown which events are needed; try again")
+
+
+@dataclass
+class _Without(LogReader):
+    """Reader of a log that lacks some events."""
+
+    lacks: frozenset[int] = frozenset()
+    _places: tuple[list[tuple[int, int]], frozenset[int]] | None = None
+
+    @classmethod
+    def of(cls, reader: LogReader, lacks: frozenset[int]) -> "_Without":
+        return cls(reader.after, reader.seen, reader.tail, reader.newest_at, reader.shifts, lacks)
+
+    def new(self, instance: DagsterInstance, checks: Collection[str], *, first_time: bool) -> Iterator[Event]:
+        for event in super().new(instance, checks, first_time=first_time):
+            if event.id not in self._lacking():
+                yield event
+
+    def has_read(self, id: int) -> bool:
+        return id not in self.lacks and super().has_read(id)
+
+    def _lacking(self) -> frozenset[int]:
+        """Return the places of the events to leave out. They change with the shifts."""
+        if self._places is None or self._places[0] is not self.shifts:
+            self._places = (self.shifts, frozenset(map(self.place, self.lacks)))
+        return self._places[1]
+
+
+def _targets(history: History) -> set[Target]:
+    return {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
+
+
+def _row(consumer: LogConsumer, target: Target) -> list[Any]:
+    return checkpoint.row_of(consumer.history, target)
+
+
+def _first_seen_later(full: History, less: History) -> Iterator[Target]:
+    """Yield a partition of each asset whose first event would be unknown. A note has the time of that event."""
+    for asset, at in full.first_seen.items():
+        known = less.known.get(asset) or full.known.get(asset)
+        if known and less.first_seen.get(asset) != at:
+            yield asset, min(known, key=str)
+
+
+def _assets_that_differ(full: LogConsumer, less: LogConsumer) -> Iterator[str]:
+    """Yield the assets whose facts differ, besides those of their partitions."""
+    one, other = _facts(full.history), _facts(less.history)
+    for asset in one.keys() | other.keys():
+        if one.get(asset) != other.get(asset):
+            yield asset
+
+
+def _facts(history: History) -> Mapping[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+
+    def put(asset: str, name: str, value: object) -> None:
+        found.setdefault(asset, {})[name] = value
+
+    for key in history.graph.nodes:
+        put(key, "durations", [history.durations.of_run(key), history.durations.of_partition(key)])
+        put(key, "usual", history.durations.usual(key))
+        put(key, "elsewhere", sorted(history.graph.elsewhere.get(key, ())))
+    for target in _targets(history):
+        put(target[0], f"check {target[1]}", (history.blocking(target), history.unchecked(target)))
+    for (asset, partition), why in history.set_aside.items():
+        put(asset, f"aside {partition}", why)
+    return found

@@ -330,15 +330,9 @@ class EvaluationPass:
         if own is None or pending.arrival is None or node.contract is None:
             return facts
         promised = facts.but(latest_start=own.start_by)
-        if not pending.built and not self._judged(node, target):
+        if not pending.built and not is_judged(self.graph, self.history, node, target):
             return promised
         return promised.but(deadline=own.deadline, warn_at=warn_at(node.contract, pending.arrival))
-
-    def _judged(self, node: Node, target: Target) -> bool:
-        """Return True unless a window was promised for a time before the first event of its sources."""
-        promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
-        seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
-        return promised is None or not seen or promised >= min(seen)
 
     def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
         if (state := self._in_flight(target)) is not None:
@@ -406,6 +400,13 @@ class EvaluationPass:
         if runs - self.asked.queued:
             return State.RUNNING
         return State.QUEUED if runs or any(t in self.asked.reserved for t in targets) else None
+
+
+def is_judged(graph: Graph, history: History, node: Node, target: Target) -> bool:
+    """Return True unless a window was promised for a time before the first event of its sources."""
+    promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
+    seen = [history.first_seen[s] for s in graph.sources_of[node.key] if s in history.first_seen]
+    return promised is None or not seen or promised >= min(seen)
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:

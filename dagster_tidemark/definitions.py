@@ -1,6 +1,7 @@
 """Dagster definitions of a code location: its assets and checks, with sensors, schedules and resources."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ from dagster_tidemark.asset_events.declared import AssetEvents, Listener, requir
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
+from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.engine.condition import with_automation
@@ -18,6 +20,7 @@ from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
@@ -36,6 +39,7 @@ from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
+from dagster_tidemark.sensors.freshness_sensor import freshness_sensor
 from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
@@ -170,6 +174,7 @@ def build_definitions(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    freshness_report: bool = False,
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -189,6 +194,7 @@ def build_definitions(
         listeners: Functions that get the materializations of some assets; see `listener`.
         reads_message: Reads messages of the notification queue that list files in a form of their own. It gets the
             message, a parsed JSON object with numbers as text, and returns the keys of the files, or None.
+        freshness_report: True for the asset `ops/freshness`: each day's lag of each asset with a contract.
         overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
             `io_manager`.
 
@@ -220,6 +226,7 @@ def build_definitions(
         asset_events=asset_events,
         listeners=listeners,
         reads_message=reads_message,
+        freshness_report=freshness_report,
     )
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
@@ -237,6 +244,7 @@ def extend(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    freshness_report: bool = False,
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -275,6 +283,7 @@ def extend(
         asset_events=asset_events,
         listeners=listeners,
         reads_message=reads_message,
+        freshness_report=freshness_report,
         others=theirs,
         prefix=PREFIX,
     )
@@ -317,6 +326,7 @@ def _parts(
     asset_events: AssetEvents | None = None,
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
+    freshness_report: bool = False,
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -368,6 +378,8 @@ def _parts(
     checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
     automated += [notifications()] if lands else []
     automated += [incidents_asset()] if channels else []
+    judged = [*automated, *others]
+    automated += [freshness_asset(settings, cache(lambda: graph_of_definitions(judged)))] if freshness_report else []
     scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
     return dg.Definitions(
@@ -384,6 +396,7 @@ def _parts(
                 expected=expected,
             ),
             *([incident_sensor(channels, settings, scope=scope)] if channels else []),
+            *([freshness_sensor(scope)] if freshness_report else []),
             dead_runs_sensor(scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
             *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),

@@ -88,7 +88,7 @@ def lags(
 
 
 def _pass_time(debts: Debts, reached: float, until: float) -> float:
-    """Step through the times before `until` at which windows begin or contracts have deadlines. Return the last time."""
+    """Step through the times at which windows begin or contracts have deadlines. Return the last time."""
     while (due := max(debts.steady_until, reached + 0.001)) < until:
         debts.step(due)
         reached = due

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 
-import dagster as dg
 import pytest
 
 from dagster_tidemark.engine.lag_history import AssetLag, lags

@@ -6,6 +6,7 @@ graph. Does not belong here: their arithmetic (`planner.lag_figures`), and the p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -23,6 +24,9 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.lag_figures import LagFigures, figures
 from dagster_tidemark.planner.unbuilt import Unbuilt
 
+FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
+"""The asset that stores the lag of each day."""
+
 
 @dataclass(frozen=True)
 class AssetLag:
@@ -39,6 +43,12 @@ class AssetLag:
     start: float
     end: float
     lag: LagFigures
+
+
+def period_of(day: date) -> tuple[float, float]:
+    """Return the start and the end of a day in UTC (Unix seconds)."""
+    start = datetime.combine(day, time(), UTC)
+    return start.timestamp(), (start + timedelta(days=1)).timestamp()
 
 
 def lags(

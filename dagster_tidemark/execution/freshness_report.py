@@ -5,20 +5,18 @@ the requests of its runs (`sensors.freshness_sensor`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
 from pyiceberg.expressions import And
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
-from dagster_tidemark.engine.lag_history import AssetLag, lags
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, AssetLag, lags, period_of
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
-
-FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
 
 FRESHNESS = Table(
     name="ops.freshness",
@@ -79,12 +77,6 @@ def freshness_asset(settings: Settings, graph: Callable[[], AnyGraph]) -> dg.Ass
                 context.log_event(dg.AssetObservation(each.asset, metadata=_figures(each)))
 
     return freshness
-
-
-def period_of(day: date) -> tuple[float, float]:
-    """Return the start and the end of a day in UTC (Unix seconds)."""
-    start = datetime.combine(day, time(), UTC)
-    return start.timestamp(), (start + timedelta(days=1)).timestamp()
 
 
 def store(settings: Settings, days: Sequence[date], found: Sequence[AssetLag]) -> None:

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import event_time, partitions
-from dagster_tidemark.execution.freshness_report import FRESHNESS_ASSET, period_of
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, period_of
 from dagster_tidemark.planner.run_retries import backoff
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.tags import PRIORITY, REQUESTED_BY

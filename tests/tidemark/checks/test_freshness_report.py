@@ -15,8 +15,8 @@ from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.engine.condition import own_assets
-from dagster_tidemark.engine.lag_history import lags
-from dagster_tidemark.execution.freshness_report import FRESHNESS, FRESHNESS_ASSET, freshness_asset
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, lags
+from dagster_tidemark.execution.freshness_report import FRESHNESS, freshness_asset
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sensors.freshness_sensor import NAME, missing_days
 from dagster_tidemark.settings import Settings, load_settings

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
+from dagster_tidemark.asset_graph.input_promises import declare_promises
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
@@ -27,7 +28,7 @@ from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
 from dagster_tidemark.feed_partitions import require_loadable_feeds
 from dagster_tidemark.incidents.channels.channel import Channel
-from dagster_tidemark.incidents.declared import declare_channels, declare_expected
+from dagster_tidemark.incidents.declared import declare_channels
 from dagster_tidemark.incidents.expected import ExpectedArrival, require_sources
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.project_folder import project_root
@@ -351,7 +352,7 @@ def _parts(
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
     with refusing():
         files = {source_key(feed).to_user_string() for feed in feeds}
-        declare_expected(settings.code_location, expected)
+        declare_promises(settings.code_location, [each.promise for each in expected])
         require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])}, files)
     assets = _with_their_inputs(assets, others, declared)
     if not code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks

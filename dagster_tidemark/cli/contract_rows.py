@@ -97,7 +97,6 @@ def rows(
     from dagster_tidemark.engine.overview import judged, watched_of
     from dagster_tidemark.engine.unkept import unkept
     from dagster_tidemark.event_log import deployed
-    from dagster_tidemark.incidents.declared import expected_of
     from dagster_tidemark.planner.code_changes import not_loaded
 
     plan, standings = judged(instance, assets, settings, wait=True, read_only=True)
@@ -105,8 +104,7 @@ def rows(
     graph = planner.graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
     found = doubts(instance, watched_of(instance, settings), plan.now)
-    promised = [each.promise for each in (expected_of(settings.code_location) if settings else ())]
-    not_kept = unkept(assets, graph, planner.history.durations, planner.slots, promised, plan.now)
+    not_kept = unkept(assets, graph, planner.history.durations, planner.slots, plan.now)
     judged_rows = standing_rows(graph, plan, standings, not_kept)
     return _filled(instance, judged_rows, only, plan.now, edited, found)
 

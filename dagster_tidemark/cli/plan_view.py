@@ -34,7 +34,6 @@ from dagster_tidemark.engine.code_plan import (
 )
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.incidents.declared import expected_of
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.local.platform.instance_lock import take_environment
@@ -79,18 +78,17 @@ def show(
         settings = of_the_platform(settings)
     # The code location is loaded after the environment is set, because it reads the environment at import.
     definitions = location.definitions(settings)
-    promised = [each.promise for each in expected_of(settings.code_location)]
     unread: CatalogUnreadable | None = None
     stored: Mapping[str, Stored] = {}
     code: Mapping[str, str]
     if against is not None:
         saved = SavedState.read(against)
-        found = plan_against(definitions, saved, contract_scale=settings.contract_scale, promised=promised)
+        found = plan_against(definitions, saved, contract_scale=settings.contract_scale)
         stored = {name: Stored.of_json(held) for name, held in saved.tables.items()}
         code = saved.code
     else:
         with DagsterInstance.get() as instance:
-            found = plan_of(definitions, instance, contract_scale=settings.contract_scale, promised=promised)
+            found = plan_of(definitions, instance, contract_scale=settings.contract_scale)
             code = deployed_code(definitions, instance)
             try:
                 stored = _stored(settings, instance)

@@ -24,7 +24,6 @@ from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.lakehouse.table_changes import TableChange
 from dagster_tidemark.planner.code_changes import Declared, changes, declared
 from dagster_tidemark.planner.decisions import RANGES
-from dagster_tidemark.planner.feasibility import InputPromise
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.rehearsal import Rebuild, Rehearsal
@@ -210,21 +209,10 @@ class _Known:
     rows: Mapping[str, float] = field(default_factory=dict)
     instance: DagsterInstance | None = None
     slots: int | None = None
-    promised: Sequence[InputPromise] = ()
 
 
-def plan_of(
-    definitions: dg.Definitions,
-    instance: DagsterInstance,
-    *,
-    contract_scale: float,
-    promised: Sequence[InputPromise] = (),
-) -> CodePlan:
-    """Return the plan of deploying these definitions to an instance.
-
-    Args:
-        promised: Promises of sources, to find contracts that cannot be kept.
-    """
+def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> CodePlan:
+    """Return the plan of deploying these definitions to an instance."""
     repository = definitions.get_repository_def()
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         graph = _graph(repository, contract_scale)
@@ -238,14 +226,11 @@ def plan_of(
             event_time.now(),
             instance=instance,
             slots=run_storage.run_slots(instance),
-            promised=promised,
         )
         return _planned(repository, known)
 
 
-def plan_against(
-    definitions: dg.Definitions, saved: SavedState, *, contract_scale: float, promised: Sequence[InputPromise] = ()
-) -> CodePlan:
+def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_scale: float) -> CodePlan:
     """Return the plan of deploying these definitions to the saved instance, whose number of slots is not known.
 
     Raises:
@@ -257,8 +242,7 @@ def plan_against(
     kept = checkpoint.load([saved.text], graph)
     if kept is None:
         raise NoSavedState("the saved state comes from another version, or from a code location without these assets")
-    known = _Known(graph, kept.history, saved.declared, saved.off, saved.now, saved.rows, promised=promised)
-    return _planned(repository, known)
+    return _planned(repository, _Known(graph, kept.history, saved.declared, saved.off, saved.now, saved.rows))
 
 
 def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> SavedState:
@@ -328,7 +312,7 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
     keep = [f"the sensor {RANGES}, which requests rebuilds, is switched off"] if RANGES in known.off else []
-    not_kept = unkept(repository.asset_graph, graph, durations, known.slots, known.promised, known.now)
+    not_kept = unkept(repository.asset_graph, graph, durations, known.slots, known.now)
     warnings = [*keep, *(f"{asset}: its contract cannot be kept: {why}" for asset, why in not_kept.items())]
     return CodePlan(counted, removed, warnings, under_way)
 

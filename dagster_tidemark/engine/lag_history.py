@@ -76,7 +76,7 @@ def lags(
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         replay = Replay(instance, History(graph))
         events = replay.until(first)
-        since = since_of(instance, graph, now, read_only=True)
+        since = since_of(instance, graph, now)
         debts = Debts(graph, replay.history, Unbuilt(graph, windows_of(assets)), since)
         debts.step(first)
         reached = first

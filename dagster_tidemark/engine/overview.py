@@ -101,12 +101,17 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
     seen = _seen.get(identity)
     if seen is None or seen.graph is not graph:
         seen = _seen[identity] = _Seen(
-            graph, Unbuilt(graph, windows_of(assets)), since_of(instance, graph, now, read_only)
+            graph, Unbuilt(graph, windows_of(assets)), _since(instance, graph, now, read_only)
         )
     return seen
 
 
-def since_of(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
+def since_of(instance: DagsterInstance, graph: Graph, now: float) -> Since:
+    """Return when the evaluation of cron contracts began, without saving anything."""
+    return _since(instance, graph, now, read_only=True)
+
+
+def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
     """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
     saved = json.loads(instance_store.saved(instance, SINCE) or "null")
     began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])

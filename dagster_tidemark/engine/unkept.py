@@ -3,12 +3,12 @@
 Does not belong here: the comparison (`planner.feasibility`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.overview import windows_of
-from dagster_tidemark.planner.feasibility import InputPromise, Obstacle, Promises, in_words, infeasible
+from dagster_tidemark.planner.feasibility import Obstacle, in_words, infeasible
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.run_durations import RunDurations
 
@@ -21,23 +21,17 @@ def unkept(
     graph: Graph,
     durations: RunDurations,
     slots: int | None,
-    promised: Sequence[InputPromise],
     now: float,
 ) -> dict[str, str]:
     """Return why contracts cannot be kept even if nothing fails, by asset."""
-    found = infeasible(graph, durations, slots, Promises(windows_of(assets), promised), now)
+    found = infeasible(graph, durations, slots, windows_of(assets), now)
     return {asset: in_words(obstacles) for asset, obstacles in found.items()}
 
 
 @dataclass
 class UnkeptContracts:
-    """Contracts that cannot be kept, as last compared in this process.
+    """Contracts that cannot be kept, as last compared in this process."""
 
-    Args:
-        promised: Promises of sources.
-    """
-
-    promised: Sequence[InputPromise] = ()
     _found: Mapping[str, Mapping[Obstacle, str]] = field(default_factory=dict)
     _of: Graph | None = None
     _until: float = float("-inf")
@@ -48,7 +42,7 @@ class UnkeptContracts:
     ) -> dict[str, str]:
         """Return why contracts cannot be kept, by asset. They are compared again after a minute, and with new code."""
         if graph is not self._of or now >= self._until:
-            self._found = infeasible(graph, durations, slots, Promises(windows_of(assets), self.promised), now)
+            self._found = infeasible(graph, durations, slots, windows_of(assets), now)
             self._of, self._until = graph, now + _EVERY
         return {asset: in_words(obstacles) for asset, obstacles in self._found.items()}
 

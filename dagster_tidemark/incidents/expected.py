@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contract_status import span
-from dagster_tidemark.planner.contracts import Window
-from dagster_tidemark.planner.feasibility import InputPromise
+from dagster_tidemark.planner.contracts import InputPromise, Window
 
 
 class ExpectationRefused(Terminal):
@@ -80,7 +79,7 @@ class ExpectedArrival:
 
     @property
     def promise(self) -> InputPromise:
-        """The expectation as a promise that contracts of downstream tables are compared with."""
+        """The expectation as the planner knows it."""
         zone = "" if self.timezone == "UTC" else f" {self.timezone}"
         after = "" if self.within is None else span(self.within.total_seconds())
         said = f"expected by {self.by}{zone}" if self.by else f"expected within {after} of the end of a window"

@@ -353,7 +353,14 @@ class EvaluationPass:
             # A partition may share the run of an input that it waits for, unless the check of another input blocks it.
             return self._waiting.blocked(node, target, facts, inputs) or waiting(facts, inputs, self.decisions)
         held = self._waiting.held(node, target, start_by, facts)
-        return held or facts.but(state=State.REQUESTED, reason=f"{_arrived(facts)}, due{_for(node, demand)}")
+        return held or self._requested(node, target, facts, f"{_arrived(facts)}, due{_for(node, demand)}")
+
+    def _requested(self, node: Node, target: Target, facts: Decision, reason: str) -> Decision:
+        without = self._waiting.without(node, target)
+        if not without:
+            return facts.but(state=State.REQUESTED, reason=reason)
+        reason = f"{reason}, without the missing {names(without)}"
+        return facts.but(state=State.REQUESTED, reason=reason, without=without)
 
     def _loop_of(self, node: Node, target: Target, pending: Pending) -> Loop | None:
         """Return the loop if only data of a loop, or suspected loop, makes a built partition due; else None."""
@@ -384,9 +391,10 @@ class EvaluationPass:
             return facts.but(state=state, reason=facts.stale)
         inputs = self._waiting.for_rebuilt_inputs(node, target)
         if inputs:
-            return waiting(facts, inputs, self.decisions, f"{facts.stale}; its inputs are rebuilt first: ")
+            why = f"{facts.stale}; its inputs are rebuilt first: "
+            return self._waiting.awaited(node, target, facts) or waiting(facts, inputs, self.decisions, why)
         held = self._waiting.held(node, target, float("inf"), facts)
-        return held or facts.but(state=State.REQUESTED, reason=facts.stale)
+        return held or self._requested(node, target, facts, facts.stale)
 
     def _in_flight(self, target: Target) -> State | None:
         """Return the state of a partition's run that is under way, in the queue or requested, or None."""

@@ -8,14 +8,21 @@ Pure. Belongs here: the comparison of contracts with durations, slots and promis
 deadlines (`planner.contracts`), and data that is late at present (`planner.contract_status`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
 from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.contract_status import span, told
-from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract, Window, tick_at_or_after
+from dagster_tidemark.planner.contracts import (
+    Contract,
+    CronContract,
+    InputPromise,
+    LagContract,
+    Window,
+    tick_at_or_after,
+)
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.unbuilt import Windows
@@ -32,33 +39,6 @@ class Obstacle(StrEnum):
     TOO_SLOW = "usual runs take longer"
     INPUT_LATER = "an input is promised later"
     TOO_FEW_SLOTS = "too few slots"
-
-
-@dataclass(frozen=True)
-class InputPromise:
-    """Promise about a source that no run of this code location can keep.
-
-    Args:
-        source: Key of the source.
-        said: The promise in words.
-        due_at: Returns when data of a window is promised (Unix seconds); None if the window has no promise.
-    """
-
-    source: str
-    said: str
-    due_at: Callable[[Window], float | None]
-
-
-@dataclass(frozen=True)
-class Promises:
-    """Promises of inputs, and what is needed to compare them with contracts.
-
-    Args:
-        windows: Lists the partitions of an asset by the end of their windows.
-    """
-
-    windows: Windows
-    inputs: Sequence[InputPromise] = ()
 
 
 @dataclass(frozen=True)
@@ -84,21 +64,21 @@ def infeasible(
     graph: Graph,
     durations: RunDurations,
     slots: int | None = None,
-    promises: Promises | None = None,
+    windows: Windows | None = None,
     now: float = 0.0,
 ) -> dict[str, dict[Obstacle, str]]:
     """Return why contracts cannot be kept, by asset and kind.
 
     Args:
         slots: Number of runs that the instance runs at once; None if it sets no limit.
-        promises: Promises of inputs. None compares no promises.
+        windows: Lists the partitions of an asset by the end of their windows. None compares no promises of inputs.
         now: The present time (Unix seconds). Windows that end in the following eight days are compared.
     """
     found: dict[str, dict[Obstacle, str]] = {}
     chains = _chains(graph, durations)
     for key, why in _too_slow(graph, chains):
         found.setdefault(key, {})[Obstacle.TOO_SLOW] = why
-    for key, why in _inputs_later(graph, chains, promises, now) if promises is not None else ():
+    for key, why in _inputs_later(graph, chains, windows, now) if windows is not None else ():
         found.setdefault(key, {}).setdefault(Obstacle.INPUT_LATER, why)
     for key, why in _too_few_slots(graph, durations, slots) if slots else ():
         found.setdefault(key, {}).setdefault(Obstacle.TOO_FEW_SLOTS, why)
@@ -150,17 +130,17 @@ def _too_slow(graph: Graph, chains: Mapping[str, _Chain]) -> Iterator[tuple[str,
 
 
 def _inputs_later(
-    graph: Graph, chains: Mapping[str, _Chain], promises: Promises, now: float
+    graph: Graph, chains: Mapping[str, _Chain], windows: Windows, now: float
 ) -> Iterator[tuple[str, str]]:
     """Yield each cron contract whose window must be built before an input's data for the window is promised."""
-    every = [*promises.inputs, *_external(graph)]
+    every = [*(each for node in graph.nodes.values() for each in node.promises), *_external(graph)]
     for key, node in graph.nodes.items():
         if not isinstance(node.contract, CronContract) or not _judged(node) or not node.partitioned:
             continue
         required = _required_sources(graph, key)
         for promise in every:
             if promise.source in required:
-                later = _Later(node, node.contract, promise, graph.nodes[promise.source], promises.windows)
+                later = _Later(node, node.contract, promise, graph.nodes[promise.source], windows)
                 found = called(later.said, chains[key].seconds, now)
                 if found and not isinstance(found, Raised):  # a user's partitions may raise: the planner names them
                     yield key, found

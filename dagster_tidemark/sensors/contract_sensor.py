@@ -81,7 +81,7 @@ def contract_sensor(
         routes: The channels that get messages about incidents.
         expected: Expected arrivals of sources.
     """
-    world, unkept = _World(), UnkeptContracts([each.promise for each in expected])
+    world, unkept = _World(), UnkeptContracts()
 
     @dg.sensor(
         name=scope.named(CONTRACTS),

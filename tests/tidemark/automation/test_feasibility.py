@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dagster_tidemark.planner.contracts import CronContract, LagContract, Window
-from dagster_tidemark.planner.feasibility import InputPromise, Obstacle, Promises, in_words, infeasible
+from dagster_tidemark.planner.contracts import CronContract, InputPromise, LagContract, Window
+from dagster_tidemark.planner.feasibility import Obstacle, in_words, infeasible
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.sources.feed import Partition
@@ -71,22 +71,21 @@ def days(_asset: str, after: float, until: float) -> list[str]:
     return [str(n) for n in range(60) if after < (n + 1) * DAY <= until]
 
 
-def report(schedule: str, **more: bool) -> Graph:
+def report(schedule: str, *promises: InputPromise, **more: bool) -> Graph:
     """A report of each day, promised by a time of the next day."""
-    raw = Node("raw/a", source=True, automated=False, partitioned=True, window=day)
+    raw = Node("raw/a", source=True, automated=False, partitioned=True, window=day, promises=promises)
     reads = [Input("raw/a", lambda p: [p], lambda p: [p], **more)]
     made = Node("marts/r", reads, partitioned=True, window=day, contract=CronContract(schedule, 1800.0))
     return Graph({"raw/a": raw, "marts/r": made})
 
 
-def by(hours: float) -> Promises:
-    promise = InputPromise("raw/a", "expected by then", lambda window: window.end + hours * HOUR)
-    return Promises(days, [promise])
+def by(hours: float) -> InputPromise:
+    return InputPromise("raw/a", "expected by then", lambda window: window.end + hours * HOUR)
 
 
 def test_deadline_earlier_than_an_input_is_expected_is_reported_with_both_times() -> None:
-    assert infeasible(report("0 7 * * *"), RunDurations(), promises=by(6)) == {}
-    found = infeasible(report("0 5 * * *"), RunDurations(), promises=by(6))
+    assert infeasible(report("0 7 * * *", by(6)), RunDurations(), windows=days) == {}
+    found = infeasible(report("0 5 * * *", by(6)), RunDurations(), windows=days)
     assert found["marts/r"][Obstacle.INPUT_LATER] == (
         "promised by 0 5 * * *, what arrived 30 min before, but raw/a is expected by then: late in 8 of the next 8 "
         "windows, first by 1 h for 1970-01-02 05:00:00 UTC"
@@ -94,19 +93,19 @@ def test_deadline_earlier_than_an_input_is_expected_is_reported_with_both_times(
 
 
 def test_deadline_too_short_after_the_arrival_for_the_usual_runs_is_reported() -> None:
-    late = infeasible(report("30 6 * * *"), durations(marts_r=1750), promises=by(6.2))
+    late = infeasible(report("30 6 * * *", by(6.2)), durations(marts_r=1750), windows=days)
     assert "and usual runs take 29 min 10 s" in in_words(late["marts/r"])
     assert "first by 11 min 10 s" in in_words(late["marts/r"])
-    assert infeasible(report("30 6 * * *"), durations(marts_r=1000), promises=by(6.2)) == {}
+    assert infeasible(report("30 6 * * *", by(6.2)), durations(marts_r=1000), windows=days) == {}
 
 
 def test_windows_without_a_promise_and_optional_inputs_are_not_compared() -> None:
     every_other = InputPromise(
         "raw/a", "expected on even days", lambda w: w.end + 6 * HOUR if w.start % (2 * DAY) == 0 else None
     )
-    found = infeasible(report("0 5 * * *"), RunDurations(), promises=Promises(days, [every_other]))
+    found = infeasible(report("0 5 * * *", every_other), RunDurations(), windows=days)
     assert "late in 4 of the next 4 windows" in in_words(found["marts/r"])
-    assert infeasible(report("0 5 * * *", optional=True), RunDurations(), promises=by(6)) == {}
+    assert infeasible(report("0 5 * * *", by(6), optional=True), RunDurations(), windows=days) == {}
 
 
 def test_deadline_earlier_than_the_contract_of_an_external_table_is_reported() -> None:
@@ -114,7 +113,7 @@ def test_deadline_earlier_than_the_contract_of_an_external_table_is_reported() -
     nodes = dict(made.nodes)
     external = Node("raw/a", source=True, automated=False, partitioned=True, window=day)
     nodes["raw/a"] = replace(external, contract=CronContract("0 6 * * *", 0.0))
-    found = infeasible(Graph(nodes), RunDurations(), promises=Promises(days))
+    found = infeasible(Graph(nodes), RunDurations(), windows=days)
     assert "but raw/a is promised by 0 6 * * *: late in 8 of the next 8" in in_words(found["marts/r"])
 
 
@@ -134,7 +133,7 @@ def test_more_runs_due_by_an_arrival_than_slots_can_run_are_reported_with_number
         "7 runs are due together when data arrives in raw/a and take 13 min, but 2 slots have 10 min within 5 min: "
         "marts/t0 2 min"
     )
-    assert "and 2 more" in in_words(found["marts/t0"])
+    assert "and 4 more" in in_words(found["marts/t0"])
     assert infeasible(many(6, LagContract(300.0)), slow) == {}, "without a limit there are slots for all"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
+from dagster_tidemark.asset_graph.input_promises import declare_promises
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.dagster_internals import code_loading
+from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.run_logs import use_log_format
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
@@ -20,6 +23,7 @@ from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
@@ -39,6 +43,7 @@ from dagster_tidemark.sensors.automation import automation_sensors
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
+from dagster_tidemark.sensors.freshness_sensor import freshness_sensor
 from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
 from dagster_tidemark.sensors.landing import landing_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
@@ -177,6 +182,7 @@ def build_definitions(
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
     retention: timedelta | None = None,
+    freshness_report: bool = False,
     **overrides: Any,
 ) -> dg.Definitions:
     """Return the definitions of a code location with Tidemark's assets only. For other locations see `extend`.
@@ -198,6 +204,7 @@ def build_definitions(
             message, a parsed JSON object with numbers as text, and returns the keys of the files, or None.
         retention: Age of runs, events, check results and ticks that a schedule deletes, if no decision needs them.
             Without it the laptop platform deletes them after six hours, and other deployments keep them.
+        freshness_report: True for the asset `ops/freshness`: each day's lag of each asset with a contract.
         overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
             `io_manager`.
 
@@ -231,6 +238,7 @@ def build_definitions(
         listeners=listeners,
         reads_message=reads_message,
         retention=retention,
+        freshness_report=freshness_report,
     )
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
@@ -249,6 +257,7 @@ def extend(
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
     retention: timedelta | None = None,
+    freshness_report: bool = False,
 ) -> dg.Definitions:
     """Return the definitions of an existing code location with Tidemark's assets added.
 
@@ -288,6 +297,7 @@ def extend(
         listeners=listeners,
         reads_message=reads_message,
         retention=retention,
+        freshness_report=freshness_report,
         others=theirs,
         prefix=PREFIX,
     )
@@ -331,6 +341,7 @@ def _parts(
     listeners: Sequence[Listener] = (),
     reads_message: ReadsMessage | None = None,
     retention: timedelta | None = None,
+    freshness_report: bool = False,
     others: Sequence[Any] = (),
     prefix: str = "",
 ) -> dg.Definitions:
@@ -359,6 +370,7 @@ def _parts(
     assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
     with refusing():
         files = {source_key(feed).to_user_string() for feed in feeds}
+        declare_promises(settings.code_location, [each.promise for each in expected])
         require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])}, files)
     assets = _with_their_inputs(assets, others, declared)
     if not code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
@@ -388,6 +400,8 @@ def _parts(
     automated += [incidents_asset()] if channels else []
     maintained = maintained_tables(by_name.values(), streams) if by_name or streams else {}
     automated += [maintenance_asset()] if maintained else []
+    judged = [*automated, *others]
+    automated += [freshness_asset(settings, cache(lambda: graph_of_definitions(judged)))] if freshness_report else []
     scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
     landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
     return dg.Definitions(
@@ -404,6 +418,7 @@ def _parts(
                 expected=expected,
             ),
             *([incident_sensor(channels, settings, scope=scope)] if channels else []),
+            *([freshness_sensor(scope)] if freshness_report else []),
             dead_runs_sensor(scope),
             *lineage_sensors(settings, feeds, by_name, scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),

@@ -1,8 +1,9 @@
 """Reads and validates each declaration of an asset's automation.
 
 Declarations are a freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`,
-`use_latest` and `optional` of a dependency, and a backfill policy. Belongs here: the valid values, and errors for
-invalid ones. Does not belong here: finding the declarations in Dagster's graph (`asset_graph.planner_graph`).
+`use_latest`, `optional` and `on_missing` of a dependency, and a backfill policy. Belongs here: the valid values, and
+errors for invalid ones. Does not belong here: finding the declarations in
+Dagster's graph (`asset_graph.planner_graph`).
 """
 
 from collections.abc import Mapping
@@ -17,11 +18,13 @@ from cronsim import CronSim
 from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.dagster_internals.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy, cron_ticks
 from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
+from dagster_tidemark.planner.deliveries import OnMissing
 from dagster_tidemark.tags import BLOCKING_CHECKS
 
 RIPPLE_DAYS = "ripple_days"
 USE_LATEST = "use_latest"
 OPTIONAL = "optional"
+ON_MISSING = "on_missing"
 ASAP = "asap"
 EVERY_INPUT_CHANGED = "every_input_changed"
 
@@ -134,6 +137,18 @@ def optional_of(metadata: Mapping[str, Any], name: str) -> bool:
         Refused: the value is neither true nor false.
     """
     return _flag(OPTIONAL, metadata, name)
+
+
+def on_missing_of(metadata: Mapping[str, Any], name: str) -> str:
+    """Return what a reader does while an expected delivery of an input is missing; empty if nothing is declared.
+
+    Raises:
+        Refused: the value is neither `wait` nor `build`.
+    """
+    declared = _value(metadata.get(ON_MISSING))
+    if declared is not None and declared not in list(OnMissing):
+        raise Refused(f"{ON_MISSING}={declared!r} of {name}: expected 'wait' or 'build'")
+    return str(declared or "")
 
 
 def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:

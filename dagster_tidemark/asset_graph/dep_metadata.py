@@ -11,14 +11,14 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.declarations import OPTIONAL, RIPPLE_DAYS, USE_LATEST
+from dagster_tidemark.asset_graph.declarations import ON_MISSING, OPTIONAL, RIPPLE_DAYS, USE_LATEST
 from dagster_tidemark.tags import READS
 
-_OURS = (RIPPLE_DAYS, USE_LATEST, OPTIONAL)
+_OURS = (RIPPLE_DAYS, USE_LATEST, OPTIONAL, ON_MISSING)
 
 
 def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """Return the spec after moving `ripple_days`, `use_latest` and `optional` from its dependencies to the asset."""
+    """Return the spec after moving the planner's metadata from its dependencies to the asset."""
     ours = {dep.asset_key.to_user_string(): _only(dep, ours=True) for dep in spec.deps}
     declared = {read: said for read, said in ours.items() if said}
     if not declared:

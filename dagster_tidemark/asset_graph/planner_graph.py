@@ -20,6 +20,7 @@ from dagster_tidemark.asset_graph.declarations import (
     checks_elsewhere_of,
     contract_of,
     most_of,
+    on_missing_of,
     optional_of,
     ripple_days_of,
     tagged,
@@ -27,6 +28,7 @@ from dagster_tidemark.asset_graph.declarations import (
 )
 from dagster_tidemark.asset_graph.dep_metadata import dep_metadata
 from dagster_tidemark.asset_graph.edges import Edge, Ends
+from dagster_tidemark.asset_graph.input_promises import promises_of
 from dagster_tidemark.asset_graph.partition_keys import Keys, KeysOf
 from dagster_tidemark.asset_graph.partition_mappings import edge_of
 from dagster_tidemark.asset_graph.refusal import Refused, told
@@ -152,6 +154,7 @@ def _node(asset_graph: AnyGraph, key: dg.AssetKey, keys_of: KeysOf) -> Node:
         run_alone={c.name: asset_graph.get(c).partitions_def is not None for c in blocking if _alone(asset_graph, c)},
         run_later=frozenset(check.name for check in blocking if asset_graph.get(check).automation_condition),
         refused="; ".join(dict.fromkeys(reading.reasons)),
+        promises=promises_of(name) if source else (),
         problem=lambda _: broken,
     )
     if keys is None:
@@ -252,6 +255,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         stamp=edge.stamp,
         broad=edge.broad,
         optional=optional_of(metadata, name),
+        on_missing=on_missing_of(metadata, name),
     )
 
 

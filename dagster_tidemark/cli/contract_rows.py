@@ -48,7 +48,7 @@ class ContractRow:
         asap: True if the asset's tag makes it run as soon as any data is pending.
         not_loaded: Edited code in this folder that the platform has not loaded yet; empty if none.
         stream: State of the stream that fills the asset, if any.
-        infeasible: Why the contract cannot be kept even if nothing fails: usual runs take longer. Empty if it can.
+        infeasible: Why the contract cannot be kept even if nothing fails; empty if it can.
         causes: The causes that make the state unknown, each with a remedy. `reason` has only the causes' names.
     """
 
@@ -95,6 +95,7 @@ def rows(
     # Imported here, because it takes a second, and a status from stored rows needs neither the planner nor the graph.
     from dagster_tidemark.engine import engine
     from dagster_tidemark.engine.overview import judged, watched_of
+    from dagster_tidemark.engine.unkept import unkept
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
@@ -103,7 +104,8 @@ def rows(
     graph = planner.graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
     found = doubts(instance, watched_of(instance, settings), plan.now)
-    judged_rows = standing_rows(graph, plan, standings, planner.history.durations)
+    not_kept = unkept(assets, graph, planner.history.durations, planner.slots, plan.now)
+    judged_rows = standing_rows(graph, plan, standings, not_kept)
     return _filled(instance, judged_rows, only, plan.now, edited, found)
 
 

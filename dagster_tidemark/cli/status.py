@@ -15,6 +15,7 @@ def status(
     ] = None,
     services: Annotated[bool, typer.Option("--services", help="Show the platform's processes instead.")] = False,
     arrivals: Annotated[bool, typer.Option("--arrivals", help="Show expected arrivals of sources instead.")] = False,
+    lags: Annotated[bool, typer.Option("--lags", help="Show the lags of the last 24 hours instead.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every few seconds, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
@@ -27,6 +28,7 @@ def status(
     from dagster_tidemark import location
     from dagster_tidemark.cli.arrival_view import show_arrivals
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
+    from dagster_tidemark.cli.lag_view import show_lags
     from dagster_tidemark.cli.status_view import dead_channels, show_contracts, show_services
     from dagster_tidemark.preview.manifest import half_published
 
@@ -35,6 +37,9 @@ def status(
         return
     if arrivals:
         show_arrivals(load_settings(), as_json=as_json)
+        return
+    if lags:
+        show_lags(load_settings(), asset, as_json=as_json)
         return
     try:
         found = show_contracts(load_settings(), asset, watch=watch, as_json=as_json)

@@ -16,7 +16,8 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.run_plans import RunPlans
-from dagster_tidemark.dagster_internals import event_storage, event_time, sensor_states
+from dagster_tidemark.dagster_internals import event_storage, event_time, run_storage, sensor_states
+from dagster_tidemark.engine.unkept import unkept
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer
@@ -119,7 +120,7 @@ class CodePlan:
     Args:
         assets: Assets that change or run, in topological order.
         removed: Assets that only the deployed code has. Their tables are kept.
-        warnings: Reasons why the plan's runs would not start.
+        warnings: Reasons why the plan's runs would not start, and contracts that cannot be kept.
         under_way: Partitions that runs are building now.
         tables: Differences between tables in the catalog and their declarations.
         moved: Definitions that differ, by asset; None if the text of the deployed code is not known.
@@ -207,6 +208,7 @@ class _Known:
     now: float
     rows: Mapping[str, float] = field(default_factory=dict)
     instance: DagsterInstance | None = None
+    slots: int | None = None
 
 
 def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> CodePlan:
@@ -217,13 +219,19 @@ def plan_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract_
         follower = _read(instance, graph)
         off = sorted(sensor_states.stopped_sensors(instance))
         known = _Known(
-            graph, follower.history, deployed.kept(instance, graph), off, event_time.now(), instance=instance
+            graph,
+            follower.history,
+            deployed.kept(instance, graph),
+            off,
+            event_time.now(),
+            instance=instance,
+            slots=run_storage.run_slots(instance),
         )
         return _planned(repository, known)
 
 
 def plan_against(definitions: dg.Definitions, saved: SavedState, *, contract_scale: float) -> CodePlan:
-    """Return the plan of deploying these definitions to the saved instance.
+    """Return the plan of deploying these definitions to the saved instance, whose number of slots is not known.
 
     Raises:
         NoSavedState: the saved history has another version, or other assets.
@@ -304,7 +312,9 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
     keep = [f"the sensor {RANGES}, which requests rebuilds, is switched off"] if RANGES in known.off else []
-    return CodePlan(counted, removed, keep, under_way)
+    not_kept = unkept(repository.asset_graph, graph, durations, known.slots, known.now)
+    warnings = [*keep, *(f"{asset}: its contract cannot be kept: {why}" for asset, why in not_kept.items())]
+    return CodePlan(counted, removed, warnings, under_way)
 
 
 def _change(key: str, before: Mapping[str, Declared], now: Mapping[str, Declared], changed: Mapping[str, Any]) -> str:

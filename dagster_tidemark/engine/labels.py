@@ -14,6 +14,7 @@ _MATTERS_MOST = (
     State.BACKING_OFF,
     State.HELD,
     State.NO_DATA,
+    State.AWAITED,
     State.THROTTLED,
     State.WAITING,
     State.REQUESTED,

@@ -106,6 +106,11 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
     return seen
 
 
+def since_of(instance: DagsterInstance, graph: Graph, now: float) -> Since:
+    """Return when the evaluation of cron contracts began, without saving anything."""
+    return _since(instance, graph, now, read_only=True)
+
+
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
     """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
     saved = json.loads(instance_store.saved(instance, SINCE) or "null")

@@ -15,11 +15,12 @@ from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.dagster_internals.partitions import is_partition_tag, range_tags
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.engine.engine import Engine
+from dagster_tidemark.engine.missing_inputs import missing_tag
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.planner.admission import priority_of
 from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
-from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.requests import SINGLES, ranges
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import names
@@ -73,7 +74,7 @@ def _checked_request(
         run = _run_request(request, assets, engine.graph)
         if why := engine.no_run_of_all(run.asset_selection or (), run.asset_check_keys or ()):
             raise NoRun(why)
-        return run
+        return _naming_missing(run, engine.latest, request.targets)
 
 
 def check_run(request: CheckRequest, engine: Engine, context: dg.SensorEvaluationContext) -> dg.RunRequest | None:
@@ -138,10 +139,19 @@ def _run_request(request: Request, assets: AnyGraph, graph: Graph) -> dg.RunRequ
     return dg.RunRequest(partition_key=partition, tags=tags, **_selection(request, assets))
 
 
-def with_priority(run: dg.RunRequest, graph: Graph) -> dg.RunRequest:
-    """Return the run with the priority of the tightest contract that needs it, unless it already has a priority."""
+def with_tags(run: dg.RunRequest, engine: Engine) -> dg.RunRequest:
+    """Return the run with its priority, unless it already has one, and with the deliveries that it lacks.
+
+    The priority is that of the tightest contract that needs the run.
+    """
     assets = [key.to_user_string() for key in run.asset_selection or ()]
-    return changed(run, tags={**_priority(assets, graph), **run.tags})
+    tagged = changed(run, tags={**_priority(assets, engine.graph), **run.tags})
+    return _naming_missing(tagged, engine.latest, [(asset, run.partition_key) for asset in assets])
+
+
+def _naming_missing(run: dg.RunRequest, plan: Plan, targets: Iterable[Target]) -> dg.RunRequest:
+    missing = missing_tag(plan, targets)
+    return changed(run, tags={**run.tags, **missing}) if missing else run
 
 
 def most_urgent_first(runs: Iterable[dg.RunRequest], plan: Plan) -> list[dg.RunRequest]:

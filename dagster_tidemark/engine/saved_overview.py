@@ -18,9 +18,7 @@ from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.planner.contract_status import is_set_aside, told
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus, Decision, Plan
-from dagster_tidemark.planner.feasibility import infeasible
 from dagster_tidemark.planner.graph import Graph, Node
-from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.wording import name, names
 from dagster_tidemark.tags import OVERVIEW
 
@@ -102,16 +100,15 @@ def _values(row: Sequence[Any]) -> list[Any]:
 
 
 def standing_rows(
-    graph: Graph, plan: Plan, standings: Mapping[str, ContractStatus], durations: RunDurations | None = None
+    graph: Graph, plan: Plan, standings: Mapping[str, ContractStatus], unkept: Mapping[str, str] | None = None
 ) -> list[StandingRow]:
     """Return a row for each asset, in the order of the graph.
 
     Args:
-        durations: Learned durations of runs, which show the contracts that cannot be kept.
+        unkept: Why contracts cannot be kept even if nothing fails, by asset.
     """
-    too_short = infeasible(graph, durations) if durations is not None else {}
     rows = (_row(node, graph, plan, standings.get(key)) for key, node in graph.nodes.items())
-    return [replace(row, infeasible=too_short.get(row.asset, "")) for row in rows]
+    return [replace(row, infeasible=(unkept or {}).get(row.asset, "")) for row in rows]
 
 
 def _row(node: Node, graph: Graph, plan: Plan, standing: ContractStatus | None) -> StandingRow:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_tidemark.engine.missing_inputs import missing_metadata
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.execution.metadata import partition_metadata, table_state
 from dagster_tidemark.lakehouse import catalog, read, write
@@ -48,8 +49,10 @@ class IcebergIOManager(dg.IOManager):
             commit = write.overwrite(obj, table, partitions, run_id=context.run_id)
             content = content_of(spark, table, partitions, commit.snapshot_id)
         context.add_output_metadata(table_state(commit.snapshot_id, commit.rows))
+        missing = missing_metadata(context.step_context.dagster_run.tags, context.asset_key.to_user_string())
         for partition, held in content.items():
             said = {
+                **missing,
                 **partition_metadata(partition, held),
                 **(self._inputs.said_of(context, partition) if self._inputs else {}),
             }

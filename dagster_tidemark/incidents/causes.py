@@ -221,6 +221,8 @@ class _Search:
                 silent = {source for source, _ in self._silence.lacking(target)}
                 found = [self._silent(source) for source in sorted(silent)]
                 return found or [_not_requested(decision.asset, decision.reason)]
+            case State.AWAITED:
+                return [self._silent(source) for source in sorted({key for key, _ in decision.wait_for})]
             case State.BLOCKED:
                 return [self._blocked(source, decision.reason) for source in decision.wait_for]
             case _:

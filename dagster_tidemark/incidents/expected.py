@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
-from dagster_tidemark.planner.contracts import Window
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.contracts import InputPromise, Window
 
 
 class ExpectationRefused(Terminal):
@@ -75,6 +76,14 @@ class ExpectedArrival:
     def counts_content(self) -> bool:
         """True if it declares more than the arrival of some data."""
         return self.files > 1 or self.distinct or self.usual > 0
+
+    @property
+    def promise(self) -> InputPromise:
+        """The expectation as the planner knows it."""
+        zone = "" if self.timezone == "UTC" else f" {self.timezone}"
+        after = "" if self.within is None else span(self.within.total_seconds())
+        said = f"expected by {self.by}{zone}" if self.by else f"expected within {after} of the end of a window"
+        return InputPromise(self.source, said, self.due_at)
 
     def due_at(self, window: Window) -> float | None:
         """Return when data of a window is due, in Unix seconds; None if it is not due on that day."""

@@ -4,7 +4,7 @@ Belongs here: the meaning of `FreshnessPolicy.time_window` (a lag contract) and 
 contract), in plain numbers. Does not belong here: a clock, Dagster, or pending work. All times are Unix seconds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -60,6 +60,21 @@ class Window:
 
     start: float
     end: float
+
+
+@dataclass(frozen=True)
+class InputPromise:
+    """Promise about a source that no run of this code location can keep.
+
+    Args:
+        source: Key of the source.
+        said: The promise in words.
+        due_at: Returns when data of a window is promised (Unix seconds); None if the window has no promise.
+    """
+
+    source: str
+    said: str
+    due_at: Callable[[Window], float | None]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class State(StrEnum):
     NO_CONSUMER = "no consumer"
     BLOCKED = "blocked by a check"
     INCOMPLETE = "waiting for all inputs to change"
+    AWAITED = "waiting for a delivery"
+    """An input that declares `on_missing="wait"` lacks an expected delivery."""
     QUEUED = "queued"
     """Requested, but the run has not started."""
     RUNNING = "running"
@@ -58,6 +60,7 @@ class Decision:
         attempts: Failed attempts in a row.
         next_try: End of the pause after the last attempt.
         zone: Time zone of the contract, used to show the deadline.
+        without: Missing deliveries that the run is built without, in words.
     """
 
     asset: str
@@ -77,6 +80,7 @@ class Decision:
     attempts: int = 0
     next_try: float | None = None
     zone: str = "UTC"
+    without: tuple[str, ...] = ()
 
     @property
     def target(self) -> Target:

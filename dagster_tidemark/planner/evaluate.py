@@ -330,15 +330,9 @@ class EvaluationPass:
         if own is None or pending.arrival is None or node.contract is None:
             return facts
         promised = facts.but(latest_start=own.start_by)
-        if not pending.built and not self._judged(node, target):
+        if not pending.built and not is_judged(self.graph, self.history, node, target):
             return promised
         return promised.but(deadline=own.deadline, warn_at=warn_at(node.contract, pending.arrival))
-
-    def _judged(self, node: Node, target: Target) -> bool:
-        """Return True unless a window was promised for a time before the first event of its sources."""
-        promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
-        seen = [self.history.first_seen[s] for s in self.graph.sources_of[node.key] if s in self.history.first_seen]
-        return promised is None or not seen or promised >= min(seen)
 
     def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
         if (state := self._in_flight(target)) is not None:
@@ -359,7 +353,14 @@ class EvaluationPass:
             # A partition may share the run of an input that it waits for, unless the check of another input blocks it.
             return self._waiting.blocked(node, target, facts, inputs) or waiting(facts, inputs, self.decisions)
         held = self._waiting.held(node, target, start_by, facts)
-        return held or facts.but(state=State.REQUESTED, reason=f"{_arrived(facts)}, due{_for(node, demand)}")
+        return held or self._requested(node, target, facts, f"{_arrived(facts)}, due{_for(node, demand)}")
+
+    def _requested(self, node: Node, target: Target, facts: Decision, reason: str) -> Decision:
+        without = self._waiting.without(node, target)
+        if not without:
+            return facts.but(state=State.REQUESTED, reason=reason)
+        reason = f"{reason}, without the missing {names(without)}"
+        return facts.but(state=State.REQUESTED, reason=reason, without=without)
 
     def _loop_of(self, node: Node, target: Target, pending: Pending) -> Loop | None:
         """Return the loop if only data of a loop, or suspected loop, makes a built partition due; else None."""
@@ -390,9 +391,10 @@ class EvaluationPass:
             return facts.but(state=state, reason=facts.stale)
         inputs = self._waiting.for_rebuilt_inputs(node, target)
         if inputs:
-            return waiting(facts, inputs, self.decisions, f"{facts.stale}; its inputs are rebuilt first: ")
+            why = f"{facts.stale}; its inputs are rebuilt first: "
+            return self._waiting.awaited(node, target, facts) or waiting(facts, inputs, self.decisions, why)
         held = self._waiting.held(node, target, float("inf"), facts)
-        return held or facts.but(state=State.REQUESTED, reason=facts.stale)
+        return held or self._requested(node, target, facts, facts.stale)
 
     def _in_flight(self, target: Target) -> State | None:
         """Return the state of a partition's run that is under way, in the queue or requested, or None."""
@@ -406,6 +408,13 @@ class EvaluationPass:
         if runs - self.asked.queued:
             return State.RUNNING
         return State.QUEUED if runs or any(t in self.asked.reserved for t in targets) else None
+
+
+def is_judged(graph: Graph, history: History, node: Node, target: Target) -> bool:
+    """Return True unless a window was promised for a time before the first event of its sources."""
+    promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
+    seen = [history.first_seen[s] for s in graph.sources_of[node.key] if s in history.first_seen]
+    return promised is None or not seen or promised >= min(seen)
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:

@@ -1,15 +1,44 @@
-"""Lag contracts that cannot be kept: the runs from the sources to the table usually take longer than promised.
+"""Contracts that cannot be kept even if nothing fails, each with the numbers.
 
-Pure. Belongs here: the comparison of contracts with learned durations. Does not belong here: deadlines
-(`planner.contracts`), and data that is late at present (`planner.contract_status`).
+Three kinds are found: the runs from the sources to the table usually take longer than promised, an input is promised
+for a later time than the table, and more runs are due together than the slots can run. Waiting times between runs are
+left out, and runs without a known duration count as zero, so every named contract is certain to be broken.
+
+Pure. Belongs here: the comparison of contracts with durations, slots and promises of inputs. Does not belong here:
+deadlines (`planner.contracts`), and data that is late at present (`planner.contract_status`).
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
-from dagster_tidemark.planner.contract_status import span
-from dagster_tidemark.planner.contracts import LagContract
+from dagster_tidemark.planner.connected_components import connected
+from dagster_tidemark.planner.contract_status import span, told
+from dagster_tidemark.planner.contracts import (
+    Contract,
+    CronContract,
+    InputPromise,
+    LagContract,
+    Window,
+    tick_at_or_after,
+)
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.run_durations import RunDurations
+from dagster_tidemark.planner.unbuilt import Windows
+from dagster_tidemark.planner.user_code import Raised, called
+from dagster_tidemark.planner.wording import moment, names
+
+_DAYS_AHEAD = 8 * 86_400.0
+"""Time ahead in which windows are compared: each weekday, and a week's window."""
+
+
+class Obstacle(StrEnum):
+    """Why a contract cannot be kept."""
+
+    TOO_SLOW = "usual runs take longer"
+    INPUT_LATER = "an input is promised later"
+    TOO_FEW_SLOTS = "too few slots"
 
 
 @dataclass(frozen=True)
@@ -31,24 +60,57 @@ class _Chain:
         return self.before + self.last
 
 
-def infeasible(graph: Graph, durations: RunDurations) -> dict[str, str]:
-    """Return why a lag contract cannot be kept, by asset: usual runs take longer than it promises.
+def infeasible(
+    graph: Graph,
+    durations: RunDurations,
+    slots: int | None = None,
+    windows: Windows | None = None,
+    now: float = 0.0,
+) -> dict[str, dict[Obstacle, str]]:
+    """Return why contracts cannot be kept, by asset and kind.
 
-    Waiting times between runs are left out, so the real lag is longer. Runs without a known duration count as zero.
+    Args:
+        slots: Number of runs that the instance runs at once; None if it sets no limit.
+        windows: Lists the partitions of an asset by the end of their windows. None compares no promises of inputs.
+        now: The present time (Unix seconds). Windows that end in the following eight days are compared.
     """
-    chains: dict[str, _Chain] = {}
-    found: dict[str, str] = {}
-    for key, node in graph.nodes.items():
-        chain = chains[key] = _chain(node, durations.usual(key), chains)
-        if isinstance(node.contract, LagContract) and not node.source and chain.seconds > node.contract.fail:
-            steps = ", ".join(f"{asset} {span(seconds)}" for asset, seconds in chain.runs)
-            found[key] = f"promised within {span(node.contract.fail)}, usual runs take {span(chain.seconds)}: {steps}"
+    found: dict[str, dict[Obstacle, str]] = {}
+    chains = _chains(graph, durations)
+    for key, why in _too_slow(graph, chains):
+        found.setdefault(key, {})[Obstacle.TOO_SLOW] = why
+    for key, why in _inputs_later(graph, chains, windows, now) if windows is not None else ():
+        found.setdefault(key, {}).setdefault(Obstacle.INPUT_LATER, why)
+    for key, why in _too_few_slots(graph, durations, slots) if slots else ():
+        found.setdefault(key, {}).setdefault(Obstacle.TOO_FEW_SLOTS, why)
     return found
+
+
+def in_words(obstacles: Mapping[Obstacle, str]) -> str:
+    """Return the reasons why a contract cannot be kept as one text; empty if it can."""
+    return "; ".join(obstacles.values())
+
+
+def _judged(node: Node) -> bool:
+    return node.contract is not None and not (node.source or node.left_out)
+
+
+def _given(contract: Contract) -> float:
+    """Return the seconds from the latest arrival that counts to the deadline."""
+    return contract.fail if isinstance(contract, LagContract) else contract.bound
+
+
+def _chains(graph: Graph, durations: RunDurations) -> dict[str, _Chain]:
+    chains: dict[str, _Chain] = {}
+    for key, node in graph.nodes.items():
+        chains[key] = _chain(node, durations.usual(key), chains)
+    return chains
 
 
 def _chain(node: Node, own: float, chains: dict[str, _Chain]) -> _Chain:
     slowest = _Chain(0.0, own, ((node.key, own),) if own else ())
     for read in node.inputs:
+        if read.use_latest:  # no run of it is needed before
+            continue
         above = chains.get(read.key, _Chain())
         if read.joinable:  # one run may build both, and its duration counts for each of them
             last = max(above.last, own)
@@ -57,3 +119,182 @@ def _chain(node: Node, own: float, chains: dict[str, _Chain]) -> _Chain:
             chain = _Chain(above.seconds, own, (*above.runs, (node.key, own)) if own else above.runs)
         slowest = max(slowest, chain, key=lambda each: each.seconds)
     return slowest
+
+
+def _too_slow(graph: Graph, chains: Mapping[str, _Chain]) -> Iterator[tuple[str, str]]:
+    for key, node in graph.nodes.items():
+        chain = chains[key]
+        if node.contract is not None and _judged(node) and chain.seconds > _given(node.contract):
+            steps = ", ".join(f"{asset} {span(seconds)}" for asset, seconds in chain.runs)
+            yield key, f"promised {told(node.contract)}, usual runs take {span(chain.seconds)}: {steps}"
+
+
+def _inputs_later(
+    graph: Graph, chains: Mapping[str, _Chain], windows: Windows, now: float
+) -> Iterator[tuple[str, str]]:
+    """Yield each cron contract whose window must be built before an input's data for the window is promised."""
+    every = [*(each for node in graph.nodes.values() for each in node.promises), *_external(graph)]
+    for key, node in graph.nodes.items():
+        if not isinstance(node.contract, CronContract) or not _judged(node) or not node.partitioned:
+            continue
+        required = _required_sources(graph, key)
+        for promise in every:
+            if promise.source in required:
+                later = _Later(node, node.contract, promise, graph.nodes[promise.source], windows)
+                found = called(later.said, chains[key].seconds, now)
+                if found and not isinstance(found, Raised):  # a user's partitions may raise: the planner names them
+                    yield key, found
+
+
+@dataclass(frozen=True)
+class _Later:
+    """Comparison of a cron contract with the promise of a source."""
+
+    node: Node
+    contract: CronContract
+    promise: InputPromise
+    source: Node
+    windows: Windows
+
+    def said(self, runs: float, now: float) -> str:
+        """Return why windows that end soon cannot be built in time; empty if they can.
+
+        Args:
+            runs: Seconds of the usual runs from the source to the table.
+        """
+        compared, broken = 0, list[tuple[float, float]]()
+        for partition in self.windows(self.node.key, now, now + _DAYS_AHEAD):
+            window = self.node.promised_window(partition)
+            due = None if window is None else self._due(window)
+            if window is None or due is None:
+                continue
+            compared += 1
+            tick = tick_at_or_after(self.contract, window.end)
+            if due + runs > tick:
+                broken.append((due, tick))
+        if not broken:
+            return ""
+        (due, tick), zone = broken[0], self.contract.timezone
+        takes = f", and usual runs take {span(runs)}" if runs else ""
+        return (
+            f"promised {told(self.contract)}, but {self.source.key} is {self.promise.said}{takes}: late in "
+            f"{len(broken)} of the next {compared} windows, first by {span(due + runs - tick)} for {moment(tick, zone)}"
+        )
+
+    def _due(self, window: Window) -> float | None:
+        """Return when the last data of a window is promised; None if none of it is."""
+        parts = self.windows(self.source.key, window.start, window.end) if self.source.partitioned else ()
+        ends = (self.source.window(partition) for partition in parts)
+        dues = (self.promise.due_at(each) for each in ends if each is not None)
+        return max((due for due in dues if due is not None), default=None)
+
+
+def _external(graph: Graph) -> Iterator[InputPromise]:
+    """Yield the cron contracts of assets whose runs the planner does not request."""
+    for key, node in graph.nodes.items():
+        contract = node.contract
+        if isinstance(contract, CronContract) and not node.automated:
+            due = partial(_tick_of, contract)
+            yield InputPromise(key, f"promised {told(contract)}", due)
+
+
+def _tick_of(contract: CronContract, window: Window) -> float:
+    return tick_at_or_after(contract, window.end)
+
+
+def _required_sources(graph: Graph, key: str) -> set[str]:
+    """Return the inputs at any depth that the planner does not build, and without which the asset is not built."""
+    found, seen, stack = set[str](), {key}, [key]
+    while stack:
+        node = graph.nodes.get(stack.pop())
+        for read in node.inputs if node else ():
+            if read.optional or read.use_latest or read.key in seen or read.key not in graph.nodes:
+                continue
+            seen.add(read.key)
+            stack.append(read.key)
+            if not graph.nodes[read.key].automated:
+                found.add(read.key)
+    return found
+
+
+def _too_few_slots(graph: Graph, durations: RunDurations, slots: int) -> Iterator[tuple[str, str]]:
+    """Yield the contracts of assets that are due together, if their runs together exceed the time of all slots."""
+    for what, due in _due_together(graph):
+        for given in sorted({seconds for _, seconds in due}):
+            members = [key for key, seconds in due if seconds <= given]
+            runs = _runs_of(graph, durations, members, what)
+            work = sum(runs.values())
+            if len(runs) > slots and work > slots * given:
+                longest = sorted(runs, key=lambda run: -runs[run])
+                each = names(f"{run} {span(runs[run])}" for run in longest)
+                said = (
+                    f"{len(runs)} runs are due together {what.said} and take {span(work)}, but {slots} slots have "
+                    f"{span(slots * given)} within {span(given)}: {each}"
+                )
+                yield from ((key, said) for key in members)
+
+
+@dataclass(frozen=True)
+class _Occasion:
+    """Event that makes several assets due.
+
+    Args:
+        source: The source whose data makes them due; None for a time of a schedule.
+    """
+
+    said: str
+    source: str | None = None
+
+
+def _due_together(graph: Graph) -> Iterator[tuple[_Occasion, list[tuple[str, float]]]]:
+    """Yield the assets with lag contracts that read the same source, and those with cron contracts of equal times.
+
+    Each has the seconds that its contract gives.
+    """
+    by_time: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    by_source: dict[str, list[tuple[str, float]]] = {}
+    for key, node in graph.nodes.items():
+        contract = node.contract
+        if contract is None or not _judged(node) or not node.automated:
+            continue
+        given = (key, _given(contract))
+        if isinstance(contract, CronContract):
+            by_time.setdefault((contract.schedule, contract.timezone), []).append(given)
+        else:
+            for source in _feeding(graph, key):
+                by_source.setdefault(source, []).append(given)
+    for source, due in by_source.items():
+        yield _Occasion(f"when data arrives in {source}", source), due
+    for (schedule, zone), due in by_time.items():
+        yield _Occasion(f"by {schedule}{'' if zone == 'UTC' else f' {zone}'}"), due
+
+
+def _feeding(graph: Graph, key: str) -> set[str]:
+    """Return the inputs at any depth that are not built here and whose data makes the asset due."""
+    return {k for k in _above(graph, key) if not graph.nodes[k].automated}
+
+
+def _above(graph: Graph, key: str) -> set[str]:
+    seen, stack = {key}, [key]
+    while stack:
+        for read in graph.nodes[stack.pop()].inputs:
+            if not read.use_latest and read.key in graph.nodes and read.key not in seen:
+                seen.add(read.key)
+                stack.append(read.key)
+    return seen - {key}
+
+
+def _runs_of(graph: Graph, durations: RunDurations, keys: Sequence[str], what: _Occasion) -> dict[str, float]:
+    """Return the runs that must end by the deadline, each with its usual seconds, by one of its assets.
+
+    With a source, the runs between the source and the assets are counted too. Assets that one run can build are one
+    run.
+    """
+    members = dict.fromkeys(keys)
+    if what.source is not None:
+        for key in keys:
+            between = (k for k in _above(graph, key) if graph.nodes[k].automated)
+            members |= dict.fromkeys(k for k in between if what.source in _above(graph, k))
+    together = connected(members, lambda key: [read.key for read in graph.nodes[key].inputs if read.joinable])
+    found = {part[0]: max(durations.usual(key) for key in part) for part in together}
+    return {run: seconds for run, seconds in found.items() if seconds}

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from dagster_tidemark.planner.connected_components import connected
-from dagster_tidemark.planner.contracts import SHORTEST_WINDOW, Contract, LagContract, Window
+from dagster_tidemark.planner.contracts import SHORTEST_WINDOW, Contract, InputPromise, LagContract, Window
 from dagster_tidemark.sources.feed import Partition
 
 Target = tuple[str, Partition]
@@ -59,6 +59,8 @@ class Input:
         use_latest: True if it only has to exist. Its changes make the reader neither pending nor late.
         joinable: True if one run can build both assets: their partitions are the same, and each reads the same key.
         optional: True if a partition of the reader is built without this input when the input has nothing for it.
+        on_missing: `wait` or `build`: what the reader does while an expected delivery of this input is missing; empty
+            if it declares nothing. See `planner.deliveries`.
     """
 
     key: str
@@ -71,6 +73,7 @@ class Input:
     stamp: Callable[[], object] | None = None
     broad: bool = False
     optional: bool = False
+    on_missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Node:
         blocking: Names of its blocking checks.
         run_alone: Blocking checks that a separate run can evaluate, each with True if it has partitions.
         elsewhere: Blocking checks that other code locations evaluate, by declaration; they are in `blocking` too.
+        promises: Expected arrivals of its data, if it is a source.
         run_later: Blocking checks that are not part of the asset's runs: their own condition requests them.
     """
 
@@ -140,6 +144,7 @@ class Node:
     run_alone: Mapping[str, bool] = field(default_factory=dict)
     run_later: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()
+    promises: tuple[InputPromise, ...] = ()
 
     def promised_window(self, partition: Partition) -> Window | None:
         """Return a partition's window for its contract. Its end is extended to the time when the partition exists."""

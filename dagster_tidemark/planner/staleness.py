@@ -78,6 +78,7 @@ class PendingWork:
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
+        looked: Partitions that were computed again. None means that they are not collected.
     """
 
     graph: Graph
@@ -86,6 +87,7 @@ class PendingWork:
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
     not_loaded: dict[str, str] = field(default_factory=dict)
+    looked: set[Target] | None = None
     candidates: Candidates = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
     _ordered: dict[str, Sequence[Partition]] = field(default_factory=dict)
@@ -213,6 +215,8 @@ class PendingWork:
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
+        if self.looked is not None:
+            self.looked.add(target)
         after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
         if isinstance(after, Raised):
             self.aside[target] = str(after)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.decisions import CheckRequest, Decision, State
+from dagster_tidemark.planner.deliveries import LOOK_BACK, Deliveries, MissingDelivery, OnMissing
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
@@ -19,7 +20,15 @@ from dagster_tidemark.sources.feed import Partition
 _PATIENCE = 3
 """Failed attempts to rebuild an input after which its readers are rebuilt without it."""
 
-_STUCK = (State.BACKING_OFF, State.NO_DATA, State.INCOMPLETE, State.NO_CONSUMER, State.BLOCKED, State.UNANSWERED)
+_STUCK = (
+    State.AWAITED,
+    State.BACKING_OFF,
+    State.NO_DATA,
+    State.INCOMPLETE,
+    State.NO_CONSUMER,
+    State.BLOCKED,
+    State.UNANSWERED,
+)
 
 
 @dataclass
@@ -47,11 +56,13 @@ class WaitingReasons:
     deferred: Mapping[str, Collection[Partition]] = field(default_factory=dict)
     in_flight: Callable[[Target], State | None] = lambda _: None
     _refits: Refits = field(init=False)
+    _deliveries: Deliveries = field(init=False)
     _to_be_rebuilt: dict[Target, bool] = field(default_factory=dict)
     _unchecked: dict[Target, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._refits = Refits(self.graph, self.history, self.backlog)
+        self._deliveries = Deliveries(self.graph, self.history, self.now)
 
     def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
         """Return the inputs to wait for: their pending data makes the partition due, or they are being built anyway.
@@ -173,13 +184,15 @@ class WaitingReasons:
         return facts.but(state=State.NO_DATA, reason=missing) if missing else None
 
     def blocked(self, node: Node, target: Target, facts: Decision, rebuilt: Collection[Target] = ()) -> Decision | None:
-        """Return the decision on a partition that waits for a blocking check of an input, or None.
+        """Return the decision on a partition that waits for a delivery or a blocking check of an input, or None.
 
         A check blocks if it failed, or if it has no result for the last write of the input.
 
         Args:
             rebuilt: Inputs that the same run or an earlier run builds first. Their checks run again.
         """
+        if (awaited := self.awaited(node, target, facts)) is not None:
+            return awaited
         lacking: list[Target] = []
         for read in node.inputs:
             if not self._guarded(read.key):
@@ -199,6 +212,24 @@ class WaitingReasons:
         if not lacking:
             return None
         return facts.but(state=State.BLOCKED, reason=self._lacks_result(lacking[0]), wait_for=tuple(lacking))
+
+    def awaited(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        """Return the decision on a partition that waits for a missing delivery of an input, or None."""
+        missing = self._missing(node, target, OnMissing.WAIT)
+        if not missing:
+            return None
+        self.wake_at(missing[0].due_at + LOOK_BACK)
+        said = names(each.said for each in missing)
+        return facts.but(state=State.AWAITED, reason=said, wait_for=tuple(each.source for each in missing))
+
+    def without(self, node: Node, target: Target) -> tuple[str, ...]:
+        """Return the missing deliveries that a partition is built without, as its inputs declare it, in words."""
+        return tuple(each.said for each in self._missing(node, target, OnMissing.BUILD))
+
+    def _missing(self, node: Node, target: Target, what: OnMissing) -> list[MissingDelivery]:
+        if not any(read.on_missing == what for read in node.inputs):
+            return []
+        return self._deliveries.lacking(node, target[1], what)
 
     def check_requests(self) -> list[CheckRequest]:
         """Return the blocking checks to run: they have no result, and no run under way will evaluate them."""

@@ -15,7 +15,7 @@ from dagster_tidemark.dagster_internals import code_loading, event_time
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.engine.engine import Engine, engine_of
 from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
-from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_priority
+from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_tags
 from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run
 from dagster_tidemark.planner.graph import Graph
@@ -122,7 +122,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-            asked = [with_priority(run, engine.graph) for run in as_ranges(planned, engine.graph)]
+            asked = [with_tags(run, engine) for run in as_ranges(planned, engine.graph)]
         asked = most_urgent_first(asked, engine.latest)
         for run in asked:
             context.log.info(line_of_run(run, engine.latest))

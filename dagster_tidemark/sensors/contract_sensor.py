@@ -26,6 +26,7 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
+from dagster_tidemark.engine.unkept import UnkeptContracts
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectedArrival
@@ -80,7 +81,7 @@ def contract_sensor(
         routes: The channels that get messages about incidents.
         expected: Expected arrivals of sources.
     """
-    world = _World()
+    world, unkept = _World(), UnkeptContracts()
 
     @dg.sensor(
         name=scope.named(CONTRACTS),
@@ -97,14 +98,17 @@ def contract_sensor(
         built = _last_built(context.instance, repository.asset_graph)  # later builds count at the next tick
         instance, settings = context.instance, scope.settings
         planner = engine.engine_for(instance, repository.asset_graph, settings).planner
-        graph, durations = planner.graph, planner.history.durations
         plan, every = judged(instance, repository.asset_graph, settings)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
+        graph = planner.graph
+        not_kept = unkept.look(repository.asset_graph, graph, planner.history.durations, planner.slots, plan.now)
+        for line in unkept.news():
+            context.log.warning(line)
         standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
         if watched is not None and settings is not None:
             world.look(instance, settings, watched.location, plan.now)
-            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, durations))
+            rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, not_kept))
             before = kept(instance, watched.location)
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
         doubt, book = doubts(instance, watched or Watched(), plan.now), Book()

@@ -1,0 +1,105 @@
+"""Lag of each asset with a contract over past periods, from the event log.
+
+The asset `ops/freshness` and `tidemark status --lags` show the result. Belongs here: the debts of an instance's asset
+graph. Does not belong here: their arithmetic (`planner.lag_figures`), and the present state (`engine.overview`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+import dagster as dg
+from dagster import DagsterInstance
+
+from dagster_tidemark.asset_graph import planner_graph
+from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.engine.overview import since_of, windows_of
+from dagster_tidemark.event_log import checkpoint
+from dagster_tidemark.event_log.redefined import PartitionsDefinitions
+from dagster_tidemark.event_log.replay import Replay
+from dagster_tidemark.planner.contract_status import told
+from dagster_tidemark.planner.debts import Debts
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.lag_figures import LagFigures, figures
+from dagster_tidemark.planner.unbuilt import Unbuilt
+
+FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
+"""The asset that stores the lag of each day."""
+
+
+@dataclass(frozen=True)
+class AssetLag:
+    """Lag of an asset over a period.
+
+    Args:
+        contract: The contract in words, as it is declared now.
+        start: Start of the period (Unix seconds). A period begins with the first event of the log at the earliest.
+        end: End of the period.
+    """
+
+    asset: str
+    contract: str
+    start: float
+    end: float
+    lag: LagFigures
+
+
+def period_of(day: date) -> tuple[float, float]:
+    """Return the start and the end of a day in UTC (Unix seconds)."""
+    start = datetime.combine(day, time(), UTC)
+    return start.timestamp(), (start + timedelta(days=1)).timestamp()
+
+
+def lags(
+    instance: DagsterInstance,
+    assets: AnyGraph,
+    periods: Sequence[tuple[float, float]],
+    *,
+    contract_scale: float = 1.0,
+) -> list[AssetLag]:
+    """Return the lag of each asset with a contract for each period, in the order of periods and of the graph.
+
+    The event log is read once, from its beginning. A period before its first event has no rows.
+
+    Args:
+        periods: Start and end of each (Unix seconds).
+        contract_scale: Factor for the time windows of lag contracts.
+    """
+    if not periods:
+        return []
+    graph = planner_graph.graph_of(assets, contract_scale=contract_scale)
+    now = event_time.now()
+    graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
+    first = min(start for start, _ in periods)
+    graph.moment.moves_to(first, event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        replay = Replay(instance, History(graph))
+        events = replay.until(first)
+        since = since_of(instance, graph, now)
+        debts = Debts(graph, replay.history, Unbuilt(graph, windows_of(assets)), since)
+        debts.step(first)
+        reached = first
+        for at in replay.step_by_step(events, now):
+            reached = _pass_time(debts, reached, min(at, now))
+            debts.step(reached, at)
+        _pass_time(debts, reached, now)
+        debts.step(now)
+    if not events and replay.began_at == float("inf"):
+        return []
+    began = min([replay.began_at, *(event.at for event in events if not event.problem)])
+    return [
+        AssetLag(key, told(contract), max(start, began), end, figures(debts.of(key), max(start, began), end))
+        for start, end in periods
+        if max(start, began) < end
+        for key in debts.assets()
+        if (contract := graph.nodes[key].contract) is not None
+    ]
+
+
+def _pass_time(debts: Debts, reached: float, until: float) -> float:
+    """Step through the times at which windows begin or contracts have deadlines. Return the last time."""
+    while (due := max(debts.steady_until, reached + 0.001)) < until:
+        debts.step(due)
+        reached = due
+    return max(reached, until)

@@ -1,0 +1,182 @@
+"""Debts of each asset with a contract: what it owed and for how long, followed while the event log is read.
+
+The debts at a time are those that the contract's verdict counts (`planner.contract_status`): arrived data that a
+partition does not contain, data that no run can build because a required input is missing, and windows of a cron
+contract that were promised and never built. Pure. Does not belong here: the figures (`planner.lag_figures`), and the
+reading of events (`event_log.replay`).
+
+Only the partitions that an event affects are compared, so a day of a large graph costs as much as its events.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dagster_tidemark.planner.contracts import CronContract, deadline, tick_at_or_after
+from dagster_tidemark.planner.decisions import Decision, Plan, State
+from dagster_tidemark.planner.evaluate import is_judged
+from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.lag_figures import Debt
+from dagster_tidemark.planner.silence import Silence
+from dagster_tidemark.planner.staleness import Pending, PendingWork
+from dagster_tidemark.planner.unbuilt import Since, Unbuilt
+from dagster_tidemark.planner.user_code import Raised, called
+from dagster_tidemark.planner.withheld import withheld
+
+_Owed = tuple[float, float | None]
+"""Start of a debt, and its deadline."""
+_PENDING, _WITHHELD, _UNBUILT = "pending", "withheld", "unbuilt"
+_Cause = tuple[str, Target | None]
+
+
+class _Unnamed(Silence):
+    """Silent sources without their names in words, which need a look at each partition of the source."""
+
+    def told(self, sources: Iterable[str]) -> str:
+        return ""
+
+
+@dataclass
+class Debts:
+    """Debts of a graph, from the first call of `step` on.
+
+    Args:
+        ended: Debts that were paid, by asset.
+    """
+
+    graph: Graph
+    history: History
+    unbuilt: Unbuilt
+    since: Since
+    ended: dict[str, list[Debt]] = field(default_factory=dict)
+    _work: PendingWork = field(init=False)
+    _open: dict[str, dict[_Cause, _Owed]] = field(default_factory=dict)
+    _withheld: dict[Target, dict[str, _Owed]] = field(default_factory=dict)
+    _held_below: dict[Target, set[Target]] = field(default_factory=dict)
+    _next_tick: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._work = PendingWork(self.graph, self.history, looked=set())
+        self.history.dirty.update(self.history.changes, self.history.built)
+
+    @property
+    def steady_until(self) -> float:
+        """Time of the next step without any event: a window begins, or a cron contract has a deadline."""
+        return min(self._work.begins_next, self._next_tick)
+
+    def step(self, now: float, at: float | None = None) -> None:
+        """Compare the debts after an event, or at a time when windows may begin.
+
+        Args:
+            at: Time when the debts that are paid now were paid; by default `now`.
+        """
+        at = now if at is None else at
+        self.graph.moment.moves_to(now)
+        self._work.settle(now)
+        looked = self._work.looked or set()
+        self._work.looked = set()
+        for target in looked:
+            self._compare(target[0], (_PENDING, target), self._pending(target), at)
+        for target in self._held_again(looked):
+            self._compare_withheld(target, now, at)
+        crons = {key for key, _ in looked} if now < self._next_tick else self.graph.nodes.keys()
+        for key in crons:
+            node = self.graph.nodes[key]
+            if isinstance(node.contract, CronContract) and _counts(node):
+                self._compare(key, (_UNBUILT, None), self._oldest_unbuilt(node, now), at)
+        if now >= self._next_tick:
+            contracts = [n.contract for n in self.graph.nodes.values() if isinstance(n.contract, CronContract)]
+            self._next_tick = min((tick_at_or_after(each, now + 0.001) for each in contracts), default=float("inf"))
+
+    def of(self, asset: str) -> list[Debt]:
+        """Return all debts of an asset so far. Unpaid debts have no end."""
+        unpaid = [Debt(since, float("inf"), by) for since, by in self._open.get(asset, {}).values()]
+        return [*self.ended.get(asset, ()), *unpaid]
+
+    def assets(self) -> Iterator[str]:
+        """Yield the assets whose contract is judged."""
+        return (key for key, node in self.graph.nodes.items() if _counts(node))
+
+    def _compare(self, asset: str, cause: _Cause, owed: _Owed | None, at: float) -> None:
+        node = self.graph.nodes.get(asset)
+        if node is None or not _counts(node):
+            return
+        known = self._open.setdefault(asset, {})
+        before = known.get(cause)
+        if before == owed:
+            return
+        if before is not None:
+            del known[cause]
+            if at > before[0]:
+                self.ended.setdefault(asset, []).append(Debt(before[0], at, before[1]))
+        if owed is not None:
+            known[cause] = owed
+
+    def _pending(self, target: Target) -> _Owed | None:
+        node, pending = self.graph.nodes[target[0]], self._work.get(target)
+        if pending is None or pending.arrival is None or node.contract is None:
+            return None
+        by = self._deadline(node, target, pending, pending.arrival)
+        return pending.arrival, by
+
+    def _deadline(self, node: Node, target: Target, pending: Pending, arrival: float) -> float | None:
+        if node.contract is None or not (pending.built or is_judged(self.graph, self.history, node, target)):
+            return None
+        return deadline(node.contract, arrival, node.promised_window(target[1]), built=pending.built)
+
+    def _held_again(self, looked: Iterable[Target]) -> set[Target]:
+        """Return the partitions whose withheld data may have changed: they, or a partition below, were looked at."""
+        found = set[Target]()
+        for target in looked:
+            pending = self._work.get(target)
+            if target in self._withheld or (pending is not None and pending.missing_inputs):
+                found.add(target)
+            found |= self._held_below.get(target, set())
+        return found
+
+    def _compare_withheld(self, target: Target, now: float, at: float) -> None:
+        owed = called(lambda: self._withheld_of(target, now))
+        found: dict[str, _Owed] = {} if isinstance(owed, Raised) else owed
+        for asset in self._withheld.pop(target, {}).keys() | found.keys():
+            self._compare(asset, (_WITHHELD, target), found.get(asset), at)
+        if found:
+            self._withheld[target] = found
+
+    def _withheld_of(self, target: Target, now: float) -> dict[str, _Owed]:
+        node, pending = self.graph.nodes[target[0]], self._work.get(target)
+        if pending is None or pending.built or not pending.missing_inputs or not node.automated:
+            return {}
+        lacking: tuple[Target, ...] = tuple((key, None) for key in pending.missing_inputs)
+        decisions = {target: Decision(*target, State.NO_DATA, "", wait_for=lacking)}
+        for read in node.inputs:
+            for source, of in self._work.inputs(read, target[1]) if read.upstream else ():
+                decisions[source] = Decision(*source, State.NOT_DUE, "", of.arrival)
+        found: dict[str, _Owed] = {}
+        silence = _Unnamed(self.graph, self.history)
+        for asset, standing in withheld(self.graph, self.history, Plan(now, decisions), silence).items():
+            for lack in standing.lacks:
+                if lack.since is not None:
+                    self._held_below.setdefault((asset, lack.partition), set()).add(target)
+                    since, by = found.get(asset, (lack.since, lack.deadline))
+                    found[asset] = min(since, lack.since), lack.deadline if by is None else min(by, lack.deadline)
+        return found
+
+    def _oldest_unbuilt(self, node: Node, now: float) -> _Owed | None:
+        """Return the oldest promised window that is missing and that no pending data covers."""
+        missing = called(lambda: self.unbuilt.missing(node, self.history, self.since, now))
+        if isinstance(missing, Raised):
+            return None
+        aside = {t[1] for t in (*self.history.set_aside, *self._work.aside) if t[0] == node.key}
+        known = self.history.known.get(node.key, ())
+        for partition, promised in missing.items():
+            target = (node.key, partition)
+            pending = self._work.get(target)
+            arrival = pending.arrival if pending is not None else None
+            is_pending = pending and arrival and self._deadline(node, target, pending, arrival) is not None
+            if promised <= now and not (partition in known or partition in aside or is_pending):
+                return promised, promised
+        return None
+
+
+def _counts(node: Node) -> bool:
+    return node.contract is not None and not (node.source or node.left_out)

@@ -1,0 +1,93 @@
+"""The sensor `freshness_report`: requests the days of `ops/freshness` that have ended and are missing.
+
+The planner does not build this asset: its data does not arrive, and its runs must not delay runs that have a deadline.
+Does not belong here: the computation (`execution.freshness_report`).
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+
+from dagster_tidemark.dagster_internals import event_time, partitions
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, period_of
+from dagster_tidemark.planner.run_retries import backoff
+from dagster_tidemark.sensors.scope import LocationScope
+from dagster_tidemark.tags import PRIORITY, REQUESTED_BY
+
+NAME = "freshness_report"
+_SETTLES = timedelta(minutes=5)
+"""Time from the end of a day to its report. Runs and observations of its last minutes are then in the log."""
+_LOOK_BACK = timedelta(days=31)
+_MOST = 7
+"""Most days of a run, which holds their events in memory."""
+
+
+def freshness_sensor(scope: LocationScope) -> dg.SensorDefinition:
+    """Return the sensor that requests `ops/freshness`. It begins with the day of its first tick."""
+
+    @dg.sensor(
+        name=scope.named(NAME),
+        description="Requests the days of ops/freshness that have ended and are missing, one run at a time.",
+        asset_selection=dg.AssetSelection.assets(FRESHNESS_ASSET),
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def freshness_report(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        now = event_time.now()
+        if not context.cursor:
+            today = datetime.fromtimestamp(now, UTC).date()
+            return dg.SensorResult(skip_reason=f"reports begin with {today}", cursor=json.dumps({"since": str(today)}))
+        since = date.fromisoformat(json.loads(context.cursor)["since"])
+        days = missing_days(context.instance, since, now)
+        if not days:
+            return dg.SkipReason("every ended day is reported")
+        if why := _why_not_now(context.instance, scope.named(NAME), now):
+            return dg.SkipReason(f"{days[0]} is missing: {why}")
+        tags = {REQUESTED_BY: scope.named(NAME), PRIORITY: "-5"}
+        return dg.SensorResult(run_requests=[_request(_first_in_a_row(days), tags)], cursor=context.cursor)
+
+    return freshness_report
+
+
+def missing_days(instance: DagsterInstance, since: date, now: float) -> list[date]:
+    """Return the ended days without a report, the oldest first: of the last 31 days, from `since` on."""
+    last = datetime.fromtimestamp(now, UTC) - _SETTLES
+    first = max(since, (last - _LOOK_BACK).date())
+    days = [first + timedelta(days=n) for n in range((last.date() - first).days)]
+    days = [day for day in days if period_of(day)[1] <= last.timestamp()]
+    if not days:
+        return []
+    of_days = dg.AssetRecordsFilter(FRESHNESS_ASSET, asset_partitions=[day.isoformat() for day in days])
+    there = {record.partition_key for record in instance.fetch_materializations(of_days, limit=1000).records}
+    return [day for day in days if day.isoformat() not in there]
+
+
+def _first_in_a_row(days: Sequence[date]) -> list[date]:
+    in_a_row = takewhile(lambda each: each[1] == days[0] + timedelta(days=each[0]), enumerate(days[:_MOST]))
+    return [day for _, day in in_a_row]
+
+
+def _request(days: Sequence[date], tags: dict[str, str]) -> dg.RunRequest:
+    first, last = days[0].isoformat(), days[-1].isoformat()
+    if first == last:
+        return dg.RunRequest(asset_selection=[FRESHNESS_ASSET], partition_key=first, tags=tags)
+    return dg.RunRequest(asset_selection=[FRESHNESS_ASSET], tags=tags | partitions.range_tags(first, last))
+
+
+def _why_not_now(instance: DagsterInstance, name: str, now: float) -> str:
+    """Return why no run is requested now: one is under way, or the pause after failed ones lasts. Empty if none."""
+    records = instance.get_run_records(RunsFilter(tags={REQUESTED_BY: name}), limit=_MOST)
+    if not records:
+        return ""
+    newest = records[0]
+    if not newest.dagster_run.is_finished:
+        return f"run {newest.dagster_run.run_id} is under way"
+    failed = list(takewhile(lambda each: each.dagster_run.status is not DagsterRunStatus.SUCCESS, records))
+    again = (newest.end_time or newest.update_timestamp.timestamp()) + (backoff(len(failed)) if failed else 0.0)
+    if again <= now:
+        return ""
+    return f"{len(failed)} runs failed, the next at {datetime.fromtimestamp(again, UTC):%H:%M} UTC"

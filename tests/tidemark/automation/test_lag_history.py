@@ -1,0 +1,85 @@
+"""The lag of past days, read from the event log, compared with an oracle that samples the facts of a simulated day."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from dagster_tidemark.engine.lag_history import AssetLag, lags
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
+from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+
+LAGS = {"core/orders": 300.0, "marts/hourly": 3600.0, "marts/daily": 86_400.0}
+EVERY = 10.0
+"""Seconds between two samples of the oracle."""
+
+
+def location() -> list[object]:
+    return [
+        source("orders", HOURS),
+        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        asset("marts/hourly", "core/orders", by=HOURS, freshness_policy=lag(minutes=60)),
+        asset("marts/daily", within("core/orders"), by=DAYS, freshness_policy=lag(hours=24)),
+    ]
+
+
+def found(simulation: Simulation, *periods: tuple[float, float]) -> list[AssetLag]:
+    with simulation.clock.frozen():
+        return lags(simulation.instance, simulation.asset_graph, periods)
+
+
+def reads(target: Target) -> Sequence[Sequence[Target]]:
+    asset_, partition = target
+    match asset_:
+        case "core/orders":
+            return [[("raw/orders", partition)]]
+        case "marts/hourly":
+            return [[("core/orders", partition)]]
+        case "marts/daily":
+            return [[("core/orders", f"{partition}-{hour:02}:00") for hour in range(24)]]
+    return []
+
+
+def sampled(simulation: Simulation, asset_: str, start: float, end: float) -> tuple[float, float, float, float]:
+    """Mean, p95, longest and share within contract, from samples of what the arrivals and runs alone say."""
+    runs = [
+        RunRecord(r.created_at, {(a, p): at for a, at in r.committed.items() for p in r.of[a]})
+        for r in simulation.runs
+        if r.committed
+    ]
+    oracle = Oracle(simulation.arrivals, runs, reads)
+    hours = sorted({p for _, (_, p) in simulation.arrivals if p is not None})
+    partitions = sorted({p[:10] for p in hours}) if asset_ == "marts/daily" else hours
+    lags_, late = [], 0
+    number = round((end - start) / EVERY)
+    for n in range(number):
+        at = start + (n + 0.5) * (end - start) / number
+        since = [s for p in partitions if (s := oracle.lacks_since((asset_, p), at)) is not None]
+        lags_.append(max((at - s for s in since), default=0.0))
+        late += any(at > s + LAGS[asset_] for s in since)
+    ordered = sorted(lags_)
+    return sum(lags_) / number, ordered[int(0.95 * number)], ordered[-1], 1 - late / number
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lag_of_a_day_with_faults_agrees_with_samples_of_its_facts(seed: int) -> None:
+    chance = random.Random(seed)
+    pace = RunPace(step=40.0, spread=0.5, failing=0.1, notice=(1.0, 40.0))
+    simulation = Simulation(location(), start=START, seed=seed, pace=pace)  # type: ignore[arg-type]
+    for hour in range(8):
+        for _ in range(chance.randint(0, 3)):
+            at = simulation.time(hours=hour, minutes=chance.uniform(0, 110))
+            simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=at)
+    down = chance.uniform(1, 6)
+    simulation.outage(at=simulation.time(hours=down), until=simulation.time(hours=down + chance.uniform(0.2, 1.5)))
+    simulation.run(hours=12)
+    every = found(simulation, (simulation.time(hours=1), simulation.time(hours=9)))
+    assert {each.asset for each in every} == LAGS.keys()
+    for each in every:
+        exact, (mean, p95, longest, share) = each.lag, sampled(simulation, each.asset, each.start, each.end)
+        assert exact.mean == pytest.approx(mean, abs=3.0), (each.asset, span(exact.mean), span(mean))
+        assert exact.longest == pytest.approx(longest, abs=EVERY + 1), each.asset
+        assert exact.within == pytest.approx(share, abs=0.003), each.asset
+        assert exact.p95 == pytest.approx(p95, abs=90.0), each.asset

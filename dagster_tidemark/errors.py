@@ -10,6 +10,7 @@
     │   ├── incidents      BookBusy, ChannelUnavailable
     │   ├── sensors        CannotReconcile
     │   ├── preview        ChangedMeanwhile, PreviewInUse
+    │   ├── engine         OverridesBusy
     │   ├── cli            StorageUnreachable, NoWebserver
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
@@ -19,7 +20,7 @@
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, NoKafkaSource, NoSuchModel, ModelDamaged
     │   ├── asset_graph    Refused
-    │   ├── engine         NoRun, NoSavedState
+    │   ├── engine         NoRun, NoSavedState, OverridesUnreadable
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails
     │   ├── asset_events   EventsRefused
@@ -28,7 +29,7 @@
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages
     │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode
+    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, NotSelectable, CannotHandle, OtherCode
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance
     └── streams            NotOneEach

@@ -14,6 +14,7 @@ from dagster_tidemark.cli import (
     init,
     lock,
     new,
+    overrides,
     plan,
     quarantine,
     reconcile,
@@ -46,6 +47,8 @@ app.command()(status.status)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)
 app.command()(incidents.mute)
+for _command in (overrides.pause, overrides.resume, overrides.skip, overrides.rebuild, overrides.overrides):
+    app.command()(_command)
 app.command(cls=plan.PlanCommand)(plan.plan)
 app.add_typer(alert.commands, name="alert")
 app.add_typer(lock.commands, name="lock")

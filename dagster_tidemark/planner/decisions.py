@@ -31,6 +31,8 @@ class State(StrEnum):
     NOT_DUE = "not due"
     BACKING_OFF = "backing off"
     THROTTLED = "throttled"
+    PAUSED = "paused"
+    """A person has paused it."""
     HELD = "held"
     """The sensor that would request it is switched off."""
     UNANSWERED = "asked for, and no run came"
@@ -56,7 +58,7 @@ class Decision:
         stale: Reason for a rebuild without new data: another code version, or a rebuilt input. Empty if there is none.
         built: True if it was ever built.
         attempts: Failed attempts in a row.
-        next_try: End of the pause after the last attempt.
+        next_try: End of the pause after the last attempt, or of a person's pause.
         zone: Time zone of the contract, used to show the deadline.
     """
 
@@ -172,6 +174,8 @@ class Plan:
             name partitions that the asset does not have.
         checks: Required runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
+        skipped: Partitions that lack something because a person skipped it, with the reason.
+        left: Number of partitions that a rebuild has not reached yet, or that a skip leaves out, by its id.
         catching_up: Progress of reading the event log; empty if it is complete. Before that, nothing is requested.
     """
 
@@ -183,6 +187,8 @@ class Plan:
     checks: Sequence[CheckRequest] = ()
     loops: Sequence[Loop] = ()
     deferred: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[Target, str] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, asset: str) -> list[Decision]:
         """Return the decisions about an asset."""
@@ -239,6 +245,7 @@ class ContractStatus:
         reason: Reason in terms of data.
         set_aside: Partitions and inputs of the asset that are set aside. The verdict does not cover them.
         lacks: Promises that are broken, or will be at the deadline, because sources have no data.
+        overridden: Pauses of the asset or its inputs, and skipped partitions, in words.
     """
 
     asset: str
@@ -250,6 +257,7 @@ class ContractStatus:
     deadline: float | None = None
     set_aside: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
+    overridden: tuple[str, ...] = ()
 
 
 RANGES = "catch_up"

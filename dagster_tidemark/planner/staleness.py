@@ -18,6 +18,7 @@ from dagster_tidemark.planner.candidates import Candidates
 from dagster_tidemark.planner.event_records import Built
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.overrides import Override, OverrideKind, Overrides, changed_assets
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
@@ -77,6 +78,8 @@ class PendingWork:
         of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
+        skipped: Partitions that lack something because a person skipped it, or skipped an input of theirs.
+        asked_again: Partitions that a person's rebuild has not reached yet, with its id.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
     """
 
@@ -85,6 +88,8 @@ class PendingWork:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
+    skipped: dict[Target, Override] = field(default_factory=dict)
+    asked_again: dict[Target, str] = field(default_factory=dict)
     not_loaded: dict[str, str] = field(default_factory=dict)
     candidates: Candidates = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
@@ -92,6 +97,7 @@ class PendingWork:
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
     _sleeping: set[Target] = field(default_factory=set)
     _troubles: object = None
+    _overrides: Overrides = field(default_factory=Overrides)
     _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
     """Last build, and oldest arrival since then, of each partition with a mapping that depends on time."""
 
@@ -166,7 +172,21 @@ class PendingWork:
         wanted = list(entries) if read.upstream is None else read.upstream(partition)
         return [((read.key, p), entries[p]) for p in wanted if p in entries]
 
+    def _follow_overrides(self) -> None:
+        """Mark the partitions whose skips or rebuilds have changed, and plan again if any override has."""
+        before, after = self._overrides, self.history.overrides
+        if before is after or before == after:
+            return
+        self._overrides, self.moved = after, True
+        for key in changed_assets(before, after) & self.graph.nodes.keys():
+            known = {*self.of.get(key, ()), *(p for asset, p in self.history.built if asset == key)}
+            known |= {p for asset, p in self.skipped if asset == key}
+            for partition in known:
+                self._mark((key, partition))
+                self._mark_readers((key, partition))
+
     def _collect(self, now: float) -> None:
+        self._follow_overrides()
         for target in self.candidates.moved(now):
             self._mark(target)
             self._mark_readers(target)
@@ -213,6 +233,8 @@ class PendingWork:
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
+        skipped = self.skipped.pop(target, None)
+        self.asked_again.pop(target, None)
         after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
         if isinstance(after, Raised):
             self.aside[target] = str(after)
@@ -226,9 +248,10 @@ class PendingWork:
             del entries[partition]
         if (after is None) is not (before is None):
             self._ordered.pop(node.key, None)
-        if _told(after) != _told(before):
+        left_out = self.skipped.get(target)
+        if _told(after) != _told(before) or (skipped is None) is not (left_out is None):
             self._mark_readers(target)
-        self.moved = self.moved or after != before or why != self.aside.get(target)
+        self.moved = self.moved or after != before or why != self.aside.get(target) or skipped is not left_out
         self._dirty[node.key].discard(partition)
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:
@@ -269,6 +292,7 @@ class PendingWork:
             arrival = min(arrivals, default=None)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
+        self._note_skip(node, target)
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
             # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
@@ -289,6 +313,17 @@ class PendingWork:
         has_stale_upstream: bool,
     ) -> Pending | None:
         """Return the pending work of a partition that was never built."""
+        skipped = self._skipped_input(node, target, missing_inputs)
+        if skipped is not None:
+            self.skipped[target] = skipped
+            return None
+        skip, later = self.history.overrides.skip_of(node, target[1]), float("-inf")
+        if skip is not None:
+            since = self._since(node, target, said, skip)
+            if since is None:
+                self.skipped[target] = skip
+                return None
+            later = since
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
@@ -305,6 +340,8 @@ class PendingWork:
             arrival = self.candidates.since(node.key)
         elif arrival is not None:  # no run could build it before it existed
             arrival = max(arrival, node.exists_from(target[1]))
+        if arrival is not None:  # data from before a skip does not make it late
+            arrival = max(arrival, later)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
         if node.reads_itself and not _others(node, missing_inputs):
@@ -323,6 +360,8 @@ class PendingWork:
             return arrival
         built = self.history.built.get(target)
         build = built.id if built else None
+        if (skip := self.history.overrides.skip_of(self.graph.nodes[target[0]], target[1])) is not None:
+            build = max(build or 0, skip.as_of)
         before = self._owed.get(target, (build, arrival))
         oldest = _min(before[1], arrival) if before[0] == build else arrival
         if arrival is not None or missing_inputs:
@@ -331,7 +370,40 @@ class PendingWork:
             self._owed.pop(target, None)
         return oldest if arrival is not None else None
 
+    def _skipped_input(self, node: Node, target: Target, missing_inputs: tuple[str, ...]) -> Override | None:
+        """Return the skip because of which a required input has nothing for a partition, or None."""
+        if not self.skipped:
+            return None
+        reads = (r for r in node.inputs if r.key in missing_inputs and r.key != node.key and r.upstream is not None)
+        found = (self.skipped.get((r.key, p)) for r in reads for p in (r.upstream(target[1]) if r.upstream else ()))
+        return next((skip for skip in found if skip is not None), None)
+
+    def _since(self, node: Node, target: Target, said: list[tuple[Input, _OfInput]], skip: Override) -> float | None:
+        """Return the earliest arrival since a skip of a partition that was never built; None if nothing arrived."""
+        reads = [read for read in node.inputs if not read.use_latest]
+        arrivals = [at for read in reads for at in self.history.arrivals_since(read, target[1], skip)]
+        arrivals += [at for _, of in said for at in of.pending_upstreams.values()]
+        begins = self.candidates.begins(node, target) if node.enumerated else skip.at
+        if begins > skip.at:
+            arrivals.append(begins)
+        return min(arrivals, default=None)
+
+    def _note_skip(self, node: Node, target: Target) -> None:
+        """Note a built partition that lacks something because a person has skipped it."""
+        if node.key not in self.history.overrides.cuts:
+            return
+        skip = self.history.overrides.skip_of(node, target[1])
+        if skip is not None and any(self.history.left_out(read, target) for read in node.inputs):
+            self.skipped[target] = skip
+
     def _stale(self, node: Node, target: Target, built: Built) -> str:
+        cut = self.history.overrides.cut_of(node, target[1])
+        if cut is not None and cut.as_of > built.as_of:
+            if cut.kind is OverrideKind.REBUILD:
+                self.asked_again[target] = cut.id
+                return f"rebuild {cut.told()}"
+            if cut.codes.get(node.key) == node.code_version:
+                return ""  # what older code or a lost run left behind is skipped, too
         if built.code_version and node.code_version and built.code_version != node.code_version:
             if built.as_of <= self.graph.moment.loaded_after:
                 return f"built by code {built.code_version}, the current code is {node.code_version}"
@@ -371,8 +443,16 @@ class PendingWork:
             elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:
-            found.needs_none = self.candidates.needs_none(node, read, target[1])
+            found.needs_none = self.candidates.needs_none(node, read, target[1]) or self._past_is_skipped(
+                node, read, target
+            )
         return found
+
+    def _past_is_skipped(self, node: Node, read: Input, target: Target) -> bool:
+        """Return True if a table's own past has nothing for a partition because a person skipped it."""
+        if read.key != node.key or read.upstream is None or not self.skipped:
+            return False
+        return any((node.key, past) in self.skipped for past in read.upstream(target[1]))
 
     def _comes_by_itself(self, key: str) -> bool:
         """Return True if an asset runs even if no reader needs it. Other assets run only for their readers."""

@@ -23,6 +23,7 @@ import psutil
 from dagster import DagsterInstance, DagsterRunStatus
 
 from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.engine.override_store import pause_of_stream as paused
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
@@ -126,6 +127,8 @@ class Post:
         beat = Beat.read(saved.get(self._key))
         if beat is not None and beat.run != self.run_id and beat.began > self._began_at:
             return f"run {beat.run} has replaced it"
+        if (pause := paused(self.instance, self.settings.code_location, self.stream, time.time())) is not None:
+            return f"{self.stream} is paused {pause.told()}"
         run = self.instance.get_run_by_id(self.run_id)
         if run is None:
             return "its run was deleted"

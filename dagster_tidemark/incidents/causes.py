@@ -124,7 +124,7 @@ class _Search:
             end, _ = self._end(decision.target)
             is_missed = self._now > decision.deadline or end > decision.deadline
             roots = self._roots_of(decision.target)
-            if roots and all(root.kind is CauseKind.PAUSED and root.next_try is not None for root in roots):
+            if roots and all(map(_ends_by_itself, roots)):
                 is_missed = self._now > decision.deadline  # a person chose the end, and needs no warning
             if is_missed or decision.state not in (State.RUNNING, State.REQUESTED, State.QUEUED):
                 causes = self._explained(decision, roots)
@@ -172,6 +172,8 @@ class _Search:
             # Data may have arrived right after the last tick.
             promised = deadline(node.contract, causes[0].since, None)
             is_missed = self._now + self._longest(asset) + _NEXT_LOOK > promised
+            if all(_ends_by_itself(cause) for cause in causes):
+                is_missed = self._now > promised
             yield _Promise(asset, None, promised, None, causes, is_missed)
 
     def _of_expected(self) -> Iterable[_Promise]:
@@ -383,7 +385,18 @@ def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
     return replace(newest, next_try=min(tries, default=None))
 
 
+def _ends_by_itself(root: RootCause) -> bool:
+    """Return True for a pause with an end."""
+    return root.kind is CauseKind.PAUSED and root.next_try is not None
+
+
 def _platform(cause: Cause) -> RootCause:
+    if cause.is_pause:
+        repairs_itself = cause.until is not None
+        named = cause.name.removeprefix("pause of ")
+        return RootCause(
+            CauseKind.PAUSED, named, cause.said, cause.since, "", cause.remedy, repairs_itself, cause.until
+        )
     kind = CauseKind.QUEUE if cause.identity == QUEUE else CauseKind.PLATFORM
     return RootCause(kind, cause.identity, cause.without_age, cause.since, "", cause.remedy)
 

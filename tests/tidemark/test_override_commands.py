@@ -1,4 +1,4 @@
-"""`tidemark pause`, `resume`, `skip`, `rebuild`, `overrides` and the lines of `status`, on the grocer and a real instance."""
+"""The commands `tidemark pause`, `resume`, `skip`, `rebuild`, `overrides`, and lines of `status`, on a real instance."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The commands `tidemark pause`, `resume`, `skip`, `rebuild`, `overrides`, and lines of `status`, on a real instance."""
+"""Commands `tidemark pause`, `resume`, `skip`, `rebuild`, `overrides`, and lines of `status`, on a real instance."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -143,9 +143,8 @@ class _Look:
         if self.plan.deferred.get(name):
             found["older partitions are also pending: they are planned after these are requested"] = []
         left_out: dict[str, list[Partition]] = {}
-        for (asset, partition), reason in self.plan.skipped.items():
-            if asset == name:
-                left_out.setdefault(reason, []).append(partition)
+        for partition, skip in self.plan.left_out(name).items():
+            left_out.setdefault(f"skipped {skip.told()}", []).append(partition)
         every = [*sorted(aside.items()), *found.items(), *left_out.items()]
         left = [partition for _, held in every[_TOLD:] for partition in held]
         return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]

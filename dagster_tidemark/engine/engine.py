@@ -30,6 +30,7 @@ from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.overrides import Overrides
 from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Partition
 
@@ -317,9 +318,10 @@ class Engine:
         node = self.graph.nodes.get(asset)
         if self._unreadable or node is None:
             return (set(partitions), self._unreadable) if self._unreadable else (set(), "")
-        found = {p: self.overrides.pause_of(node, p, event_time.now()) for p in partitions}
-        why = next((pause.told() for pause in found.values() if pause is not None), "")
-        return {partition for partition, pause in found.items() if pause is not None}, why
+        found = {p: called(self.overrides.pause_of, node, p, event_time.now()) for p in partitions}
+        paused = {partition: pause for partition, pause in found.items() if pause is not None}
+        why = next((str(one) if isinstance(one, Raised) else one.told() for one in paused.values()), "")
+        return set(paused), why
 
     def _look_after_requests(self, now: float) -> None:
         """Release requests that led to no run, so that they are repeated: at once first, then after growing pauses."""

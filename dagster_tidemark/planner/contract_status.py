@@ -36,9 +36,6 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
     held = withheld(graph, history, plan, silence)
     above: dict[str, set[str]] = {}  # direct and indirect inputs that the planner skips, by asset
     whole: dict[str, str] = {}
-    skipped: dict[str, Counter[str]] = {}
-    for (asset, _), why in plan.skipped.items():
-        skipped.setdefault(asset, Counter())[why] += 1
     for key, node in graph.nodes.items():
         above[key] = set().union(*(above.get(r.key, set()) | ({r.key} & whole.keys()) for r in node.inputs))
         reason = is_set_aside(node, plan)
@@ -50,13 +47,11 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
             notes += [f"upstream {source}: {whole[source]}" for source in sorted(above[key])]
             found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
-            found[key] = _with_overrides(found[key], _overridden(graph, history, plan, key, skipped))
+            found[key] = _with_overrides(found[key], _overridden(graph, history, plan, key))
     return found
 
 
-def _overridden(
-    graph: Graph, history: History, plan: Plan, asset: str, skipped: Mapping[str, Mapping[str, int]]
-) -> tuple[str, ...]:
+def _overridden(graph: Graph, history: History, plan: Plan, asset: str) -> tuple[str, ...]:
     """Return the pauses of an asset and of its direct and indirect inputs in words, and its skipped partitions."""
     found: dict[str, None] = {}
     if history.overrides.pauses:
@@ -70,8 +65,8 @@ def _overridden(
             more = [key for key in above if key not in seen]
             seen.update(more)
             stack += more
-    for reason, count in skipped.get(asset, {}).items():
-        found[f"{count} partition{'s' if count > 1 else ''} {reason}"] = None
+    for told, count in Counter(skip.told() for skip in plan.left_out(asset).values()).items():
+        found[f"{count} partition{'s' if count > 1 else ''} skipped {told}"] = None
     return tuple(found)
 
 

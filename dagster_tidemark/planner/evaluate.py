@@ -111,7 +111,7 @@ class EvaluationPass:
             checks=self._waiting.check_requests(),
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
-            skipped={target: f"skipped {skip.told()}" for target, skip in self.backlog.skipped.items()},
+            skipped=dict(self.backlog.skipped),
             left=Counter([*self.backlog.asked_again.values(), *(skip.id for skip in self.backlog.skipped.values())]),
         )
         # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.

@@ -379,10 +379,13 @@ class PendingWork:
         return next((skip for skip in found if skip is not None), None)
 
     def _since(self, node: Node, target: Target, said: list[tuple[Input, _OfInput]], skip: Override) -> float | None:
-        """Return the earliest arrival since a skip of a partition that was never built; None if nothing arrived."""
-        reads = [read for read in node.inputs if not read.use_latest]
-        arrivals = [at for read in reads for at in self.history.arrivals_since(read, target[1], skip)]
-        arrivals += [at for _, of in said for at in of.pending_upstreams.values()]
+        """Return the earliest arrival since a skip of a partition that was never built; None if nothing arrived.
+
+        An input that all partitions read does not count: its next change would build everything that was skipped.
+        """
+        drives = [(r, of) for r, of in said if not (r.use_latest or r.broad or (node.partitioned and not r.downstream))]
+        arrivals = [at for read, _ in drives for at in self.history.arrivals_since(read, target[1], skip)]
+        arrivals += [at for _, of in drives for at in of.pending_upstreams.values()]
         begins = self.candidates.begins(node, target) if node.enumerated else skip.at
         if begins > skip.at:
             arrivals.append(begins)

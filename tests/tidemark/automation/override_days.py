@@ -4,6 +4,7 @@ The oracle knows what people were promised, and nothing about how the planner ke
 
 - A partition is owed if a partition that it reads has changed since the start of its last run, outside of that run.
 - A skip moves that point in time to the moment of the command. A later rebuild moves it back.
+- A skipped partition that was never built is not revived by an input that all partitions read.
 - A built partition whose last run started before a rebuild of it is owed, whatever has changed.
 - A paused partition is never requested.
 """
@@ -127,6 +128,8 @@ class Oracle:
             return False
         since = max(written.seen if written else 0, self.skipped.get(target, 0))
         run = written.run if written else -1
+        if written is None and target in self.skipped and target[1] is not None:
+            inputs = [[one for one in of if one[1] is not None] for of in inputs]
         return any(self.of[one].changed > since and self.of[one].changed_by != run for of in inputs for one in of)
 
     def arrived(self, source: Target) -> None:

@@ -172,6 +172,8 @@ def test_data_of_other_inputs_is_built_at_the_latest_start_although_an_input_is_
     pause(world, "core/orders")
     world.arrive(H7, "v2")
     world.arrive(H7, "p1", key="raw/prices")
+    assert MART not in world.due()
+    world.now += 3590
     assert MART in world.due() and CORE not in world.due()
 
 

@@ -317,13 +317,12 @@ class PendingWork:
         if skipped is not None:
             self.skipped[target] = skipped
             return None
-        skip, later = self.history.overrides.skip_of(node, target[1]), float("-inf")
+        skip, since, coming = self.history.overrides.skip_of(node, target[1]), list[float](), list[float]()
         if skip is not None:
-            since = self._since(node, target, said, skip)
-            if since is None:
+            since, coming = self._since(node, target, said, skip)
+            if not since and not coming:
                 self.skipped[target] = skip
                 return None
-            later = since
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
@@ -341,9 +340,11 @@ class PendingWork:
         elif arrival is not None:  # no run could build it before it existed
             arrival = max(arrival, node.exists_from(target[1]))
         if arrival is not None:  # data from before a skip does not make it late
-            arrival = max(arrival, later)
+            arrival = max([arrival, *([min(since + coming)] if skip is not None else [])])
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
+        if skip is not None:  # a run would find nothing new before the inputs are built
+            there = min(since, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
@@ -378,18 +379,20 @@ class PendingWork:
         found = (self.skipped.get((r.key, p)) for r in reads for p in (r.upstream(target[1]) if r.upstream else ()))
         return next((skip for skip in found if skip is not None), None)
 
-    def _since(self, node: Node, target: Target, said: list[tuple[Input, _OfInput]], skip: Override) -> float | None:
-        """Return the earliest arrival since a skip of a partition that was never built; None if nothing arrived.
+    def _since(
+        self, node: Node, target: Target, said: list[tuple[Input, _OfInput]], skip: Override
+    ) -> tuple[list[float], list[float]]:
+        """Return arrivals since a skip of a partition that was never built: at its inputs, and on the way to them.
 
         An input that all partitions read does not count: its next change would build everything that was skipped.
         """
         drives = [(r, of) for r, of in said if not (r.use_latest or r.broad or (node.partitioned and not r.downstream))]
         arrivals = [at for read, _ in drives for at in self.history.arrivals_since(read, target[1], skip)]
-        arrivals += [at for _, of in drives for at in of.pending_upstreams.values()]
+        coming = [at for _, of in drives for at in of.pending_upstreams.values()]
         begins = self.candidates.begins(node, target) if node.enumerated else skip.at
         if begins > skip.at:
             arrivals.append(begins)
-        return min(arrivals, default=None)
+        return arrivals, coming
 
     def _note_skip(self, node: Node, target: Target) -> None:
         """Note a built partition that lacks something because a person has skipped it."""

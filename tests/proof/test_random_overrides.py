@@ -1,4 +1,4 @@
-"""Thousands of random graphs under random pauses, skips and rebuilds, judged by an oracle without the planner's code."""
+"""Thousands of random graphs under random pauses, skips and rebuilds, judged by an oracle of their own."""
 
 import os
 from collections import Counter

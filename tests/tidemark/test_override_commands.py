@@ -9,7 +9,10 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.remote_origin import InProcessCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.utils import make_new_run_id
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
@@ -59,7 +62,7 @@ def said(*command: str, code: int = 0) -> str:
 
 def override(kind: OverrideKind = OverrideKind.PAUSE, **more: Any) -> Override:
     made = Override("o-1", kind, "core/orders", ("core/orders",), "anna", "migration", event_time.now())
-    return replace(made, location=load_settings().code_location, **more)
+    return replace(made, **{"location": load_settings().code_location, **more})
 
 
 def test_pause_is_stored_listed_and_resumed(instance: DagsterInstance) -> None:
@@ -76,16 +79,20 @@ def test_pause_is_stored_listed_and_resumed(instance: DagsterInstance) -> None:
 
 
 def test_group_feed_stream_and_one_asset_of_a_paused_group(instance: DagsterInstance) -> None:
-    said("pause", "orders", "--reason", "x")
+    watched = Watched(posts=(PostOf("readings", "raw/readings", ()),))
+    keep(instance, load_settings().code_location, Kept(event_time.now(), "", watched, ()))
+    said("pause", "customers", "--reason", "x")
     said("pause", "readings", "--reason", "x")
+    assert "purge or redrive" in said("skip", "readings", "--reason", "x", code=2)
     feed, stream = OverrideStore(instance).read()
-    assert feed.assets == ("core/orders",) and feed.until is None
+    assert feed.assets == ("core/customers",) and feed.until is None
     assert stream.streams == ("readings",)
-    group = json.loads(said("pause", "group:marts", "--reason", "x", "--json"))
-    assert "marts/sales_hourly" in group["assets"] and "core/orders" not in group["assets"]
-    said("resume", "marts/sales_hourly")
+    said("resume", "customers")
+    group = json.loads(said("pause", "group:default", "--reason", "x", "--json"))
+    assert {"core/orders", "core/customers"} <= {*group["assets"]} and "raw/orders" not in group["assets"]
+    said("resume", "core/orders")
     left = {key for each in OverrideStore(instance).read() if each.lasts(event_time.now()) for key in each.assets}
-    assert "marts/sales_hourly" not in left and "marts/sales_daily" in left
+    assert "core/orders" not in left and "core/customers" in left
 
 
 def test_skip_rebuild_and_the_end_of_one_by_its_id(instance: DagsterInstance) -> None:
@@ -100,7 +107,7 @@ def test_skip_rebuild_and_the_end_of_one_by_its_id(instance: DagsterInstance) ->
 
 def test_what_cannot_be_meant_is_refused_by_name(instance: DagsterInstance) -> None:
     assert "did you mean core/orders" in said("pause", "core/order", "--reason", "x", code=2)
-    assert "group:marts" in said("pause", "group:mart", "--reason", "x", code=2)
+    assert "group:default" in said("pause", "group:defaults", "--reason", "x", code=2)
     assert "a time zone is missing" in said(
         "pause", "core/orders", "--until", "2050-01-01T00:00", "--reason", "x", code=2
     )
@@ -109,7 +116,6 @@ def test_what_cannot_be_meant_is_refused_by_name(instance: DagsterInstance) -> N
     assert "--reason" in said("skip", "core/orders", code=2)
     assert "no such partition" in said("skip", "core/orders", "--partitions", "2026-10-05", "--reason", "x", code=2)
     assert "has no partitions" in said("skip", "core/customers", "--partitions", HOUR, "--reason", "x", code=2)
-    assert "purge or redrive" in said("skip", "readings", "--reason", "x", code=2)
     assert not OverrideStore(instance).read()
 
 
@@ -142,14 +148,15 @@ def test_unit_removed_asset_can_be_resumed_by_its_old_name(instance: DagsterInst
 
 def test_cancel_ends_only_queued_runs_of_the_automation(instance: DagsterInstance) -> None:
     def queued(tags: dict[str, str], key: str = "core/orders", status: Any = DagsterRunStatus.QUEUED) -> str:
-        keys = frozenset({dg.AssetKey.from_user_string(key)})
-        run = create_run_for_test(
-            instance, status=status, asset_selection=keys, tags={"dagster/partition": HOUR, **tags}
-        )
+        code = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="nowhere"))
+        origin = RemoteRepositoryOrigin(code, "__repository__").get_job_origin("job")
+        tags = {"dagster/partition": HOUR, **tags}
+        run = dg.DagsterRun("job", make_new_run_id(), status=status, remote_job_origin=origin, tags=tags)
+        instance.add_run(run._replace(asset_selection=frozenset({dg.AssetKey.from_user_string(key)})))
         return str(run.run_id)
 
     ours, theirs = queued({REQUESTED_BY: "planner"}), queued({})
-    other = queued({REQUESTED_BY: "planner"}, "marts/sales_hourly")
+    other = queued({REQUESTED_BY: "planner"}, "core/customers")
     begun = queued({REQUESTED_BY: "planner"}, status=DagsterRunStatus.STARTED)
     assert json.loads(said("pause", "core/orders", "--reason", "x", "--cancel", "--json"))["canceled_runs"] == [ours]
     states = {run.run_id: run.status for run in instance.get_runs()}

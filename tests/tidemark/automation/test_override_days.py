@@ -4,6 +4,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.engine.guarded_conditions import guarded
 from dagster_tidemark.incidents.incident import CauseKind
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.simulation.simulator import Simulation
@@ -48,7 +49,7 @@ def test_skip_leaves_out_the_past_and_a_rebuild_runs_each_built_partition_once()
 
 
 def test_asset_with_its_own_condition_is_paused_and_catches_up() -> None:
-    eager = asset("core/own", "raw/orders", by=HOURS, automation_condition=dg.AutomationCondition.eager())
+    eager = asset("core/own", "raw/orders", by=HOURS, automation_condition=guarded(dg.AutomationCondition.eager()))
     made = simulation(dg.Definitions([source("orders", HOURS), eager]), own_every=30.0)
     made.pause("core/own", at=made.time(hours=1), until=made.time(hours=3, minutes=30))
     made.run(hours=5)

@@ -22,7 +22,7 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable, end_finished, owed_again
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow, keep
-from dagster_tidemark.execution.read_again import owed
+from dagster_tidemark.execution.read_again import owed, partitions_to_read_again
 from dagster_tidemark.incidents.causes import _platform
 from dagster_tidemark.incidents.incident import CauseKind
 from dagster_tidemark.planner.graph import Graph, Input, Node
@@ -30,7 +30,7 @@ from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.streams.shift_lease import Post
-from dagster_tidemark.tags import OVERRIDES, REQUESTED_BY, STREAM, WORKER
+from dagster_tidemark.tags import OVERRIDES, REBUILD, REQUESTED_BY, STREAM, WORKER
 from tests.tidemark.automation.toy_graph import HOURS, asset, source
 from tests.tidemark.automation.world import ordinal, same
 from tests.tidemark.streams import toy
@@ -213,6 +213,18 @@ def test_load_owes_a_rebuild_until_it_has_materialized_the_partition(instance: D
     instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
     assert owed(instance, key, HOURS, [HOUR, later]) == [later]
     assert owed_again(instance, "other", [None], lambda *_: True) == []
+
+
+def test_run_tag_makes_a_load_read_all_its_partitions_again(instance: DagsterInstance) -> None:
+    found: list[frozenset[str | None]] = []
+
+    @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
+    def tagged(context: dg.AssetExecutionContext) -> None:
+        found.append(partitions_to_read_again(context))
+
+    for tags in ({}, {REBUILD: "true"}):
+        dg.materialize([tagged], partition_key="a", instance=instance, tags=tags)
+    assert found == [frozenset(), frozenset({"a"})]
 
 
 def test_paused_stream_gets_no_shift_its_shift_ends_and_its_contract_names_the_pause(instance: DagsterInstance) -> None:

@@ -183,7 +183,7 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         if promised > plan.now or partition in known or partition in aside or judged_by_it:
             continue
         skip = history.overrides.skip_of(node, partition)
-        if target in plan.skipped or (skip is not None and (not skip.whole or promised <= skip.at)):
+        if partition in plan.left_out(node.key) or (skip is not None and (not skip.whole or promised <= skip.at)):
             continue
         zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
         reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"

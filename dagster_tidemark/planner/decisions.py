@@ -175,7 +175,7 @@ class Plan:
             name partitions that the asset does not have.
         checks: Required runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
-        skipped: Partitions that lack something because a person skipped it.
+        skipped: Partitions that lack something because a person skipped it, by asset.
         left: Number of partitions that a rebuild has not reached yet, or that a skip leaves out, by its id.
         catching_up: Progress of reading the event log; empty if it is complete. Before that, nothing is requested.
     """
@@ -188,7 +188,7 @@ class Plan:
     checks: Sequence[CheckRequest] = ()
     loops: Sequence[Loop] = ()
     deferred: Mapping[str, int] = field(default_factory=dict)
-    skipped: Mapping[Target, Override] = field(default_factory=dict)
+    skipped: Mapping[str, Mapping[Partition, Override]] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, asset: str) -> list[Decision]:
@@ -206,16 +206,9 @@ class Plan:
             found.setdefault(asset, {})[partition] = reason
         return found
 
-    def left_out(self, asset: str) -> dict[Partition, Override]:
+    def left_out(self, asset: str) -> Mapping[Partition, Override]:
         """Return the partitions of an asset that lack something, with the skip."""
-        return self._skipped_by_asset.get(asset, {})
-
-    @cached_property
-    def _skipped_by_asset(self) -> dict[str, dict[Partition, Override]]:
-        found: dict[str, dict[Partition, Override]] = {}
-        for (asset, partition), skip in self.skipped.items():
-            found.setdefault(asset, {})[partition] = skip
-        return found
+        return self.skipped.get(asset, {})
 
     @cached_property
     def _by_asset(self) -> dict[str, list[Decision]]:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.admission import Admission
@@ -103,6 +103,7 @@ class EvaluationPass:
         yield from self._request()
         yield from self._decide_more()
         self.decisions |= self._changed | {decision.target: decision for decision in left}
+        skips = (skip.id for of in self.backlog.skipped.values() for skip in of.values())
         self.plan = Plan(
             self.now,
             self.decisions,
@@ -111,8 +112,8 @@ class EvaluationPass:
             checks=self._waiting.check_requests(),
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
-            skipped=dict(self.backlog.skipped),
-            left=Counter([*self.backlog.asked_again.values(), *(skip.id for skip in self.backlog.skipped.values())]),
+            skipped={key: dict(of) for key, of in self.backlog.skipped.items() if of},
+            left=Counter(chain(self.backlog.asked_again.values(), skips)),
         )
         # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.
         del self._waiting

@@ -78,7 +78,7 @@ class PendingWork:
         of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
-        skipped: Partitions that lack something because a person skipped it, or skipped an input of theirs.
+        skipped: Partitions that lack something because a person skipped it, or skipped an input of theirs, by asset.
         asked_again: Partitions that a person's rebuild has not reached yet, with its id.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
     """
@@ -88,7 +88,7 @@ class PendingWork:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
-    skipped: dict[Target, Override] = field(default_factory=dict)
+    skipped: dict[str, dict[Partition, Override]] = field(default_factory=dict)
     asked_again: dict[Target, str] = field(default_factory=dict)
     not_loaded: dict[str, str] = field(default_factory=dict)
     candidates: Candidates = field(init=False)
@@ -180,7 +180,7 @@ class PendingWork:
         self._overrides, self.moved = after, True
         for key in changed_assets(before, after) & self.graph.nodes.keys():
             known = {*self.of.get(key, ()), *(p for asset, p in self.history.built if asset == key)}
-            known |= {p for asset, p in self.skipped if asset == key}
+            known |= self.skipped.get(key, {}).keys()
             for partition in known:
                 self._mark((key, partition))
                 self._mark_readers((key, partition))
@@ -226,14 +226,14 @@ class PendingWork:
             marked = self._dirty.setdefault(node.key, set())
             marked.update(self.history.reading(node, read, target[1]))
             if node.partitioned and (read.downstream is None or (node.key, target) in self.history.broken):
-                marked.update(self.of.get(node.key, ()))
+                marked.update(self.of.get(node.key, ()), self.skipped.get(node.key, ()))
 
     def _look(self, node: Node, partition: Partition, now: float) -> None:
         """Compute one partition again. It stays marked until its computation is complete."""
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
-        skipped = self.skipped.pop(target, None)
+        skipped = self.skipped.get(node.key, {}).pop(partition, None)
         self.asked_again.pop(target, None)
         after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
         if isinstance(after, Raised):
@@ -248,7 +248,7 @@ class PendingWork:
             del entries[partition]
         if (after is None) is not (before is None):
             self._ordered.pop(node.key, None)
-        left_out = self.skipped.get(target)
+        left_out = self._skip_at(target)
         if _told(after) != _told(before) or (skipped is None) is not (left_out is None):
             self._mark_readers(target)
         self.moved = self.moved or after != before or why != self.aside.get(target) or skipped is not left_out
@@ -315,13 +315,13 @@ class PendingWork:
         """Return the pending work of a partition that was never built."""
         skipped = self._skipped_input(node, target, missing_inputs)
         if skipped is not None:
-            self.skipped[target] = skipped
+            self._note(target, skipped)
             return None
         skip, since, coming = self.history.overrides.skip_of(node, target[1]), list[float](), list[float]()
         if skip is not None:
             since, coming = self._since(node, target, said, skip)
             if not since and not coming:
-                self.skipped[target] = skip
+                self._note(target, skip)
                 return None
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
@@ -376,7 +376,7 @@ class PendingWork:
         if not self.skipped:
             return None
         reads = (r for r in node.inputs if r.key in missing_inputs and r.key != node.key and r.upstream is not None)
-        found = (self.skipped.get((r.key, p)) for r in reads for p in (r.upstream(target[1]) if r.upstream else ()))
+        found = (self._skip_at((r.key, p)) for r in reads for p in (r.upstream(target[1]) if r.upstream else ()))
         return next((skip for skip in found if skip is not None), None)
 
     def _since(
@@ -400,7 +400,13 @@ class PendingWork:
             return
         skip = self.history.overrides.skip_of(node, target[1])
         if skip is not None and any(self.history.left_out(read, target) for read in node.inputs):
-            self.skipped[target] = skip
+            self._note(target, skip)
+
+    def _note(self, target: Target, skip: Override) -> None:
+        self.skipped.setdefault(target[0], {})[target[1]] = skip
+
+    def _skip_at(self, target: Target) -> Override | None:
+        return self.skipped.get(target[0], {}).get(target[1])
 
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         cut = self.history.overrides.cut_of(node, target[1])
@@ -458,7 +464,7 @@ class PendingWork:
         """Return True if a table's own past has nothing for a partition because a person skipped it."""
         if read.key != node.key or read.upstream is None or not self.skipped:
             return False
-        return any((node.key, past) in self.skipped for past in read.upstream(target[1]))
+        return any(self._skip_at((node.key, past)) is not None for past in read.upstream(target[1]))
 
     def _comes_by_itself(self, key: str) -> bool:
         """Return True if an asset runs even if no reader needs it. Other assets run only for their readers."""

@@ -103,7 +103,7 @@ class EvaluationPass:
         yield from self._request()
         yield from self._decide_more()
         self.decisions |= self._changed | {decision.target: decision for decision in left}
-        skips = (skip.id for of in self.backlog.skipped.values() for skip in of.values())
+        skips = (skip.id for of in self.backlog.skips.of.values() for skip in of.values())
         self.plan = Plan(
             self.now,
             self.decisions,
@@ -112,7 +112,7 @@ class EvaluationPass:
             checks=self._waiting.check_requests(),
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
-            skipped={key: dict(of) for key, of in self.backlog.skipped.items() if of},
+            skipped={key: dict(of) for key, of in self.backlog.skips.of.items() if of},
             left=Counter(chain(self.backlog.asked_again.values(), skips)),
         )
         # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.

@@ -18,7 +18,8 @@ from dagster_tidemark.planner.candidates import Candidates
 from dagster_tidemark.planner.event_records import Built
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.overrides import Override, OverrideKind, Overrides, changed_assets
+from dagster_tidemark.planner.overrides import OverrideKind, Overrides, changed_assets
+from dagster_tidemark.planner.skips import Later, Skips
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
@@ -78,7 +79,7 @@ class PendingWork:
         of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
-        skipped: Partitions that lack something because a person skipped it, or skipped an input of theirs, by asset.
+        skips: Partitions that lack something because a person skipped it, or skipped an input of theirs.
         asked_again: Partitions that a person's rebuild has not reached yet, with its id.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
     """
@@ -88,10 +89,10 @@ class PendingWork:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
-    skipped: dict[str, dict[Partition, Override]] = field(default_factory=dict)
     asked_again: dict[Target, str] = field(default_factory=dict)
     not_loaded: dict[str, str] = field(default_factory=dict)
     candidates: Candidates = field(init=False)
+    skips: Skips = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
     _ordered: dict[str, Sequence[Partition]] = field(default_factory=dict)
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
@@ -103,6 +104,7 @@ class PendingWork:
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
+        self.skips = Skips(self.history)
 
     @property
     def begins_next(self) -> float:
@@ -178,12 +180,12 @@ class PendingWork:
         if before is after or before == after:
             return
         self._overrides, self.moved = after, True
-        for key in changed_assets(before, after) & self.graph.nodes.keys():
-            known = {*self.of.get(key, ()), *(p for asset, p in self.history.built if asset == key)}
-            known |= self.skipped.get(key, {}).keys()
-            for partition in known:
-                self._mark((key, partition))
-                self._mark_readers((key, partition))
+        changed = changed_assets(before, after) & self.graph.nodes.keys()
+        known = [target for target in self.history.built if target[0] in changed] if changed else []
+        known += [(key, p) for key in changed for p in (*self.of.get(key, ()), *self.skips.of.get(key, ()))]
+        for target in known:
+            self._mark(target)
+            self._mark_readers(target)
 
     def _collect(self, now: float) -> None:
         self._follow_overrides()
@@ -226,14 +228,14 @@ class PendingWork:
             marked = self._dirty.setdefault(node.key, set())
             marked.update(self.history.reading(node, read, target[1]))
             if node.partitioned and (read.downstream is None or (node.key, target) in self.history.broken):
-                marked.update(self.of.get(node.key, ()), self.skipped.get(node.key, ()))
+                marked.update(self.of.get(node.key, ()), self.skips.of.get(node.key, ()))
 
     def _look(self, node: Node, partition: Partition, now: float) -> None:
         """Compute one partition again. It stays marked until its computation is complete."""
         target = (node.key, partition)
         entries = self.of.setdefault(node.key, {})
         before, why = entries.get(partition), self.aside.pop(target, None)
-        skipped = self.skipped.get(node.key, {}).pop(partition, None)
+        skipped = self.skips.pop(target)
         self.asked_again.pop(target, None)
         after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
         if isinstance(after, Raised):
@@ -248,7 +250,7 @@ class PendingWork:
             del entries[partition]
         if (after is None) is not (before is None):
             self._ordered.pop(node.key, None)
-        left_out = self._skip_at(target)
+        left_out = self.skips.get(target)
         if _told(after) != _told(before) or (skipped is None) is not (left_out is None):
             self._mark_readers(target)
         self.moved = self.moved or after != before or why != self.aside.get(target) or skipped is not left_out
@@ -292,7 +294,7 @@ class PendingWork:
             arrival = min(arrivals, default=None)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
-        self._note_skip(node, target)
+        self.skips.note_built(node, target)
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
             # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
@@ -313,15 +315,16 @@ class PendingWork:
         has_stale_upstream: bool,
     ) -> Pending | None:
         """Return the pending work of a partition that was never built."""
-        skipped = self._skipped_input(node, target, missing_inputs)
+        skipped = self.skips.of_input(node, target, missing_inputs)
         if skipped is not None:
-            self._note(target, skipped)
+            self.skips.note(target, skipped)
             return None
-        skip, since, coming = self.history.overrides.skip_of(node, target[1]), list[float](), list[float]()
+        skip, later = self.history.overrides.skip_of(node, target[1]), Later((), ())
         if skip is not None:
-            since, coming = self._since(node, target, said, skip)
-            if not since and not coming:
-                self._note(target, skip)
+            pending = [(read, of.pending_upstreams.values()) for read, of in said]
+            later = self.skips.later(node, target, pending, skip, self.candidates)
+            if later.first is None:
+                self.skips.note(target, skip)
                 return None
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
@@ -339,12 +342,12 @@ class PendingWork:
             arrival = self.candidates.since(node.key)
         elif arrival is not None:  # no run could build it before it existed
             arrival = max(arrival, node.exists_from(target[1]))
-        if arrival is not None:  # data from before a skip does not make it late
-            arrival = max([arrival, *([min(since + coming)] if skip is not None else [])])
+        if arrival is not None and later.first is not None:  # data from before a skip does not make it late
+            arrival = max(arrival, later.first)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
         if skip is not None:  # a run would find nothing new before the inputs are built
-            there = min(since, default=None)
+            there = min(later.present, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
@@ -370,43 +373,6 @@ class PendingWork:
         else:  # it contains everything it reads
             self._owed.pop(target, None)
         return oldest if arrival is not None else None
-
-    def _skipped_input(self, node: Node, target: Target, missing_inputs: tuple[str, ...]) -> Override | None:
-        """Return the skip because of which a required input has nothing for a partition, or None."""
-        if not self.skipped:
-            return None
-        reads = (r for r in node.inputs if r.key in missing_inputs and r.key != node.key and r.upstream is not None)
-        found = (self._skip_at((r.key, p)) for r in reads for p in (r.upstream(target[1]) if r.upstream else ()))
-        return next((skip for skip in found if skip is not None), None)
-
-    def _since(
-        self, node: Node, target: Target, said: list[tuple[Input, _OfInput]], skip: Override
-    ) -> tuple[list[float], list[float]]:
-        """Return arrivals since a skip of a partition that was never built: at its inputs, and on the way to them.
-
-        An input that all partitions read does not count: its next change would build everything that was skipped.
-        """
-        drives = [(r, of) for r, of in said if not (r.use_latest or r.broad or (node.partitioned and not r.downstream))]
-        arrivals = [at for read, _ in drives for at in self.history.arrivals_since(read, target[1], skip)]
-        coming = [at for _, of in drives for at in of.pending_upstreams.values()]
-        begins = self.candidates.begins(node, target) if node.enumerated else skip.at
-        if begins > skip.at:
-            arrivals.append(begins)
-        return arrivals, coming
-
-    def _note_skip(self, node: Node, target: Target) -> None:
-        """Note a built partition that lacks something because a person has skipped it."""
-        if node.key not in self.history.overrides.cuts:
-            return
-        skip = self.history.overrides.skip_of(node, target[1])
-        if skip is not None and any(self.history.left_out(read, target) for read in node.inputs):
-            self._note(target, skip)
-
-    def _note(self, target: Target, skip: Override) -> None:
-        self.skipped.setdefault(target[0], {})[target[1]] = skip
-
-    def _skip_at(self, target: Target) -> Override | None:
-        return self.skipped.get(target[0], {}).get(target[1])
 
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         cut = self.history.overrides.cut_of(node, target[1])
@@ -455,16 +421,10 @@ class PendingWork:
             elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:
-            found.needs_none = self.candidates.needs_none(node, read, target[1]) or self._past_is_skipped(
+            found.needs_none = self.candidates.needs_none(node, read, target[1]) or self.skips.is_past(
                 node, read, target
             )
         return found
-
-    def _past_is_skipped(self, node: Node, read: Input, target: Target) -> bool:
-        """Return True if a table's own past has nothing for a partition because a person skipped it."""
-        if read.key != node.key or read.upstream is None or not self.skipped:
-            return False
-        return any(self._skip_at((node.key, past)) is not None for past in read.upstream(target[1]))
 
     def _comes_by_itself(self, key: str) -> bool:
         """Return True if an asset runs even if no reader needs it. Other assets run only for their readers."""

@@ -22,7 +22,7 @@ def postgres() -> Iterator[dg.DagsterInstance]:
 
 
 def play(instance: dg.DagsterInstance) -> Story:
-    """Arrivals, an outage, a restart, overrides, a failure at the day's end; what the planner said on the way, and every run."""
+    """Arrivals, an outage, a restart, overrides, a failure at the day's end; what the planner said, and every run."""
     pace = RunPace(spread=0.5, failing=0.1, launch=(1.0, 6.0))
     simulation = Simulation(small(), start=START, seed=5, pace=pace, instance=instance)
     for minute in (0, 6):

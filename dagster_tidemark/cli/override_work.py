@@ -5,7 +5,7 @@ belong here: options and output (`cli.overrides`), and what a name selects (`cli
 """
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -150,8 +150,11 @@ def _replaced(before: Sequence[Override], new: Override) -> list[Override]:
     return list(without(before, same, at=new.at, by=new.by))
 
 
-def resumed(target: OverrideTarget, what: str, by: str) -> list[Override]:
-    """End the pauses of a selection, and return them. Other assets of such a pause stay paused.
+def resumed(target: OverrideTarget, what: str, by: str) -> tuple[list[Override], list[Override]]:
+    """End the pauses of a selection. Other assets of such a pause stay paused.
+
+    Returns:
+        The ended pauses, and the pauses that still apply to assets of the selection.
 
     Args:
         what: The id of a pause, the words that selected its assets, or any other selection.
@@ -162,8 +165,8 @@ def resumed(target: OverrideTarget, what: str, by: str) -> list[Override]:
     at = event_time.now()
     pauses = [each for each in target.store.read() if each.kind is OverrideKind.PAUSE and each.lasts(at)]
     by_name = [each for each in pauses if what in (each.id, each.what)]
-    assets: Collection[str] = {key for each in by_name for key in each.assets}
-    streams: Collection[str] = {stream for each in by_name for stream in each.streams}
+    assets = {key for each in by_name for key in each.assets}
+    streams = {stream for each in by_name for stream in each.streams}
     if not by_name:  # only now, because an asset that no longer exists can still be resumed by its old name
         try:
             found = selected(target.known(), what, OverrideKind.PAUSE)
@@ -184,8 +187,9 @@ def resumed(target: OverrideTarget, what: str, by: str) -> list[Override]:
                 rest.append(replace(each, id=f"o-{uuid.uuid4().hex[:8]}", assets=left, streams=others))
         return [*without(before, ended, at=at, by=by), *rest]
 
-    target.store.change(_change)
-    return by_name
+    after = target.store.change(_change)
+    others = [each for each in after if each.kind is OverrideKind.PAUSE and each.lasts(at)]
+    return by_name, [each for each in others if assets & {*each.assets} or streams & {*each.streams}]
 
 
 def _paused(pauses: Sequence[Override]) -> str:

@@ -74,12 +74,14 @@ def resume(
     from dagster_tidemark.cli.override_work import open_target, resumed
 
     with open_target(load_settings()) as target:
-        ended = resumed(target, what, _name(by))
+        ended, others = resumed(target, what, _name(by))
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in ended], indent=2))
         return
     for each in ended:
-        typer.echo(f"{each.id}: {each.what} is no longer paused; what was missed is caught up")
+        typer.echo(f"{each.id}: this pause of {each.what} has ended; what was missed is caught up")
+    for each in others:
+        typer.echo(f"{each.id}: {each.what} is still paused {each.told()}")
 
 
 def skip(

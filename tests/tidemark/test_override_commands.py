@@ -72,7 +72,7 @@ def test_pause_is_stored_listed_and_resumed(instance: DagsterInstance) -> None:
     assert stored.until is not None and 14_390 < stored.until - stored.at <= 14_400
     assert "core/orders is paused since" in said("overrides")
     assert json.loads(said("overrides", "--json"))[0]["reason"] == "migration"
-    assert "no longer paused" in said("resume", "core/orders", "--by", "ben")
+    assert "this pause of core/orders has ended" in said("resume", "core/orders", "--by", "ben")
     assert said("overrides") == "nothing is paused, skipped or to be rebuilt"
     assert "by ben" in said("overrides", "--history")
     assert "nothing is paused" in said("resume", "core/orders", code=2)
@@ -90,9 +90,13 @@ def test_group_feed_stream_and_one_asset_of_a_paused_group(instance: DagsterInst
     said("resume", "customers")
     group = json.loads(said("pause", "group:default", "--reason", "x", "--json"))
     assert {"core/orders", "core/customers"} <= {*group["assets"]} and "raw/orders" not in group["assets"]
-    said("resume", "core/orders")
+    said("pause", "core/orders", "--reason", "twice")
+    assert "group:default is still paused by" in said("resume", "core/orders")
+    said("resume", json.loads(said("overrides", "--json"))[-1]["id"])
+    said("pause", "group:default", "--reason", "x")
+    said("resume", "core/prices")
     left = {key for each in OverrideStore(instance).read() if each.lasts(event_time.now()) for key in each.assets}
-    assert "core/orders" not in left and "core/customers" in left
+    assert "core/prices" not in left and "core/customers" in left
 
 
 def test_skip_rebuild_and_the_end_of_one_by_its_id(instance: DagsterInstance) -> None:
@@ -143,7 +147,7 @@ def test_unit_selection_refuses_ranges_and_assets_that_only_people_run() -> None
 
 def test_unit_removed_asset_can_be_resumed_by_its_old_name(instance: DagsterInstance) -> None:
     OverrideStore(instance).change(lambda _: [override(what="core/former", assets=("core/former",))])
-    assert "no longer paused" in said("resume", "core/former")
+    assert "this pause of core/former has ended" in said("resume", "core/former")
 
 
 def test_cancel_ends_only_queued_runs_of_the_automation(instance: DagsterInstance) -> None:

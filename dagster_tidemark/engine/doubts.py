@@ -18,7 +18,7 @@ from typing import Any
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
-from dagster_tidemark.engine.override_store import pause_of_stream
+from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
@@ -186,8 +186,9 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
     sources |= _of_reported(watched.reported, received, sensors.get(ASSET_EVENTS), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
+    overrides = OverrideStore(instance).read() if watched.posts else ()
     for post in watched.posts:
-        pause = pause_of_stream(instance, watched.location, post.stream, now)
+        pause = pause_of_stream(overrides, watched.location, post.stream, now)
         if pause is not None:
             sources[post.asset] = _of_pause(post, pause)
         elif cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):

@@ -7,7 +7,7 @@ Belongs here: the stored form. Does not belong here: the records (`planner.overr
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -175,11 +175,11 @@ def _built_after(instance: DagsterInstance, asset: str, partitions: Sequence[Par
             return found
 
 
-def pause_of_stream(instance: DagsterInstance, location: str, stream: str, now: float) -> Override | None:
+def pause_of_stream(overrides: Iterable[Override], location: str, stream: str, now: float) -> Override | None:
     """Return the pause of a code location's stream that ends last, or None."""
     found = (
         each
-        for each in OverrideStore(instance).read()
+        for each in overrides
         if each.kind is OverrideKind.PAUSE and each.location == location and stream in each.streams and each.lasts(now)
     )
     return max(found, key=lambda each: float("inf") if each.until is None else each.until, default=None)

@@ -12,6 +12,7 @@
     │   ├── sensors        CannotReconcile
     │   ├── retention      PruneRefused
     │   ├── preview        ChangedMeanwhile, PreviewInUse
+    │   ├── engine         OverridesBusy
     │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
@@ -23,7 +24,7 @@
     │   │                  ModelDamaged, OrphansRefused
     │   ├── asset_graph    Refused
     │   ├── lineage        LineageMissing
-    │   ├── engine         NoRun, NoSavedState
+    │   ├── engine         NoRun, NoSavedState, OverridesUnreadable
     │   ├── execution      NoSuchTable, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails
     │   ├── asset_events   EventsRefused
@@ -33,7 +34,7 @@
     │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
     │   │                  FollowsFromMessages
     │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, CannotHandle, OtherCode,
+    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, NotSelectable, CannotHandle, OtherCode,
     │   │                  NoMaintainedTable
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance

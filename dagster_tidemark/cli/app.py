@@ -17,6 +17,7 @@ from dagster_tidemark.cli import (
     maintain,
     metrics,
     new,
+    overrides,
     plan,
     prune,
     quarantine,
@@ -56,6 +57,8 @@ app.command()(metrics.metrics)
 app.command()(incidents.incidents)
 app.command()(incidents.acknowledge)
 app.command()(incidents.mute)
+for _command in (overrides.pause, overrides.resume, overrides.skip, overrides.rebuild, overrides.overrides):
+    app.command()(_command)
 app.command(cls=plan.PlanCommand)(plan.plan)
 app.add_typer(alert.commands, name="alert")
 app.add_typer(lock.commands, name="lock")

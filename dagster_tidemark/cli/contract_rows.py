@@ -14,11 +14,13 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.doubts import CONTRACTS, Cause, Doubts, brief, doubts, since_look
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.overrides import Override
 
 if TYPE_CHECKING:
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
@@ -49,6 +51,7 @@ class ContractRow:
         not_loaded: Edited code in this folder that the platform has not loaded yet; empty if none.
         stream: State of the stream that fills the asset, if any.
         infeasible: Why the contract cannot be kept even if nothing fails; empty if it can.
+        overrides: Pauses, skips and rebuilds that people have asked for, and that apply to the asset.
         causes: The causes that make the state unknown, each with a remedy. `reason` has only the causes' names.
     """
 
@@ -71,6 +74,7 @@ class ContractRow:
     stream: StreamRow | None = None
     infeasible: str = ""
     causes: tuple[Cause, ...] = ()
+    overrides: tuple[Override, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row for JSON."""
@@ -165,6 +169,7 @@ def _filled(
         known = ", ".join(row.asset for row in shown)
         raise NoSuchAsset(f"there is no asset {only!r}; known assets: {known}")
     built = _last_built(instance, [row.asset for row in wanted])
+    lasting = [each for each in OverrideStore(instance).read() if each.lasts(now)]
     complete = [
         ContractRow(
             asset=row.asset,
@@ -185,6 +190,7 @@ def _filled(
             not_loaded=edited.get(row.asset, ""),
             stream=streams.get(row.asset),
             infeasible=row.infeasible,
+            overrides=tuple(each for each in lasting if row.asset in each.assets),
         )
         for row in wanted
     ]

@@ -72,7 +72,7 @@ def acknowledge(
     from dagster_tidemark.incidents.incident import Acknowledgement
     from dagster_tidemark.incidents.lifecycle import acknowledged
 
-    at, end = now(), _end(now(), for_, until)
+    at, end = now(), end_of(now(), for_, until)
     settings = load_settings()
     with _opened(settings) as store:
         if id_ not in {each.id for each in store.read().open}:
@@ -108,7 +108,7 @@ def mute(
         return
     if not because:
         fail("a mute needs a reason: --because", code=2)
-    at, until_ = now(), _end(now(), for_, until)
+    at, until_ = now(), end_of(now(), for_, until)
     with _opened(settings) as store:
         store.change(lambda book: muted(book, Mute(what, at, until_, because)))
     typer.echo(f"{what} is muted until {_shown(until_)}")
@@ -165,8 +165,8 @@ def _opened(settings: Settings) -> "Iterator[IncidentStore]":
         yield IncidentStore(instance, settings.code_location)
 
 
-def _end(now: float, for_: str | None, until: str | None) -> float:
-    """Return the end of an acknowledgement or mute in Unix seconds."""
+def end_of(now: float, for_: str | None, until: str | None) -> float:
+    """Return the end of an acknowledgement, a mute or a pause in Unix seconds."""
     if (for_ is None) == (until is None):
         fail("give either --for (30m, 4h, 2d) or --until (2026-11-30T08:00+01:00)", code=2)
     if for_ is not None:

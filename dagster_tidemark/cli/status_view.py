@@ -20,9 +20,11 @@ from dagster_tidemark.cli.commands import name_left_out
 from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
 from dagster_tidemark.cli.contract_table import explained
 from dagster_tidemark.cli.incident_view import dead_lines
+from dagster_tidemark.cli.override_view import lines as override_lines
 from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
@@ -57,7 +59,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
             Console().print(explained(found, now()))
-            for line in _incident_lines(instance, settings):
+            for line in (*_override_lines(instance, settings), *_incident_lines(instance, settings)):
                 Console().print(Text(line))
             if (upkeep := kept_overview(instance, settings.code_location)) is not None:
                 for line in upkeep.lines():
@@ -79,6 +81,12 @@ def dead_channels(settings: Settings) -> list[str]:
     with opened_instance() as instance:
         book, at = IncidentStore(instance, settings.code_location).read(), now()
     return [f"channel {name}: {why}" for name, why in dead(book, at).items()]
+
+
+def _override_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
+    kept = saved_overview.kept(instance, settings.code_location)
+    lasting = [each for each in OverrideStore(instance).read() if each.lasts(now())]
+    return override_lines(lasting, kept.left if kept is not None else {})
 
 
 def _incident_lines(instance: DagsterInstance, settings: Settings) -> list[str]:

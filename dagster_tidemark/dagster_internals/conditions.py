@@ -1,7 +1,7 @@
 """Automation conditions: types of their evaluation, and changes of results and definitions without a public API."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import dagster as dg
@@ -44,6 +44,19 @@ def limit_to_candidates(result: AutomationResult[Any], context: AutomationContex
     """
     if not result.true_subset.compute_difference(context.candidate_subset).is_empty:
         result._true_subset = result.true_subset.compute_intersection(context.candidate_subset)
+
+
+def partition_keys(subset: EntitySubset[Any]) -> set[str | None]:
+    """Return the partitions of a subset. None stands for a whole asset or check without partitions."""
+    if subset.partitions_def is None:
+        return set() if subset.is_empty else {None}
+    return set(subset.expensively_compute_partition_keys())
+
+
+def remove_partitions(result: AutomationResult[Any], keys: Collection[str]) -> None:
+    """Remove partitions from a result, so that they are not requested and do not count as requested."""
+    gone = result.true_subset.compute_intersection_with_partition_keys(set(keys))
+    result._true_subset = result.true_subset.compute_difference(gone)
 
 
 def with_check_conditions(

@@ -1,6 +1,6 @@
 """Dagster's partitions: subsets, names of time windows, tags of runs, and evaluation as of a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -72,6 +72,13 @@ class _Store(DynamicPartitionsStore):
 def range_tags(first: str, last: str) -> dict[str, str]:
     """Return the tags of a run over the range of partitions from the first to the last key."""
     return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+
+
+def partition_ends(tags: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return the partition of a run, or the first and last partition of its range, from its tags. None means none."""
+    if ASSET_PARTITION_RANGE_START_TAG in tags:
+        return tags[ASSET_PARTITION_RANGE_START_TAG], tags.get(ASSET_PARTITION_RANGE_END_TAG)
+    return (tags.get(PARTITION_NAME_TAG),)
 
 
 def is_partition_tag(tag: str) -> bool:

@@ -115,7 +115,7 @@ class _Look:
 
     @property
     def says_anything(self) -> bool:
-        return bool(self.plan.decisions or self.plan.set_aside)
+        return bool(self.plan.decisions or self.plan.set_aside or self.plan.skipped)
 
     def take(self, context: Context) -> list[Partition]:
         """Return the asset's requested partitions. Reserve them, unless the asset's own condition may refuse them."""
@@ -142,7 +142,10 @@ class _Look:
             found.setdefault(label(decision), []).append(decision.partition)
         if self.plan.deferred.get(name):
             found["older partitions are also pending: they are planned after these are requested"] = []
-        every = [*sorted(aside.items()), *found.items()]
+        left_out: dict[str, list[Partition]] = {}
+        for partition, skip in self.plan.left_out(name).items():
+            left_out.setdefault(f"skipped {skip.told()}", []).append(partition)
+        every = [*sorted(aside.items()), *found.items(), *left_out.items()]
         left = [partition for _, held in every[_TOLD:] for partition in held]
         return [*every[:_TOLD], *([(f"and {len(every) - _TOLD} more reasons", left)] if left else [])]
 

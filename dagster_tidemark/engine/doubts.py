@@ -18,10 +18,12 @@ from typing import Any
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
+from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import RANGES, ContractStatus
+from dagster_tidemark.planner.overrides import Override
 from dagster_tidemark.planner.wording import moment, names
 from dagster_tidemark.tags import LOOKED, PREFIX
 
@@ -97,6 +99,8 @@ class Cause:
         remedy: Next step for a person; empty if `said` includes it.
         fault: Identity of the fault if the name lists affected sensors, because that list may change.
         lasting: The cause in words without an age, if `said` has one, because an age differs at each look.
+        is_pause: True if a person has paused the stream.
+        until: End of the pause; None if it has none.
     """
 
     name: str
@@ -105,6 +109,8 @@ class Cause:
     remedy: str = ""
     fault: str = ""
     lasting: str = ""
+    is_pause: bool = False
+    until: float | None = None
 
     @property
     def identity(self) -> str:
@@ -180,8 +186,12 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
     sources |= _of_reported(watched.reported, received, sensors.get(ASSET_EVENTS), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
+    overrides = OverrideStore(instance).read() if watched.posts else ()
     for post in watched.posts:
-        if cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):
+        pause = pause_of_stream(overrides, watched.location, post.stream, now)
+        if pause is not None:
+            sources[post.asset] = _of_pause(post, pause)
+        elif cause := _of_post(post, saved, refused.get(post.stream, ""), sensors.get(STREAMS), now):
             sources[post.asset] = cause
     return Doubts(
         tuple(cause for cause in general if cause is not None),
@@ -262,6 +272,11 @@ def _of_reported(assets: Collection[str], looked: Looked, sensor: Cause | None, 
     else:
         return {}
     return dict.fromkeys(assets, cause)
+
+
+def _of_pause(post: PostOf, pause: Override) -> Cause:
+    said, remedy = f"{post.stream} is paused {pause.told()}", f"end the pause: tidemark resume {pause.what}"
+    return Cause(f"pause of {post.stream}", pause.at, said, remedy, is_pause=True, until=pause.until)
 
 
 def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause | None, now: float) -> Cause | None:

@@ -15,11 +15,12 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefiniti
 
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
-from dagster_tidemark.dagster_internals import event_storage, instance_store, run_storage, sensor_states
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
+from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable
 from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
@@ -27,8 +28,11 @@ from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
 from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.overrides import Overrides
 from dagster_tidemark.planner.planner import Planner
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Partition
 
 K = TypeVar("K")
 
@@ -73,6 +77,7 @@ class Engine:
         partitions: Start of each asset's present partitions definition.
         contract_scale: Scale of the lag contracts in the graph.
         checks: Requested runs of blocking checks.
+        overrides: What people had asked for at the last look at the instance.
     """
 
     follower: LogConsumer
@@ -90,6 +95,8 @@ class Engine:
     partitions: PartitionsDefinitions | None = None
     contract_scale: float = 1.0
     checks: CheckAttempts = field(default_factory=CheckAttempts)
+    overrides: Overrides = field(default_factory=Overrides)
+    _unreadable: str = ""
     _rejected: dict[Target, str] = field(default_factory=dict)
     _raising: dict[str, str] = field(default_factory=dict)
     _told: dict[Target, str] = field(default_factory=dict)
@@ -284,7 +291,9 @@ class Engine:
         self.graph.moment.moves_to(now, event_storage.dynamic_partitions(instance, names) if names else None)
         location, repository = self.home
         self.off = sensor_states.stopped_sensors(instance, location=location, repository=repository)
-        self._behind = self.follower.read(instance, stop)
+        self.read_overrides(instance)
+        self.follower.history.overrides = self.overrides
+        self._behind = self.follower.read(instance, stop) or self._unreadable
         if (
             self.loaded_after is not None and not self._behind
         ):  # only then does the reader know which ids were assigned again
@@ -292,6 +301,27 @@ class Engine:
         if not now < self._slots_until:
             self.slots = self.planner.slots = run_storage.run_slots(instance)
             self._slots_until = now + _SLOTS_HOLD_FOR
+
+    def read_overrides(self, instance: DagsterInstance) -> None:
+        """Read what people have asked for. If that is impossible, nothing is requested: something may be paused."""
+        try:
+            found = Overrides.of(OverrideStore(instance).read(), self.follower.reader.place)
+        except OverridesUnreadable as error:
+            self._unreadable = str(error)
+            return
+        self._unreadable = ""
+        if found != self.overrides:
+            self.overrides = found
+
+    def paused(self, asset: str, partitions: Collection[Partition]) -> tuple[set[Partition], str]:
+        """Return the paused ones among some partitions of an asset, and the reason of one of them."""
+        node = self.graph.nodes.get(asset)
+        if self._unreadable or node is None:
+            return (set(partitions), self._unreadable) if self._unreadable else (set(), "")
+        found = {p: called(self.overrides.pause_of, node, p, event_time.now()) for p in partitions}
+        paused = {partition: pause for partition, pause in found.items() if pause is not None}
+        why = next((str(one) if isinstance(one, Raised) else one.told() for one in paused.values()), "")
+        return set(paused), why
 
     def _look_after_requests(self, now: float) -> None:
         """Release requests that led to no run, so that they are repeated: at once first, then after growing pauses."""

@@ -20,6 +20,8 @@ from dagster_tidemark.dagster_internals.conditions import (
     Condition,
     ResultWithoutProgress,
     limit_to_candidates,
+    partition_keys,
+    remove_partitions,
 )
 from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
@@ -121,6 +123,22 @@ class Guarded(dg.AutomationCondition[Any]):
             return self._failed(context, why)
         self._told = ""
         self._name(context, None)
+        return self._without_paused(context, found)
+
+    def _without_paused(self, context: AutomationContext[Any], found: AutomationResult[Any]) -> AutomationResult[Any]:
+        """Return the result without partitions that a person has paused. They count again after the pause."""
+        if found.true_subset.is_empty:
+            return found
+        asset = (context.key if isinstance(context.key, dg.AssetKey) else context.key.asset_key).to_user_string()
+        wanted = partition_keys(found.true_subset)
+        paused, why = _engine(context).paused(asset, wanted)
+        if not paused:
+            return found
+        if paused == wanted:
+            # What the condition has seen counts again after the pause, even if it looks at a moment, like a cron tick.
+            reason = because(context, 0, f"paused: {why}", found.true_subset)
+            return ResultWithoutProgress(context, true_subset=context.get_empty_subset(), child_results=[reason])
+        remove_partitions(found, [str(partition) for partition in paused])
         return found
 
     def _failed(

@@ -13,6 +13,7 @@ _MATTERS_MOST = (
     State.UNANSWERED,
     State.BACKING_OFF,
     State.HELD,
+    State.PAUSED,
     State.NO_DATA,
     State.AWAITED,
     State.THROTTLED,

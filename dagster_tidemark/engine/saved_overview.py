@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagster import DagsterInstance
@@ -71,18 +71,27 @@ class Kept:
     Args:
         at: Time of the evaluation (Unix seconds).
         code: The code that the location had loaded (`loaded_code.code_of`).
+        left: Number of partitions that a rebuild has not reached, or that a skip leaves out, by its id.
     """
 
     at: float
     code: str
     watched: Watched
     rows: tuple[StandingRow, ...]
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 def keep(instance: DagsterInstance, location: str, found: Kept) -> None:
     """Save an overview. It replaces the last one."""
     rows = [list(vars(row).values()) for row in found.rows]
-    value = {"version": _VERSION, "at": found.at, "code": found.code, "watched": found.watched.as_dict(), "rows": rows}
+    value: dict[str, Any] = {
+        "version": _VERSION,
+        "at": found.at,
+        "code": found.code,
+        "watched": found.watched.as_dict(),
+        "rows": rows,
+    }
+    value["left"] = dict(found.left)
     instance_store.save(instance, OVERVIEW + location, json.dumps(value))
 
 
@@ -92,7 +101,7 @@ def kept(instance: DagsterInstance, location: str) -> Kept | None:
     if value.get("version") != _VERSION:
         return None
     rows = tuple(StandingRow(*_values(row)) for row in value["rows"])
-    return Kept(value["at"], value["code"], Watched.from_dict(value["watched"]), rows)
+    return Kept(value["at"], value["code"], Watched.from_dict(value["watched"]), rows, value.get("left", {}))
 
 
 def _values(row: Sequence[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import ObservationLedger, holds_files
 from dagster_tidemark.execution.load_check import landed_results, told_columns
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
+from dagster_tidemark.execution.read_again import partitions_of, partitions_to_read_again
 from dagster_tidemark.execution.watermark import through
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Loaded, Observed, run_load
@@ -54,7 +55,7 @@ class LakehouseResource(dg.ConfigurableResource[None]):
             context,
             self.spark.session,
             self.landing.open(),
-            Load(feed, table, transform, code_version),
+            Load(feed, table, transform, code_version, read_again=partitions_to_read_again(context)),
             context.instance,
             start=self.spark.settings.start_date,
             misplaced=ObservationLedger(context.instance).misplaced(feed),
@@ -105,9 +106,7 @@ def load_partitions(
         start: The first day that has partitions.
         misplaced: Misplaced folders of the feed; None if unknown.
     """
-    has_partitions = context.has_partition_key_range or context.has_partition_key
-    # Dagster passes a multi-partition key as an object, not as a plain text.
-    partitions = [str(key) for key in context.partition_keys] if has_partitions else [None]
+    partitions = partitions_of(context)
     with naming_the_server(spark):
         loaded = run_load(
             spark,

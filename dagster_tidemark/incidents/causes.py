@@ -123,8 +123,11 @@ class _Search:
                 continue
             end, _ = self._end(decision.target)
             is_missed = self._now > decision.deadline or end > decision.deadline
+            roots = self._roots_of(decision.target)
+            if roots and all(map(_ends_by_itself, roots)):
+                is_missed = self._now > decision.deadline  # a person chose the end, and needs no warning
             if is_missed or decision.state not in (State.RUNNING, State.REQUESTED, State.QUEUED):
-                causes = self._explained(decision, self._roots_of(decision.target))
+                causes = self._explained(decision, roots)
                 if causes:
                     yield _Promise(
                         decision.asset,
@@ -169,6 +172,8 @@ class _Search:
             # Data may have arrived right after the last tick.
             promised = deadline(node.contract, causes[0].since, None)
             is_missed = self._now + self._longest(asset) + _NEXT_LOOK > promised
+            if all(_ends_by_itself(cause) for cause in causes):
+                is_missed = self._now > promised
             yield _Promise(asset, None, promised, None, causes, is_missed)
 
     def _of_expected(self) -> Iterable[_Promise]:
@@ -259,6 +264,8 @@ class _Search:
     def _own(self, decision: Decision) -> RootCause:
         """Return the cause that is in the asset itself."""
         asset, said = decision.asset, f"{name(decision.target)} {decision.state}: {decision.reason}"
+        if decision.state is State.PAUSED:
+            return self._pause(decision)
         failure = self._evidence.history.failures.get(decision.target)
         if failure is not None and (failure.attempts or failure.lost):
             how = failed(failure.attempts) if failure.attempts else "its runs die"
@@ -282,6 +289,14 @@ class _Search:
             remedy = "see the sensor's ticks in the UI, under Automation"
             return RootCause(CauseKind.NOT_REQUESTED, asset, said, 0.0, asset, remedy, True, decision.next_try)
         return _not_requested(asset, said)
+
+    def _pause(self, decision: Decision) -> RootCause:
+        """Return the pause of a partition. One with an end repairs itself then."""
+        node, until = self._evidence.graph.nodes[decision.asset], decision.next_try
+        pause = self._evidence.history.overrides.pause_of(node, decision.partition, self._now)
+        what, since = (pause.what, pause.at) if pause is not None else (decision.asset, 0.0)
+        said, remedy = f"{what} is paused {decision.reason}", f"end the pause: tidemark resume {what}"
+        return RootCause(CauseKind.PAUSED, what, said, since, decision.asset, remedy, until is not None, until)
 
     def _silent(self, source: str) -> RootCause:
         said = f"no data: {self._silence.told([source])}"
@@ -360,7 +375,7 @@ def _is_independent(root: RootCause, doubted_since: float) -> bool:
     """Return True if a cause is not just an effect of a platform fault (`doubted_since`: when it began)."""
     if root.kind is CauseKind.FAILING:
         return root.since < doubted_since
-    return root.kind in (CauseKind.CHECK, CauseKind.SET_ASIDE)
+    return root.kind in (CauseKind.CHECK, CauseKind.SET_ASIDE, CauseKind.PAUSED)
 
 
 def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
@@ -372,7 +387,18 @@ def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
     return replace(newest, next_try=min(tries, default=None))
 
 
+def _ends_by_itself(root: RootCause) -> bool:
+    """Return True for a pause with an end."""
+    return root.kind is CauseKind.PAUSED and root.next_try is not None
+
+
 def _platform(cause: Cause) -> RootCause:
+    if cause.is_pause:
+        repairs_itself = cause.until is not None
+        named = cause.name.removeprefix("pause of ")
+        return RootCause(
+            CauseKind.PAUSED, named, cause.said, cause.since, "", cause.remedy, repairs_itself, cause.until
+        )
     kind = CauseKind.QUEUE if cause.identity == QUEUE else CauseKind.PLATFORM
     return RootCause(kind, cause.identity, cause.without_age, cause.since, "", cause.remedy)
 

@@ -24,6 +24,8 @@ class CauseKind(StrEnum):
     PLATFORM = "platform"
     """A service, a sensor or the daemon that everything below it needs."""
     SET_ASIDE = "set aside"
+    PAUSED = "paused"
+    """A person has paused an asset or a stream."""
     NOT_REQUESTED = "not requested"
     """A run that no sensor requests, or that did not start after its request."""
     DEAD_LETTERS = "dead letters"

@@ -4,6 +4,7 @@ Pure. The contract check and `tidemark status` report the results of this module
 and its due times (`planner.planner`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -46,7 +47,34 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             notes = [f"{name((key, p))}: {why}" for p, why in sorted(plan.aside(key).items(), key=str) if not reason]
             notes += [f"upstream {source}: {whole[source]}" for source in sorted(above[key])]
             found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
+            found[key] = _with_overrides(found[key], _overridden(graph, history, plan, key))
     return found
+
+
+def _overridden(graph: Graph, history: History, plan: Plan, asset: str) -> tuple[str, ...]:
+    """Return the pauses of an asset and of its direct and indirect inputs in words, and its skipped partitions."""
+    found: dict[str, None] = {}
+    if history.overrides.pauses:
+        seen, stack = {asset}, [asset]
+        while stack:
+            one = stack.pop()
+            for pause in history.overrides.pauses_of_asset(one, plan.now):
+                covered = f" ({pause.partitions})" if pause.partitions else ""
+                found[f"{one}{covered} is paused {pause.told()}"] = None
+            above = [r.key for r in graph.nodes[one].inputs if r.key in graph.nodes] if one in graph.nodes else []
+            more = [key for key in above if key not in seen]
+            seen.update(more)
+            stack += more
+    for told, count in Counter(skip.told() for skip in plan.left_out(asset).values()).items():
+        found[f"{count} partition{'s' if count > 1 else ''} skipped {told}"] = None
+    return tuple(found)
+
+
+def _with_overrides(standing: ContractStatus, notes: tuple[str, ...]) -> ContractStatus:
+    if not notes:
+        return standing
+    said = [note for note in notes if note.rpartition(" is paused ")[2] not in standing.reason]
+    return replace(standing, reason="; ".join([standing.reason, *said]), overridden=notes)
 
 
 def is_set_aside(node: Node, plan: Plan) -> str:
@@ -85,6 +113,8 @@ def _of_decision(decision: Decision, now: float) -> ContractStatus:
     verdict = decision.verdict(now)
     if verdict is FreshnessStatus.AT_RISK and _goes_as_planned(decision):
         verdict = FreshnessStatus.MET
+    if verdict is FreshnessStatus.MET and decision.state is State.PAUSED and _outlasts(decision):
+        verdict = FreshnessStatus.AT_RISK
     reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
     if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
         reason = f"{reason}; promised for {moment(decision.deadline, decision.zone)}"
@@ -97,6 +127,14 @@ def _of_decision(decision: Decision, now: float) -> ContractStatus:
         due_at=decision.due_at,
         deadline=decision.deadline,
     )
+
+
+def _outlasts(decision: Decision) -> bool:
+    """Return True if a pause ends too late to keep the promise, or has no end."""
+    if decision.deadline is None:
+        return False
+    latest = decision.deadline if decision.latest_start is None else decision.latest_start
+    return decision.next_try is None or decision.next_try > latest
 
 
 def _goes_as_planned(decision: Decision) -> bool:
@@ -143,6 +181,9 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         decision = plan.decisions.get(target)
         judged_by_it = decision is not None and decision.deadline is not None
         if promised > plan.now or partition in known or partition in aside or judged_by_it:
+            continue
+        skip = history.overrides.skip_of(node, partition)
+        if partition in plan.left_out(node.key) or (skip is not None and (not skip.whole or promised <= skip.at)):
             continue
         zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
         reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"

@@ -14,6 +14,7 @@ from typing import Any
 from dagster_tidemark.planner.contracts import FreshnessStatus, verdict
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.loops import Loop
+from dagster_tidemark.planner.overrides import Override
 from dagster_tidemark.sources.feed import Partition
 
 
@@ -33,6 +34,8 @@ class State(StrEnum):
     NOT_DUE = "not due"
     BACKING_OFF = "backing off"
     THROTTLED = "throttled"
+    PAUSED = "paused"
+    """A person has paused it."""
     HELD = "held"
     """The sensor that would request it is switched off."""
     UNANSWERED = "asked for, and no run came"
@@ -58,7 +61,7 @@ class Decision:
         stale: Reason for a rebuild without new data: another code version, or a rebuilt input. Empty if there is none.
         built: True if it was ever built.
         attempts: Failed attempts in a row.
-        next_try: End of the pause after the last attempt.
+        next_try: End of the pause after the last attempt, or of a person's pause.
         zone: Time zone of the contract, used to show the deadline.
         without: Missing deliveries that the run is built without, in words.
     """
@@ -176,6 +179,8 @@ class Plan:
             name partitions that the asset does not have.
         checks: Required runs that evaluate only blocking checks. The engine decides when each is tried again.
         loops: Loops through observations.
+        skipped: Partitions that lack something because a person skipped it, by asset.
+        left: Number of partitions that a rebuild has not reached yet, or that a skip leaves out, by its id.
         catching_up: Progress of reading the event log; empty if it is complete. Before that, nothing is requested.
     """
 
@@ -187,6 +192,8 @@ class Plan:
     checks: Sequence[CheckRequest] = ()
     loops: Sequence[Loop] = ()
     deferred: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, Mapping[Partition, Override]] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, asset: str) -> list[Decision]:
         """Return the decisions about an asset."""
@@ -202,6 +209,10 @@ class Plan:
         for (asset, partition), reason in self.set_aside.items():
             found.setdefault(asset, {})[partition] = reason
         return found
+
+    def left_out(self, asset: str) -> Mapping[Partition, Override]:
+        """Return the partitions of an asset that lack something, with the skip."""
+        return self.skipped.get(asset, {})
 
     @cached_property
     def _by_asset(self) -> dict[str, list[Decision]]:
@@ -243,6 +254,7 @@ class ContractStatus:
         reason: Reason in terms of data.
         set_aside: Partitions and inputs of the asset that are set aside. The verdict does not cover them.
         lacks: Promises that are broken, or will be at the deadline, because sources have no data.
+        overridden: Pauses of the asset or its inputs, and skipped partitions, in words.
     """
 
     asset: str
@@ -254,6 +266,7 @@ class ContractStatus:
     deadline: float | None = None
     set_aside: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
+    overridden: tuple[str, ...] = ()
 
 
 RANGES = "catch_up"

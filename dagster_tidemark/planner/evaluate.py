@@ -6,9 +6,10 @@ to request (`planner.requests`). If the decision on a partition raises, only tha
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.admission import Admission
@@ -102,6 +103,7 @@ class EvaluationPass:
         yield from self._request()
         yield from self._decide_more()
         self.decisions |= self._changed | {decision.target: decision for decision in left}
+        skips = (skip.id for of in self.backlog.skips.of.values() for skip in of.values())
         self.plan = Plan(
             self.now,
             self.decisions,
@@ -110,6 +112,8 @@ class EvaluationPass:
             checks=self._waiting.check_requests(),
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
+            skipped={key: dict(of) for key, of in self.backlog.skips.of.items() if of},
+            left=Counter(chain(self.backlog.asked_again.values(), skips)),
         )
         # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.
         del self._waiting
@@ -140,6 +144,7 @@ class EvaluationPass:
         count = 0
         for node in filter(_is_asked_for, self.graph.nodes.values()):
             soon, ordered, is_needed = 0, self.backlog.in_order(node), node.key in self.graph.tightest
+            is_paused = self.history.overrides.is_paused(node, self.now)
             for place, partition in enumerate(ordered):
                 if soon == most:
                     entries, rest = self.backlog.of[node.key], ordered[place:]
@@ -151,7 +156,9 @@ class EvaluationPass:
                 decision = self._decided((node.key, partition))
                 # If no contract needs the asset, its older partitions have no consumer either.
                 soon += decision is not None and (
-                    decision.state in _SOON or (decision.state is State.NO_CONSUMER and not is_needed)
+                    decision.state in _SOON
+                    or (decision.state is State.NO_CONSUMER and not is_needed)
+                    or (decision.state is State.PAUSED and is_paused)
                 )
                 count += 1
                 if count % _AT_ONCE == 0:
@@ -275,6 +282,8 @@ class EvaluationPass:
         if demand is None or demand.at <= self.now:
             return []
         node = self.graph.nodes[target[0]]
+        if self.history.overrides.pause_of(node, target[1], self.now) is not None:
+            return []
         joinable = {read.key for read in node.inputs if self.graph.share_a_run(node, read)}
         joins = next((s for s in pending.pending_upstreams if s[0] in joinable and s[1] == target[1]), None)
         after = [source for source in pending.pending_upstreams if source != joins]
@@ -337,6 +346,8 @@ class EvaluationPass:
     def _by_contract(self, node: Node, target: Target, pending: Pending, demand: Demand, facts: Decision) -> Decision:
         if (state := self._in_flight(target)) is not None:
             return facts.but(state=state, reason=_arrived(facts))
+        if (paused := self._paused(node, target, facts)) is not None:
+            return paused
         start_by = demand.latest if facts.latest_start is None else min(facts.latest_start, demand.start_by)
         self._wake_at(start_by)
         self._wake_at(self._at(target, demand))
@@ -389,12 +400,21 @@ class EvaluationPass:
     def _by_code(self, node: Node, target: Target, facts: Decision) -> Decision:
         if (state := self._in_flight(target)) is not None:
             return facts.but(state=state, reason=facts.stale)
+        if (paused := self._paused(node, target, facts)) is not None:
+            return paused
         inputs = self._waiting.for_rebuilt_inputs(node, target)
         if inputs:
             why = f"{facts.stale}; its inputs are rebuilt first: "
             return self._waiting.awaited(node, target, facts) or waiting(facts, inputs, self.decisions, why)
         held = self._waiting.held(node, target, float("inf"), facts)
         return held or self._requested(node, target, facts, facts.stale)
+
+    def _paused(self, node: Node, target: Target, facts: Decision) -> Decision | None:
+        """Return the decision on a partition that a person has paused, or None. Its deadline still counts."""
+        pause = self.history.overrides.pause_of(node, target[1], self.now)
+        if pause is None:
+            return None
+        return facts.but(state=State.PAUSED, reason=pause.told(), next_try=pause.until)
 
     def _in_flight(self, target: Target) -> State | None:
         """Return the state of a partition's run that is under way, in the queue or requested, or None."""

@@ -29,6 +29,7 @@ from dagster_tidemark.planner.event_records import (
 )
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
+from dagster_tidemark.planner.overrides import Override, Overrides
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
@@ -55,6 +56,7 @@ class History:
         keys: Facts about partition keys that no event contains.
         durations: Durations of runs.
         loops: Loops through observations.
+        overrides: What people have asked of the automation. No event contains it.
         revision: Number that every event increases.
     """
 
@@ -79,6 +81,7 @@ class History:
     keys: DynamicKeys = field(default_factory=DynamicKeys)
     durations: RunDurations = field(default_factory=RunDurations)
     loops: Loops = field(default_factory=Loops)
+    overrides: Overrides = field(default_factory=Overrides)
     revision: int = 0
 
     @property
@@ -281,7 +284,7 @@ class History:
     def clear(self) -> None:
         """Forget everything, before the event log is read from its beginning."""
         self.graph.elsewhere.clear()
-        vars(self).update(vars(History(self.graph)))
+        vars(self).update(vars(History(self.graph, overrides=self.overrides)))
 
     def adopt(self, graph: Graph) -> Set[Target]:
         """Continue with another version of the code, after which every target is computed again.
@@ -351,8 +354,25 @@ class History:
         return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
 
     def news(self, read: Input, target: Target) -> Iterator[tuple[Target, Change]]:
-        """Yield the changes of one input that a built target does not contain."""
-        built = self.built[target]
+        """Yield the changes of one input that a built target does not contain and that nobody has skipped."""
+        yield from self._news(read, target, self.covered(target))
+
+    def left_out(self, read: Input, target: Target) -> bool:
+        """Return True if a built target lacks a change of one input because a person has skipped it."""
+        built, covered = self.built[target], self.covered(target)
+        return covered is not built and any(c.id <= covered.as_of for _, c in self._news(read, target, built))
+
+    def covered(self, target: Target) -> Built:
+        """Return the latest build of a target, as if it contained everything that a person has skipped since."""
+        built, node = self.built[target], self.graph.nodes.get(target[0])
+        if node is None or target[0] not in self.overrides.cuts:
+            return built
+        skip = self.overrides.skip_of(node, target[1])
+        if skip is None or skip.as_of <= built.as_of:
+            return built
+        return replace(built, as_of=skip.as_of, started_at=max(built.started_at, skip.at))
+
+    def _news(self, read: Input, target: Target, built: Built) -> Iterator[tuple[Target, Change]]:
         for source in self.inputs_of(read, target[1]):
             changes = self.changes[source]
             began = self._began_after(source, target, built)
@@ -370,6 +390,21 @@ class History:
         """Return True if a partition exists now. Data may arrive before that, but no run reads it then."""
         node = self.graph.nodes.get(source[0])
         return node is None or node.exists(source[1])
+
+    def arrivals_since(self, read: Input, partition: Partition, skip: Override) -> list[float]:
+        """Return the arrivals of an input's changes that are newer than a skip of its reader.
+
+        A change without an arrival, made by a rebuild, counts as if it arrived at the time of the skip.
+        """
+        found: list[float] = []
+        for source in self.inputs_of(read, partition):
+            node = self.graph.nodes.get(source[0])
+            begins = max(node.exists_from(source[1]), self.keys.declared.get(source, 0.0)) if node else 0.0
+            later = [c for c in self.changes[source] if c.id > skip.as_of]
+            if self.is_there(source) and (later or begins > skip.at):
+                known = [c.arrived_at for c in later if c.arrived_at is not None]
+                found.append(max(min(known, default=skip.at), begins))
+        return found
 
     def _began_after(self, source: Target, reader: Target, built: Built) -> float | None:
         """Return the time when a partition began to exist, if that was after the start of its reader's build."""
@@ -470,7 +505,7 @@ class History:
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
             before = self.built.get(m.target)
-            consumed = called(self._consumed, m, before)
+            consumed = called(self._consumed, m, before and self._covered_before(m))
             # If a mapping raises, the planner names the asset when it computes the partition.
             arrival = m.at if isinstance(consumed, Raised) else consumed
             if before is None or m.id > before.id:
@@ -503,6 +538,11 @@ class History:
         node, after = self.graph.nodes.get(m.target[0]), Built(m.id, m.as_of, m.run_id)
         if node is None or not node.inputs:
             return m.at
+        skip = None if before is not None else self.overrides.skip_of(node, m.target[1])
+        if skip is not None and skip.as_of < m.as_of:  # data from before the skip does not make its readers late
+            return min(
+                (at for read in node.inputs for at in self.arrivals_since(read, m.target[1], skip)), default=m.at
+            )
         found = [
             (read, self._fresh(read, m.target, after, before))
             for read in node.inputs
@@ -515,6 +555,11 @@ class History:
         arrivals = required or sorted(arrivals)[:1]
         # No run could build a partition before it existed: an hour that begins does not make its day late.
         return max(*arrivals, node.exists_from(m.target[1])) if arrivals else m.at
+
+    def _covered_before(self, m: Materialization) -> Built:
+        """Return the build before a materialization. A skip counts only if the run was created after it."""
+        covered = self.covered(m.target)
+        return covered if covered.as_of < m.as_of else self.built[m.target]
 
     def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
         """Return the earliest arrival among an input's changes that `after` contains and `before` does not."""

@@ -18,6 +18,8 @@ from dagster_tidemark.planner.candidates import Candidates
 from dagster_tidemark.planner.event_records import Built
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.overrides import OverrideKind, Overrides, changed_assets
+from dagster_tidemark.planner.skips import Later, Skips
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
@@ -77,6 +79,8 @@ class PendingWork:
         of: Pending work by asset and partition. Partitions without an entry contain all data that arrived.
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
+        skips: Partitions that lack something because a person skipped it, or skipped an input of theirs.
+        asked_again: Partitions that a person's rebuild has not reached yet, with its id.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
         looked: Partitions that were computed again. None means that they are not collected.
     """
@@ -86,19 +90,23 @@ class PendingWork:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
+    asked_again: dict[Target, str] = field(default_factory=dict)
     not_loaded: dict[str, str] = field(default_factory=dict)
     looked: set[Target] | None = None
     candidates: Candidates = field(init=False)
+    skips: Skips = field(init=False)
     _dirty: dict[str, set[Partition]] = field(default_factory=dict)
     _ordered: dict[str, Sequence[Partition]] = field(default_factory=dict)
     _asleep: list[tuple[float, str, bool, str]] = field(default_factory=list)
     _sleeping: set[Target] = field(default_factory=set)
     _troubles: object = None
+    _overrides: Overrides = field(default_factory=Overrides)
     _owed: dict[Target, tuple[int | None, float | None]] = field(default_factory=dict)
     """Last build, and oldest arrival since then, of each partition with a mapping that depends on time."""
 
     def __post_init__(self) -> None:
         self.candidates = Candidates(self.graph, self.history)
+        self.skips = Skips(self.history)
 
     @property
     def begins_next(self) -> float:
@@ -168,7 +176,21 @@ class PendingWork:
         wanted = list(entries) if read.upstream is None else read.upstream(partition)
         return [((read.key, p), entries[p]) for p in wanted if p in entries]
 
+    def _follow_overrides(self) -> None:
+        """Mark the partitions whose skips or rebuilds have changed, and plan again if any override has."""
+        before, after = self._overrides, self.history.overrides
+        if before is after or before == after:
+            return
+        self._overrides, self.moved = after, True
+        changed = changed_assets(before, after) & self.graph.nodes.keys()
+        known = [target for target in self.history.built if target[0] in changed] if changed else []
+        known += [(key, p) for key in changed for p in (*self.of.get(key, ()), *self.skips.of.get(key, ()))]
+        for target in known:
+            self._mark(target)
+            self._mark_readers(target)
+
     def _collect(self, now: float) -> None:
+        self._follow_overrides()
         for target in self.candidates.moved(now):
             self._mark(target)
             self._mark_readers(target)
@@ -208,7 +230,7 @@ class PendingWork:
             marked = self._dirty.setdefault(node.key, set())
             marked.update(self.history.reading(node, read, target[1]))
             if node.partitioned and (read.downstream is None or (node.key, target) in self.history.broken):
-                marked.update(self.of.get(node.key, ()))
+                marked.update(self.of.get(node.key, ()), self.skips.of.get(node.key, ()))
 
     def _look(self, node: Node, partition: Partition, now: float) -> None:
         """Compute one partition again. It stays marked until its computation is complete."""
@@ -217,6 +239,8 @@ class PendingWork:
         before, why = entries.get(partition), self.aside.pop(target, None)
         if self.looked is not None:
             self.looked.add(target)
+        skipped = self.skips.pop(target)
+        self.asked_again.pop(target, None)
         after = called(lambda: self._pending(node, target) if self._exists(node, target, now) else None)
         if isinstance(after, Raised):
             self.aside[target] = str(after)
@@ -230,9 +254,10 @@ class PendingWork:
             del entries[partition]
         if (after is None) is not (before is None):
             self._ordered.pop(node.key, None)
-        if _told(after) != _told(before):
+        left_out = self.skips.get(target)
+        if _told(after) != _told(before) or (skipped is None) is not (left_out is None):
             self._mark_readers(target)
-        self.moved = self.moved or after != before or why != self.aside.get(target)
+        self.moved = self.moved or after != before or why != self.aside.get(target) or skipped is not left_out
         self._dirty[node.key].discard(partition)
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:
@@ -273,6 +298,7 @@ class PendingWork:
             arrival = min(arrivals, default=None)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
+        self.skips.note_built(node, target)
         news = min((of.there for _, of in said if of.there is not None), default=None)
         if missing_inputs:
             # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
@@ -293,6 +319,17 @@ class PendingWork:
         has_stale_upstream: bool,
     ) -> Pending | None:
         """Return the pending work of a partition that was never built."""
+        skipped = self.skips.of_input(node, target, missing_inputs)
+        if skipped is not None:
+            self.skips.note(target, skipped)
+            return None
+        skip, later = self.history.overrides.skip_of(node, target[1]), Later((), ())
+        if skip is not None:
+            pending = [(read, of.pending_upstreams.values()) for read, of in said]
+            later = self.skips.later(node, target, pending, skip, self.candidates)
+            if later.first is None:
+                self.skips.note(target, skip)
+                return None
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
             gap = self.candidates.gap(node, target, self.of.get(node.key, {}), self._mark)
@@ -309,8 +346,12 @@ class PendingWork:
             arrival = self.candidates.since(node.key)
         elif arrival is not None:  # no run could build it before it existed
             arrival = max(arrival, node.exists_from(target[1]))
+        if arrival is not None and later.first is not None:  # data from before a skip does not make it late
+            arrival = max(arrival, later.first)
         arrival = self._still_owed(node, target, arrival, missing_inputs)
         there = min((of.there for _, of in said if of.there is not None), default=arrival)
+        if skip is not None:  # a run would find nothing new before the inputs are built
+            there = min(later.present, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
@@ -327,6 +368,8 @@ class PendingWork:
             return arrival
         built = self.history.built.get(target)
         build = built.id if built else None
+        if (skip := self.history.overrides.skip_of(self.graph.nodes[target[0]], target[1])) is not None:
+            build = max(build or 0, skip.as_of)
         before = self._owed.get(target, (build, arrival))
         oldest = _min(before[1], arrival) if before[0] == build else arrival
         if arrival is not None or missing_inputs:
@@ -336,6 +379,13 @@ class PendingWork:
         return oldest if arrival is not None else None
 
     def _stale(self, node: Node, target: Target, built: Built) -> str:
+        cut = self.history.overrides.cut_of(node, target[1])
+        if cut is not None and cut.as_of > built.as_of:
+            if cut.kind is OverrideKind.REBUILD:
+                self.asked_again[target] = cut.id
+                return f"rebuild {cut.told()}"
+            if cut.codes.get(node.key) == node.code_version:
+                return ""  # what older code or a lost run left behind is skipped, too
         if built.code_version and node.code_version and built.code_version != node.code_version:
             if built.as_of <= self.graph.moment.loaded_after:
                 return f"built by code {built.code_version}, the current code is {node.code_version}"
@@ -375,7 +425,9 @@ class PendingWork:
             elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:
-            found.needs_none = self.candidates.needs_none(node, read, target[1])
+            found.needs_none = self.candidates.needs_none(node, read, target[1]) or self.skips.is_past(
+                node, read, target
+            )
         return found
 
     def _comes_by_itself(self, key: str) -> bool:

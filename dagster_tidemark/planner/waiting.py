@@ -28,6 +28,7 @@ _STUCK = (
     State.NO_CONSUMER,
     State.BLOCKED,
     State.UNANSWERED,
+    State.PAUSED,
 )
 
 
@@ -237,7 +238,8 @@ class WaitingReasons:
         for source, checks in self._unchecked.items():
             alone = self.graph.nodes[source[0]].run_alone
             written = self.history.written(source).id
-            for check in checks if not self._is_being_checked(source) else ():
+            paused = self.history.overrides.pause_of(self.graph.nodes[source[0]], source[1], self.now)
+            for check in checks if paused is None and not self._is_being_checked(source) else ():
                 if check in alone:
                     key = (source[0], check, source[1] if alone[check] else None)
                     found[key] = max(found.get(key, 0), written)
@@ -300,6 +302,8 @@ def _hindered(decision: Decision | None) -> str:
     """Return why an input cannot be built now, or an empty text."""
     if decision is None:
         return ""
+    if decision.state is State.PAUSED:
+        return f"{decision.state} {decision.reason}"
     if decision.attempts and decision.next_try is not None:
         return f"{failed(decision.attempts)}, next at {moment(decision.next_try)}"
     return str(decision.state) if decision.state in (State.BLOCKED, State.UNANSWERED, State.HELD) else ""

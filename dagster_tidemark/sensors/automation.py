@@ -118,6 +118,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         graph = context.repository_def.asset_graph
         # The engine is chosen here, because a condition has access neither to the location nor to the settings.
         engine = engine_of(context, graph, self._settings)
+        engine.read_overrides(context.instance)
         found = self._evaluates.evaluate_tick(context)
         parts = [part for run in found.run_requests or () for part in apart(run, graph)]
         planned = [part for part in parts if _can_be_planned(context, engine, part)]

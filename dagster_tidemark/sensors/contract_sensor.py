@@ -24,6 +24,7 @@ from dagster_tidemark.dagster_internals import freshness
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of_definitions
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
+from dagster_tidemark.engine.override_store import end_finished
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
 from dagster_tidemark.engine.unkept import UnkeptContracts
@@ -110,7 +111,8 @@ def contract_sensor(
             world.look(instance, settings, watched.location, plan.now)
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, not_kept))
             before = kept(instance, watched.location)
-            keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows))
+            keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows, dict(plan.left)))
+            end_finished(instance, settings.code_location, plan.left.keys(), plan.now)
         doubt, book = doubts(instance, watched or Watched(), plan.now), Book()
         if watched is not None and settings is not None:
             look = Look(
@@ -172,7 +174,8 @@ def _state(standing: ContractStatus, built: int | None) -> list[Any]:
     """Return the values that a result depends on. A new result is written when a value changes."""
     # Not Python's hash(): for strings it differs from process to process.
     aside = [crc32("\n".join(standing.set_aside).encode())] if standing.set_aside else []
-    return [standing.verdict, built, *aside]
+    overridden = [crc32("\n".join(("overridden", *standing.overridden)).encode())] if standing.overridden else []
+    return [standing.verdict, built, *aside, *overridden]
 
 
 def _last_built(instance: dg.DagsterInstance, assets: AnyGraph) -> dict[str, int | None]:

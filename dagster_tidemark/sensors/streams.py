@@ -14,6 +14,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
+from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of
@@ -111,10 +112,12 @@ def _wanted(
     """Return the runs to start, and the reasons why other runs are not started, by stream."""
     at_work = set(_at_work(instance, settings, beats or Beats(), now))
     asked, said = list[dg.RunRequest](), dict[str, str]()
-    posts = list[tuple[Stream | Deliveries, int]]()
+    posts, overrides = list[tuple[Stream | Deliveries, int]](), OverrideStore(instance).read()
     for stream in streams:
         if why := stream.why_off(settings):
             said[stream.name] = f"{stream.name} is off: {why}"
+        elif (pause := pause_of_stream(overrides, settings.code_location, stream.name, now)) is not None:
+            said[stream.name] = f"{stream.name} is paused {pause.told()}"
         else:
             posts += [(stream, worker) for worker in range(stream.workers)]
     posts.sort(key=lambda post: post[1])  # each stream gets its first shift before any gets a second

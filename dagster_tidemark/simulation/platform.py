@@ -9,17 +9,21 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.condition import Derived
 from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph, Target
+from dagster_tidemark.planner.overrides import Override, OverrideKind, without
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.daemon import Daemon
 from dagster_tidemark.simulation.instance import simulated_instance
@@ -169,6 +173,21 @@ class Platform:
 
     def _switched(self, sensor: str, *, on: bool) -> None:
         self._daemon.switch(sensor, on=on)
+        self._stir()
+
+    def _overridden(self, kind: OverrideKind, assets: Sequence[str], until: float | None = None) -> None:
+        codes = {key: node.code_version for key, node in self.graph.nodes.items() if key in assets}
+        last, at = event_storage.last_event_id(self.instance), self.clock.shown
+        made = Override(
+            f"o-{next(self._order)}", kind, ", ".join(assets), tuple(assets), "a person", "simulated", at, last, until
+        )
+        OverrideStore(self.instance).change(lambda before: [*before, replace(made, codes=codes)])
+        self._stir()
+
+    def _resumed(self) -> None:
+        at = self.clock.shown
+        pauses = [each.id for each in OverrideStore(self.instance).read() if each.kind is OverrideKind.PAUSE]
+        OverrideStore(self.instance).change(lambda before: without(before, pauses, at=at, by="a person"))
         self._stir()
 
     def _keys_added(self, name: str, keys: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from dagster_tidemark.engine.overview import overview
 from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.event_rows import EventKind
 from dagster_tidemark.planner.decisions import ContractStatus
+from dagster_tidemark.planner.overrides import OverrideKind
 from dagster_tidemark.simulation.daemon import FailedTick
 from dagster_tidemark.simulation.partitions import partition_tags
 from dagster_tidemark.simulation.platform import Assets, Platform
@@ -185,6 +186,22 @@ class Simulation(Platform):
     def switch(self, sensor: str, *, on: bool, at: float) -> None:
         """Start or stop a sensor, as a person does: `automation`, `catch_up` or `landing`."""
         self.at(at, lambda: self._switched(sensor, on=on))
+
+    def pause(self, *assets: str, at: float, until: float | None = None) -> None:
+        """Pause assets until a time (Unix seconds) or until they are resumed, as `tidemark pause` does."""
+        self.at(at, lambda: self._overridden(OverrideKind.PAUSE, assets, until))
+
+    def resume(self, *, at: float) -> None:
+        """End all pauses, as `tidemark resume` does."""
+        self.at(at, self._resumed)
+
+    def skip(self, *assets: str, at: float) -> None:
+        """Leave out what is pending for assets at a time, as `tidemark skip` does."""
+        self.at(at, lambda: self._overridden(OverrideKind.SKIP, assets))
+
+    def rebuild(self, *assets: str, at: float) -> None:
+        """Build up-to-date partitions of assets again, as `tidemark rebuild` does."""
+        self.at(at, lambda: self._overridden(OverrideKind.REBUILD, assets))
 
     def deploy(self, assets: Assets, *, at: float) -> None:
         """Deploy different code. The code server loses its memory."""

@@ -23,10 +23,11 @@ import psutil
 from dagster import DagsterInstance, DagsterRunStatus
 
 from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.engine.override_store import OverridesUnreadable, parsed, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.tags import CODE_OF_STREAMS, WORKED
+from dagster_tidemark.tags import CODE_OF_STREAMS, OVERRIDES, WORKED
 
 STUCK_SECONDS = 600.0
 """A shift counts as hanging if one step of its loop takes longer than this, even if its process is alive."""
@@ -113,7 +114,7 @@ class Post:
                 logger.warning("the shift of %s could not report: %s", self.stream, error)
 
     def _why(self) -> str | None:
-        saved = instance_store.saved_values(self.instance, [self._code_key, self._key])
+        saved = instance_store.saved_values(self.instance, [self._code_key, self._key, OVERRIDES])
         code = saved.get(self._code_key)
         if code == self._server:
             return "its code server is stopping"
@@ -126,12 +127,22 @@ class Post:
         beat = Beat.read(saved.get(self._key))
         if beat is not None and beat.run != self.run_id and beat.began > self._began_at:
             return f"run {beat.run} has replaced it"
+        if why := self._paused(saved.get(OVERRIDES)):
+            return why
         run = self.instance.get_run_by_id(self.run_id)
         if run is None:
             return "its run was deleted"
         if run.is_finished or run.status is DagsterRunStatus.CANCELING:
             return f"its run was ended by another process: {run.status.value.lower()}"
         return None
+
+    def _paused(self, overrides: str | None) -> str:
+        """Return why a person's command ends the shift; empty if none does."""
+        try:
+            pause = pause_of_stream(parsed(overrides), self.settings.code_location, self.stream, time.time())
+        except OverridesUnreadable as error:
+            return str(error)
+        return "" if pause is None else f"{self.stream} is paused {pause.told()}"
 
     def _beat(self) -> None:
         stuck = self.clock() - self._passed_at

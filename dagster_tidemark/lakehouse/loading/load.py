@@ -173,6 +173,8 @@ class _Attempts:
 
     def _once(self) -> Loaded:
         spark, load = self.spark, self.load
+        if self.done is not None:  # an earlier attempt has read them again
+            load = replace(load, read_again=frozenset())
         found = look(spark, self.landing, load, self.partitions, self.observed, self.misplaced)
         rejected_rows.enter_misplaced(spark, load, found, self.run_id)
         found, inspected = look_into_files(self.landing, load, found, self.left_out)

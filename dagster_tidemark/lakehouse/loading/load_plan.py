@@ -75,21 +75,36 @@ def steps(
     known: Mapping[Partition, Collection[KnownFile]],
     fates: Mapping[Partition, RemovedFiles],
     code_version: str,
+    read_again: Collection[Partition] = (),
 ) -> dict[Partition, LoadStep]:
     """Return a step for each listed partition that needs work.
 
     If files were only added, the step reads the added files. If a file has changed or vanished, or was loaded by other
     code, the step reads the whole partition again, unless the partition keeps rows of files that cannot be read.
+
+    Args:
+        read_again: Partitions that are read again, too, because a person asked for it.
     """
     found = {
-        partition: _step(files, known.get(partition, ()), fates.get(partition, RemovedFiles()), code_version)
+        partition: _step(
+            files,
+            known.get(partition, ()),
+            fates.get(partition, RemovedFiles()),
+            code_version,
+            asked=partition in read_again,
+        )
         for partition, files in listed.items()
     }
     return {partition: step for partition, step in found.items() if step}
 
 
 def _step(
-    listed: Sequence[SourceFile], known: Collection[KnownFile], fate: RemovedFiles, code_version: str
+    listed: Sequence[SourceFile],
+    known: Collection[KnownFile],
+    fate: RemovedFiles,
+    code_version: str,
+    *,
+    asked: bool,
 ) -> LoadStep | None:
     versions = {f.key: f.version for f in listed}
     again = {(k.key, k.version) for k in known if k.loaded_by == AGAIN}
@@ -106,7 +121,7 @@ def _step(
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
         step = LoadStep(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
-    elif fate.gone or outdated or by_other_code:
+    elif fate.gone or outdated or by_other_code or (asked and (listed or known)):
         step = LoadStep(tuple(listed), replaces=True)
     elif added:
         step = LoadStep(tuple(added), replaces=not filled)

@@ -46,7 +46,8 @@ class LoadState:
 
     `rows` is the number of rows in the table by file version. `misplaced` has the files outside the asset's partitions
     (None if unknown). `entries` are the quarantine entries of the load's partitions and of misplaced files. `archived`
-    has those `unavailable` files that the load does not try again if their rows stay.
+    has those `unavailable` files that the load does not try again if their rows stay. `read_again` has the partitions
+    that are read again because a person asked for it.
     """
 
     snapshot_id: int | None
@@ -60,6 +61,7 @@ class LoadState:
     steps: Mapping[Partition, LoadStep]
     unavailable: Mapping[SourceFile, str] = field(default_factory=dict)
     archived: frozenset[SourceFile] = frozenset()
+    read_again: frozenset[Partition] = frozenset()
 
     def without(
         self, unavailable: Mapping[SourceFile, str], code_version: str, *, archived: Collection[SourceFile] = ()
@@ -83,7 +85,7 @@ class LoadState:
         return replace(
             self,
             listed=listed,
-            steps=steps(listed, self.known, fates, code_version),
+            steps=steps(listed, self.known, fates, code_version, self.read_again),
             unavailable={**self.unavailable, **unavailable},
             archived=self.archived | frozenset(archived),
         )
@@ -131,9 +133,20 @@ def look(
         alarmed=alarm,
         accepted=accepted,
     )
-    to_do = steps(listed, found.files, fates, load.code_version)
+    to_do = steps(listed, found.files, fates, load.code_version, load.read_again)
     beside = None if misplaced is None else [_beside(of) for of in misplaced]
-    return LoadState(snapshot, listed, beside, found.files, found.rows, found.entries, fates, alarm, to_do)
+    return LoadState(
+        snapshot,
+        listed,
+        beside,
+        found.files,
+        found.rows,
+        found.entries,
+        fates,
+        alarm,
+        to_do,
+        read_again=load.read_again,
+    )
 
 
 def _alarm(

@@ -13,7 +13,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning
 from dagster_tidemark.lakehouse.readers.files import ObjectStore
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket
 from dagster_tidemark.sources.times import FORMATS, TYPES
 
@@ -33,6 +33,7 @@ class Load:
         transform: Function from typed landing rows (the feed's columns, the partition column, lineage) to table rows.
         code_version: The asset's code version, which is stored in rows as `loaded_by`. Empty if the asset has none.
         quarantine: The table, or a branch of it, for rejected rows and files.
+        read_again: Partitions whose files are all read again, even if the table has them.
 
     Raises:
         ValueError: the feed cannot be loaded into the table, see `require_loadable`.
@@ -43,6 +44,7 @@ class Load:
     transform: Callable[[DataFrame], DataFrame]
     code_version: str
     quarantine: Table = QUARANTINE
+    read_again: frozenset[Partition] = frozenset()
 
     def __post_init__(self) -> None:
         require_loadable(self.feed, self.table)

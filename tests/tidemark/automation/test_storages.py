@@ -22,7 +22,7 @@ def postgres() -> Iterator[dg.DagsterInstance]:
 
 
 def play(instance: dg.DagsterInstance) -> Story:
-    """Arrivals, an outage, a restart, a failure at the day's end; what the planner said on the way, and every run."""
+    """Arrivals, an outage, a restart, overrides, a failure at the day's end; what the planner said, and every run."""
     pace = RunPace(spread=0.5, failing=0.1, launch=(1.0, 6.0))
     simulation = Simulation(small(), start=START, seed=5, pace=pace, instance=instance)
     for minute in (0, 6):
@@ -33,6 +33,9 @@ def play(instance: dg.DagsterInstance) -> Story:
         simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=simulation.time(hours=hour))
     simulation.restart(at=simulation.time(hours=12, minutes=1))
     simulation.arrive("raw/orders", "2026-10-05-12:00", at=simulation.time(hours=13))
+    simulation.pause("marts/hourly", at=simulation.time(hours=12, minutes=2), until=simulation.time(hours=15))
+    simulation.skip("core/orders", at=simulation.time(hours=2))
+    simulation.rebuild("core/orders", at=simulation.time(hours=16))
     told: Story = []
     for hours in (0.2, 11.83, 0.05, 12.5):
         simulation.run(hours=hours)

@@ -104,3 +104,27 @@ def test_automation_conditions_of_checks_are_replaced_only_if_present() -> None:
     (spec,) = conditions.with_check_conditions(own, lambda _: changed).check_specs
     assert spec.automation_condition == changed
     assert conditions.with_check_conditions(plain, lambda _: changed) is plain
+
+
+def test_partitions_are_listed_and_removed_from_a_result() -> None:
+    letters, condition = dg.StaticPartitionsDefinition(["a", "b"]), Evaluated(AutomationResult)
+
+    @dg.asset(automation_condition=condition, partitions_def=letters)
+    def table() -> None: ...
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.evaluate_automation_conditions(dg.Definitions([table]), instance)
+    (context,) = condition.contexts
+    result = AutomationResult(context, true_subset=context.candidate_subset)
+    assert conditions.partition_keys(result.true_subset) == {"a", "b"}
+    conditions.remove_partitions(result, ["a", "gone"])
+    assert conditions.partition_keys(result.true_subset) == {"b"}
+    assert {*result.get_new_cursor().previous_requested_subset.subset_value.get_partition_keys()} == {"b"}
+
+
+def test_partitions_of_an_unpartitioned_subset_are_none() -> None:
+    condition = Evaluated(AutomationResult)
+    evaluated(condition, times=1)
+    (context,) = condition.contexts
+    assert conditions.partition_keys(context.candidate_subset) == {None}
+    assert conditions.partition_keys(context.get_empty_subset()) == set()

@@ -57,3 +57,10 @@ def test_partition_tags_are_distinguished_from_range_tags() -> None:
     tags = both.get_tags_for_partition_key("a|b")
     assert len(tags) > 1 and all(partitions.is_partition_tag(tag) for tag in tags)
     assert not any(partitions.is_partition_tag(tag) for tag in partitions.range_tags("a", "b"))
+
+
+def test_partition_ends_of_a_run_are_read_from_its_tags() -> None:
+    assert partitions.partition_ends(partitions.range_tags("a", "c")) == ("a", "c")
+    days = dg.DailyPartitionsDefinition("2026-10-01")
+    assert partitions.partition_ends(days.get_tags_for_partition_key("2026-10-01")) == ("2026-10-01",)
+    assert partitions.partition_ends({}) == (None,)

@@ -35,6 +35,15 @@ def test_csv_file_loads_into_order_lines(spark: SparkSession, put: Put, loading:
     assert quarantined(spark, orders) == []
 
 
+def test_complete_partition_is_read_again_if_a_person_asks_for_it(put: Put, loading: Loading, orders: Load) -> None:
+    put(key(orders, "a.csv"), f"{HEADER}\n7,1,3,4,5,3,1.25,0.1,2026-10-01T07:15:00Z\n")
+    first = loading(orders, HOUR)
+    assert loading(orders, HOUR).files_read == 0
+    again = loading(dataclasses.replace(orders, read_again=frozenset([HOUR])), HOUR)
+    assert (again.files_read, again.read_again) == (1, [HOUR])
+    assert again.content == first.content
+
+
 def test_same_rows_in_csv_json_and_parquet_load_identically(
     spark: SparkSession, put: Put, loading: Loading, orders: Load
 ) -> None:

@@ -55,6 +55,15 @@ def test_load_plan_adds_new_files_and_rereads_partitions_with_changes(
     assert step(listed, known) == expected
 
 
+def test_load_plan_reads_a_complete_partition_again_if_a_person_asks_for_it_but_not_expired_files() -> None:
+    def asked(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles) -> LoadStep | None:
+        return steps({HOUR: listed}, {HOUR: known}, {HOUR: fate}, "1", [HOUR]).get(HOUR)
+
+    assert asked([A, B], [KNOWN_A, KNOWN_B], RemovedFiles()) == BOTH_AGAIN
+    assert asked([], [], RemovedFiles()) is None
+    assert asked([B], [KNOWN_A, KNOWN_B], RemovedFiles(expired=frozenset(["a.csv"]))) is None
+
+
 def test_load_plan_keeps_rows_and_entries_of_withheld_files_only() -> None:
     withheld = RemovedFiles(withheld=frozenset(["a.csv"]))
     old = {"loaded_by": "0"}

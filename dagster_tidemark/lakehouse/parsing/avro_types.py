@@ -69,7 +69,7 @@ class AvroSchema:
 
     Args:
         columns: Type of each member of a row.
-        decoded: The schema by which rows are decoded, as JSON. It has the same bytes and no logical types, and texts
+        decoded: The schema that decodes rows, as JSON. It reads the same bytes, but has no logical types, and its texts
             are bytes.
     """
 

@@ -1,7 +1,7 @@
 """Reader of ORC files. A part of a file has whole stripes.
 
-A whole file is read in small batches, so that a stripe may be large or hold a long text a million times. Of a file with
-several parts, a stripe is in memory. Does not belong here: values of columns (`typed_rows`).
+A whole file is read in small batches, so that a stripe may be large or hold a long text a million times. A task that
+reads a part of a file has a stripe in memory. Does not belong here: values of columns (`typed_rows`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def _sample(body: bytes, limit: int) -> list[dict[str, Any]]:
     columns = {name: of for name, of in schema.columns.items() if of.arrow is not None}
     rows: list[dict[str, Any]] = []
     for batch in avro_rows.batches_of(source, header, schema, columns):
-        rows += batch.slice(0, limit - len(rows)).to_pylist()
+        some = batch.slice(0, limit - len(rows)).to_pylist()
+        rows += [{name: value for name, value in row.items() if name in columns} for row in some]
         if len(rows) >= limit:
             break
     return rows

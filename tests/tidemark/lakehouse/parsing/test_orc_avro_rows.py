@@ -174,7 +174,7 @@ def test_missing_time_zone_database_is_not_reported_as_damage(tmp_path: Path) ->
 import sys
 from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
-from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing
 try:
     list(rows_of(DeclaredContent({"at": "timestamp"}), None, MemoryFile("a.orc", open(sys.argv[1], "rb").read())))
 except ReaderMissing as error:

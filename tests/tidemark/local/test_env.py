@@ -20,7 +20,7 @@ from tests.conftest import make_settings
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
     *(f"TIDEMARK_{name}" for name in ("CATALOG_URI", "WAREHOUSE", "START_DATE", "CONTRACT_SCALE")),
-    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION", "PROJECT", "UI_URL")),
+    *(f"TIDEMARK_{name}" for name in ("SPARK_MEMORY", "CODE_LOCATION", "PROJECT", "UI_URL", "LOG_FORMAT")),
     *(f"TIDEMARK_KAFKA_{name}" for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM")),
     *(f"TIDEMARK_PORT_{name}" for name in ("UI", "CLOUD", "SPARK", "KAFKA")),
     *("SPARK_REMOTE", "DAGSTER_HOME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),

@@ -45,8 +45,9 @@ class _Post(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
+def receiver(port: int = 0) -> Iterator[Receiver]:
+    """Serve until the block ends, on a free port or a given one."""
+    with Receiver(port) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server

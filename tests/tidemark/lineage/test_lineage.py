@@ -13,11 +13,14 @@ import pytest
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Grain
+from dagster_tidemark.lineage import event_sender
 from dagster_tidemark.lineage.event_sender import EventSender, LineageMissing, emit_with_client, is_configured
 from dagster_tidemark.lineage.run_events import run_uuid
+from dagster_tidemark.sensors import lineage_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION
 from dagster_tidemark.settings import Settings
+from tests.conftest import free_port
 from tests.tidemark.lineage.receiver import Receiver, receiver
 
 SETTINGS = Settings(code_location="shop", catalog_uri="jdbc:postgresql://db/lake?user=u&password=hunter2")
@@ -167,6 +170,27 @@ def test_events_wait_while_the_receiver_is_down_and_are_named_once(
         assert lineage.tick() == "4 events sent" and len(sent) == 4
     assert [r.message for r in caplog.records if "again" in r.message] != []
     assert time.monotonic() - began < 60
+
+
+def test_openlineages_client_waits_for_a_receiver_that_starts_later(
+    home: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:  # the client adds some
+        monkeypatch.delenv(name)
+    port = free_port()
+    monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setattr(lineage_sensor, "_SECONDS", 1.0)
+    monkeypatch.setattr(event_sender, "_FIRST_PAUSE", 0.1)
+    lineage = Lineage(home)
+    lineage.run(orders)
+    began = time.monotonic()
+    assert lineage.tick().startswith("0 events sent; the others wait: ") and time.monotonic() - began < 4
+    with receiver(port) as server:
+        while not server.said()[1:]:
+            assert time.monotonic() - began < 60
+            lineage.tick()
+            time.sleep(0.1)
+        assert set(server.said()) == {("core/orders", "START"), ("core/orders", "COMPLETE")}
 
 
 def test_a_receiver_that_never_answers_does_not_hold_the_tick(http: Receiver) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
@@ -93,7 +94,8 @@ def test_rows_and_pinned_readers_stay_and_files_go(
     first.work([orders.name])
     assert dict(first.done) == {"done": 3, "nothing to do": 1}, "a search for orphans finds none"
     assert (seen(spark_server, orders), seen(spark_server, orders, pinned)) == (before, before)
-    assert len(live_files(spark_server, orders) & set(on_disk(spark_server, orders))) == 1
+    [compacted] = live_files(spark_server, orders) & set(on_disk(spark_server, orders))
+    assert pq.read_metadata(compacted).row_group(0).column(0).compression == "ZSTD", "as the other files"
 
     # A stream continues after the snapshot that it knows, and gets only what was added since.
     writer.refresh()

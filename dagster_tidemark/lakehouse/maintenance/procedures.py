@@ -4,7 +4,8 @@ Belongs here: the calls, their arguments, and their results. Does not belong her
 order of tables, and the record of results.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from pyiceberg.table import Table as IcebergTable
@@ -25,6 +26,8 @@ from dagster_tidemark.lakehouse.session import without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.lakehouse.write import as_conflict
 
+_CODEC = "write.parquet.compression-codec"
+_CODEC_OF_SESSION = "spark.sql.iceberg.compression-codec"
 _ATTEMPTS = 3
 _MANIFEST_GONE = "could not be found in the latest snapshot"
 """Iceberg's message if another commit has replaced a manifest that is being rewritten."""
@@ -55,7 +58,7 @@ def perform(
         PySparkException: the procedure failed.
     """
     work: Mapping[Action, Callable[[], ActionResult]] = {
-        Action.COMPACT: lambda: _compact(spark, declared, small_below(found, policy), policy),
+        Action.COMPACT: lambda: _compact(spark, declared, found, policy),
         Action.DELETES: lambda: _rewrite_deletes(spark, declared),
         Action.MANIFESTS: lambda: _rewrite_manifests(spark, declared),
         Action.EXPIRE: lambda: _expire(spark, declared, facts.expirable),
@@ -83,15 +86,16 @@ def _options(**options: object) -> str:
     return f"map({given})"
 
 
-def _compact(spark: SparkSession, table: Table, small: int, policy: MaintenancePolicy) -> ActionResult:
+def _compact(spark: SparkSession, table: Table, found: IcebergTable, policy: MaintenancePolicy) -> ActionResult:
     options = _options(
         min_input_files=policy.together,
-        min_file_size_bytes=small,
+        min_file_size_bytes=small_below(found, policy),
         delete_file_threshold=3,  # rows with many deleted positions are written again without them
         remove_dangling_deletes="true",
         max_files_to_rewrite=policy.files_at_once,
     )
-    [row] = _call(spark, Action.COMPACT, table, options=options)
+    with _same_codec(spark, found):
+        [row] = _call(spark, Action.COMPACT, table, options=options)
     if row.failed_data_files_count:
         raise PySparkException(f"{row.failed_data_files_count} files could not be rewritten")
     return ActionResult(
@@ -100,6 +104,23 @@ def _compact(spark: SparkSession, table: Table, small: int, policy: MaintenanceP
         files_added=row.added_data_files_count,
         bytes_rewritten=row.rewritten_bytes_count,
     )
+
+
+@contextmanager
+def _same_codec(spark: SparkSession, found: IcebergTable) -> Iterator[None]:
+    """Write with the codec of the table's other files.
+
+    Streams create their tables without the property that names it. Then pyiceberg writes zstd, but Spark gzip, which
+    makes a scan take half as long again.
+    """
+    if _CODEC in found.properties:
+        yield
+        return
+    spark.conf.set(_CODEC_OF_SESSION, "zstd")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_CODEC_OF_SESSION)
 
 
 def _rewrite_deletes(spark: SparkSession, table: Table) -> ActionResult:

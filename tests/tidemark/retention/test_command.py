@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.reconstruct import ReconstructableRepository
 from typer.testing import CliRunner
 
 from dagster_tidemark import build_definitions, extend, location
@@ -85,14 +86,14 @@ def test_laptop_prunes_hourly_and_production_only_if_asked() -> None:
 
 def test_schedules_run_deletes_old_runs_and_later_also_its_own(instance: dg.DagsterInstance) -> None:
     simulation = day(instance)
-    ours = build_definitions(load_settings(), orders(), [], [], retention=timedelta(hours=2))
     before = run_ids(instance)
-    job = ours.resolve_job_def("prune")
+    location = ReconstructableRepository.for_module("tests.tidemark.retention.pruning_location", "defs")
+    job = location.get_reconstructable_job("prune")
     runs = []
     for hours in (0, 3, 6):
         simulation.clock.now = event_time.now() + hours * 3600
         with simulation.clock.frozen():
-            result = job.execute_in_process(instance=instance)
+            result = dg.execute_job(job, instance)
         assert result.success
         runs.append(result.run_id)
     assert len(before & run_ids(instance)) <= 2

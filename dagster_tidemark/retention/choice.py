@@ -86,7 +86,7 @@ class Choice:
         """Return the choice without the records of some assets, whose runs are kept for a reason."""
         runs = [run for run in self.runs if run.assets.isdisjoint(assets)]
         ids = {run.id for run in runs}
-        kept = Counter(self.kept) + Counter({why: len(self.runs) - len(runs)})
+        kept = dict(Counter(self.kept) + Counter({why: len(self.runs) - len(runs)}))
         return Choice(
             runs,
             [each for each in self.events if each.asset not in assets],
@@ -168,7 +168,7 @@ class _Choosing:
             self._superseded_events(),
             self._superseded_checks(),
             self._superseded_notes(),
-            kept,
+            dict(kept),
             of_runs,
         )
 

@@ -71,8 +71,8 @@ class ExpectedArrival:
             raise ExpectationRefused(f"{owner}: {why}")
         if self.files < 1 or self.rows < 0 or not 0 <= self.usual < 1:
             raise ExpectationRefused(
-                f"{owner}: files={self.files}, rows={self.rows}, usual={self.usual}: write one file or more, no rows or "
-                "more, and a share below 1"
+                f"{owner}: files={self.files}, rows={self.rows}, usual={self.usual}: write one file or "
+                "more, no rows or more, and a share below 1"
             )
 
     @property
@@ -118,5 +118,6 @@ def require_sources(
             raise ExpectationRefused(f"ExpectedArrival({each.source}): there is no such asset; correct source")
         if each.counts_content and feeds is not None and each.source not in feeds:
             raise ExpectationRefused(
-                f"ExpectedArrival({each.source}): files, rows, distinct and usual need a feed; remove them, or name a feed"
+                f"ExpectedArrival({each.source}): files, rows, distinct and usual need a feed; remove them, or name a "
+                "feed"
             )

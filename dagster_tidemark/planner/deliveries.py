@@ -26,7 +26,7 @@ class OnMissing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Delivery:
+class DueDelivery:
     """Expected data of a source partition that is due.
 
     Args:
@@ -42,30 +42,30 @@ class Delivery:
 
 
 @dataclass
-class Deliveries:
+class DueDeliveries:
     """The expected deliveries of a graph that are due at one time."""
 
     graph: Graph
     history: History
     backlog: PendingWork
     now: float
-    _of_source: dict[str, dict[Partition, Delivery]] = field(default_factory=dict)
+    _of_source: dict[str, dict[Partition, DueDelivery]] = field(default_factory=dict)
     _expects: dict[str, bool] = field(default_factory=dict)
 
-    def lacking(self, node: Node, partition: Partition, what: OnMissing) -> list[Delivery]:
+    def lacking(self, node: Node, partition: Partition, what: OnMissing) -> list[DueDelivery]:
         """Return the deliveries that inputs lack which declare `on_missing` as given, the earliest first.
 
         Deliveries of an input's own sources count too, at any depth. A reader that waits also waits until its input
         contains a delivery that has arrived.
         """
-        found: dict[Target, Delivery] = {}
+        found: dict[Target, DueDelivery] = {}
         for read in (read for read in node.inputs if read.on_missing == what):
             found |= {each.source: each for each in self._below(read, partition) if each.arrived_at is None}
             if what is OnMissing.WAIT:
                 found |= {each.source: each for each in self._on_its_way(read, partition)}
         return sorted(found.values(), key=lambda each: (each.due_at, each.source[0], str(each.source[1])))
 
-    def _on_its_way(self, read: Input, partition: Partition) -> Iterator[Delivery]:
+    def _on_its_way(self, read: Input, partition: Partition) -> Iterator[DueDelivery]:
         """Yield the deliveries that have arrived, but that an input does not contain."""
         node, entries = self.graph.nodes.get(read.key), self.backlog.of.get(read.key, {})
         if node is None or not entries or not self._has_expectations(read.key):
@@ -80,7 +80,7 @@ class Deliveries:
                     if arrived is not None and (not pending.built or pending.arrival <= arrived):
                         yield replace(each, said=f"{each.said}, which {name((read.key, one))} does not contain yet")
 
-    def _below(self, read: Input, partition: Partition) -> Iterator[Delivery]:
+    def _below(self, read: Input, partition: Partition) -> Iterator[DueDelivery]:
         """Yield the due deliveries that an input consists of, for a partition of its reader."""
         stack: list[tuple[Input, Collection[Partition] | None]] = [(read, [partition])]
         seen = set[tuple[str, Partition]]()
@@ -111,13 +111,13 @@ class Deliveries:
             self._expects[key] = any(self.graph.nodes[k].promises for k in seen if k in self.graph.nodes)
         return self._expects[key]
 
-    def _due_of(self, node: Node) -> dict[Partition, Delivery]:
+    def _due_of(self, node: Node) -> dict[Partition, DueDelivery]:
         """Return the due deliveries of a source, by partition."""
         if node.key not in self._of_source:
             self._of_source[node.key] = dict(self._found(node)) if node.promises and node.partitioned else {}
         return self._of_source[node.key]
 
-    def _found(self, node: Node) -> Iterator[tuple[Partition, Delivery]]:
+    def _found(self, node: Node) -> Iterator[tuple[Partition, DueDelivery]]:
         known = self.history.known.get(node.key, set())
         # Before its first event, a source is not known to deliver anything.
         earliest = max(self.now - LOOK_BACK, self.history.first_seen.get(node.key, float("inf")))
@@ -131,7 +131,7 @@ class Deliveries:
                 if due is not None and earliest <= due <= self.now:
                     target = (node.key, partition)
                     arrived = self.history.first_arrival.get(target, due) if partition in known else None
-                    yield partition, Delivery(target, due, f"{name(target)} ({promise.said})", arrived)
+                    yield partition, DueDelivery(target, due, f"{name(target)} ({promise.said})", arrived)
 
 
 def _required(node: Node) -> list[Input]:

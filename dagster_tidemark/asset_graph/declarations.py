@@ -2,8 +2,7 @@
 
 Declarations are a freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`,
 `use_latest`, `optional` and `on_missing` of a dependency, and a backfill policy. Belongs here: the valid values, and
-errors for invalid ones. Does not belong here: finding the declarations in
-Dagster's graph (`asset_graph.planner_graph`).
+errors for invalid ones. Does not belong here: finding declarations in Dagster's graph (`asset_graph.planner_graph`).
 """
 
 from collections.abc import Mapping

@@ -71,6 +71,10 @@ Contents = Callable[[str, Mapping[Partition, str]], Mapping[Partition, ArrivedFi
 """From a source, and the data version of some of its partitions, to their files. Unknown ones are left out."""
 
 
+Rows = Callable[[str, Mapping[Partition, int]], Mapping[Partition, int]]
+"""From a table, and the id of the latest build of some of its partitions, to their rows. Unknown ones are left out."""
+
+
 def arrivals(
     expected: Sequence[ExpectedArrival],
     graph: Graph,
@@ -79,6 +83,7 @@ def arrivals(
     since: Mapping[str, float],
     now: float,
     contents: Contents = lambda _, __: {},
+    rows: Rows = lambda _, __: {},
 ) -> list[Arrival]:
     """Return the state of each window that was due in the last seven days, or will be due.
 
@@ -90,7 +95,7 @@ def arrivals(
         node = graph.nodes.get(each.source)
         if node is not None:
             earliest = max(since.get(each.source, now), now - LOOK_BACK.total_seconds())
-            found += _Source(each, node, history, now, contents).states(windows, earliest)
+            found += _Source(each, node, graph, history, now, contents, rows).states(windows, earliest)
     return found
 
 
@@ -98,9 +103,11 @@ def arrivals(
 class _Source:
     expected: ExpectedArrival
     node: Node
+    graph: Graph
     history: History
     now: float
     contents: Contents
+    rows: Rows
 
     def states(self, windows: Windows, earliest: float) -> Iterable[Arrival]:
         longest = _LONGEST_WINDOW.total_seconds()
@@ -119,6 +126,7 @@ class _Source:
             {p: self.history.versions.get((self.node.key, p), "") for p in compared if p in known},
         )
         earlier = _earlier({p: spans[p].end for p in files}, files) if compared is due else {}
+        loaded = self._loaded([p for p in judged if p in known]) if self.expected.rows else {}
         for partition in judged:
             end, due_at = spans[partition].end, due[partition]
             if due_at is None:
@@ -128,6 +136,8 @@ class _Source:
             arrived_at = self._arrived_at(partition) if partition in known else None
             content = files.get(partition) if partition in known else ArrivedFiles(0, 0)
             fault, said = self._fault(partition, content, earlier.get(partition, _Earlier()))
+            if fault is None and not (content is not None and content.is_gone):
+                fault, said = self._too_few_rows(partition, loaded.get(partition))
             if fault is not None:
                 # A source may still deliver the rest.
                 state = fault if self.now >= overdue_at else ArrivalState.PENDING
@@ -135,6 +145,31 @@ class _Source:
                 is_late = arrived_at is not None and arrived_at > overdue_at
                 state = ArrivalState.LATE if is_late else ArrivalState.ON_TIME
             yield Arrival(self.node.key, partition, state, due_at, overdue_at, end, arrived_at, said)
+
+    def _loaded(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the rows of partitions whose newest data is in the table that loads them.
+
+        If several tables load the source, the one with the most rows counts.
+        """
+        found: dict[Partition, int] = {}
+        for reader, read in self.graph.readers.get(self.node.key, ()):
+            builds = {
+                p: built.id
+                for p in partitions
+                if (built := self.history.built.get((reader.key, p))) is not None
+                and read.upstream is not None
+                and list(read.upstream(p)) == [p]
+                and not any(self.history.news(read, (reader.key, p)))
+            }
+            for partition, count in self.rows(reader.key, builds).items() if builds else ():
+                found[partition] = max(count, found.get(partition, 0))
+        return found
+
+    def _too_few_rows(self, partition: Partition, rows: int | None) -> tuple[ArrivalState | None, str]:
+        """Return the state of a window with fewer rows than declared. A window that is not loaded yet is in order."""
+        if rows is None or rows >= self.expected.rows:
+            return None, ""
+        return ArrivalState.FEWER, f"{self.node.key} {partition} has {rows} of {self.expected.rows} rows"
 
     def _arrived_at(self, partition: Partition) -> float | None:
         target = (self.node.key, partition)

@@ -1,4 +1,4 @@
-"""The files of a source's windows, as the landing sensor has observed them."""
+"""The files of a source's windows, as the landing sensor has observed them, and the rows that loads made of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +13,9 @@ from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import OUTCOME
 
+ROW_COUNT = "dagster/partition_row_count"
+"""Metadata of a materialization: the number of rows of the partition."""
+
 
 @dataclass
 class ContentReader:
@@ -20,6 +23,7 @@ class ContentReader:
 
     instance: DagsterInstance
     _known: dict[tuple[str, Partition], tuple[str, ArrivedFiles | None]] = field(default_factory=dict)
+    _rows: dict[tuple[str, Partition], tuple[int, int | None]] = field(default_factory=dict)
 
     def __call__(self, source: str, versions: Mapping[Partition, str]) -> Mapping[Partition, ArrivedFiles]:
         new = {p for p, version in versions.items() if self._known.get((source, p), ("", None))[0] != version}
@@ -31,6 +35,23 @@ class ContentReader:
                 self._known[source, partition] = (versions[partition], _content(seen) if seen is not None else None)
         contents = {p: self._known[source, p][1] for p in versions}
         return {p: content for p, content in contents.items() if content is not None}
+
+    def rows(self, asset: str, builds: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Return the number of rows of a table's partitions, as their latest builds reported it.
+
+        Args:
+            builds: Storage id of the latest build of each partition. A partition is read again if it changes.
+        """
+        new = {p for p, build in builds.items() if self._rows.get((asset, p), (None, None))[0] != build}
+        if new:
+            named = {p for p in new if p is not None}
+            key = dg.AssetKey.from_user_string(asset)
+            found = event_storage.latest_metadata(self.instance, key, ROW_COUNT, named)
+            for partition in new:
+                count = found.get(partition)
+                self._rows[asset, partition] = (builds[partition], count if isinstance(count, int) else None)
+        counts = {p: self._rows[asset, p][1] for p in builds}
+        return {p: count for p, count in counts.items() if count is not None}
 
 
 def _content(seen: dg.AssetObservation) -> ArrivedFiles | None:

@@ -34,6 +34,7 @@ class ExpectedArrival:
             `holidays.country_holidays("DE")` of the package `holidays`.
         grace: Time after the due time until the miss is reported.
         files: Least number of files of a window.
+        rows: Least number of rows of a window, as its table contains them after the load. Rejected rows do not count.
         may_be_empty: True if a window whose files have no bytes is in order.
         distinct: True if a window must not have the same bytes as an earlier one, under any name. ETags are compared.
         usual: Least share of the usual bytes, such as 0.5. Usual is the median of earlier windows, from three on.
@@ -51,6 +52,7 @@ class ExpectedArrival:
     except_on: Container[date] = ()
     grace: timedelta = timedelta(0)
     files: int = 1
+    rows: int = 0
     may_be_empty: bool = False
     distinct: bool = False
     usual: float = 0.0
@@ -67,15 +69,16 @@ class ExpectedArrival:
             ) from error
         if why := unknown_day(self.days):
             raise ExpectationRefused(f"{owner}: {why}")
-        if self.files < 1 or not 0 <= self.usual < 1:
+        if self.files < 1 or self.rows < 0 or not 0 <= self.usual < 1:
             raise ExpectationRefused(
-                f"{owner}: files={self.files}, usual={self.usual}: write one file or more, and a share below 1"
+                f"{owner}: files={self.files}, rows={self.rows}, usual={self.usual}: write one file or "
+                "more, no rows or more, and a share below 1"
             )
 
     @property
     def counts_content(self) -> bool:
         """True if it declares more than the arrival of some data."""
-        return self.files > 1 or self.distinct or self.usual > 0
+        return self.files > 1 or self.rows > 0 or self.distinct or self.usual > 0
 
     @property
     def promise(self) -> InputPromise:
@@ -115,5 +118,6 @@ def require_sources(
             raise ExpectationRefused(f"ExpectedArrival({each.source}): there is no such asset; correct source")
         if each.counts_content and feeds is not None and each.source not in feeds:
             raise ExpectationRefused(
-                f"ExpectedArrival({each.source}): files, distinct and usual need a feed; remove them, or name a feed"
+                f"ExpectedArrival({each.source}): files, rows, distinct and usual need a feed; remove them, or name a "
+                "feed"
             )

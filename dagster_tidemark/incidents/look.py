@@ -68,7 +68,8 @@ def note_incidents(
         planner = engine.engine_for(instance, assets, settings).planner
         graph = planner.graph
         read = look.contents or ContentReader(instance)
-        arrived = arrivals(look.expected, graph, planner.history, windows_of(assets), since, now, read)
+        rows = read.rows if isinstance(read, ContentReader) else ContentReader(instance).rows
+        arrived = arrivals(look.expected, graph, planner.history, windows_of(assets), since, now, read, rows)
         evidence = Evidence(
             graph,
             planner.history,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.decisions import CheckRequest, Decision, State
-from dagster_tidemark.planner.deliveries import LOOK_BACK, Deliveries, MissingDelivery, OnMissing
+from dagster_tidemark.planner.deliveries import LOOK_BACK, DueDeliveries, DueDelivery, OnMissing
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
@@ -57,13 +57,13 @@ class WaitingReasons:
     deferred: Mapping[str, Collection[Partition]] = field(default_factory=dict)
     in_flight: Callable[[Target], State | None] = lambda _: None
     _refits: Refits = field(init=False)
-    _deliveries: Deliveries = field(init=False)
+    _deliveries: DueDeliveries = field(init=False)
     _to_be_rebuilt: dict[Target, bool] = field(default_factory=dict)
     _unchecked: dict[Target, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._refits = Refits(self.graph, self.history, self.backlog)
-        self._deliveries = Deliveries(self.graph, self.history, self.now)
+        self._deliveries = DueDeliveries(self.graph, self.history, self.backlog, self.now)
 
     def for_inputs(self, target: Target, pending: Pending, start_by: float) -> tuple[Target, ...]:
         """Return the inputs to wait for: their pending data makes the partition due, or they are being built anyway.
@@ -227,7 +227,7 @@ class WaitingReasons:
         """Return the missing deliveries that a partition is built without, as its inputs declare it, in words."""
         return tuple(each.said for each in self._missing(node, target, OnMissing.BUILD))
 
-    def _missing(self, node: Node, target: Target, what: OnMissing) -> list[MissingDelivery]:
+    def _missing(self, node: Node, target: Target, what: OnMissing) -> list[DueDelivery]:
         if not any(read.on_missing == what for read in node.inputs):
             return []
         return self._deliveries.lacking(node, target[1], what)

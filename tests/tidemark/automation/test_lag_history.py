@@ -2,11 +2,15 @@
 
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 
+import dagster as dg
 import pytest
 
 from dagster_tidemark.engine.lag_history import AssetLag, lags
+from dagster_tidemark.engine.overview import judged
 from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
@@ -83,3 +87,46 @@ def test_lag_of_a_day_with_faults_agrees_with_samples_of_its_facts(seed: int) ->
         assert exact.longest == pytest.approx(longest, abs=EVERY + 1), each.asset
         assert exact.within == pytest.approx(share, abs=0.003), each.asset
         assert exact.p95 == pytest.approx(p95, abs=90.0), each.asset
+
+
+NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+
+
+def withholding() -> list[object]:
+    """Sales of an hour need orders and tills; the report is promised by nine."""
+    return [
+        source("orders", HOURS),
+        source("tills", HOURS),
+        asset("core/sales", "raw/orders", "raw/tills", by=HOURS, freshness_policy=lag(minutes=30)),
+        asset("marts/report", within("core/sales"), by=DAYS, freshness_policy=NINE),
+    ]
+
+
+def test_lag_agrees_with_the_verdicts_that_status_gave_at_the_time() -> None:
+    simulation = Simulation(withholding(), start=START)  # type: ignore[arg-type]
+    for hour in (1, 2, 3):
+        at = simulation.time(hours=hour + 1, minutes=5)
+        simulation.arrive("raw/orders", f"2026-10-05-{hour:02}:00", at=at)
+        if hour != 2:  # the tills of two o'clock come five hours late
+            simulation.arrive("raw/tills", f"2026-10-05-{hour:02}:00", at=at + 60)
+    simulation.arrive("raw/tills", "2026-10-05-02:00", at=simulation.time(hours=8))
+    # The report of the first day fails from its first attempt until half past ten.
+    simulation.at(simulation.time(days=1, hours=8), lambda: simulation.fail("marts/report", times=50))
+    simulation.heal(at=simulation.time(days=1, hours=10, minutes=30))
+    # No data comes on the second day: its report is promised and never built.
+    simulation.run(hours=2)
+    start, each = simulation.clock.now, {"core/sales": list[tuple[float, bool]](), "marts/report": []}
+    for _ in range(340):
+        simulation.run(minutes=10)
+        with simulation.clock.frozen():
+            _, standings = judged(simulation.instance, simulation.asset_graph)
+        for asset_, seen in each.items():
+            standing = standings[asset_]
+            seen.append((standing.lag, standing.verdict is FreshnessStatus.BREACHED))
+    (sales, report) = found(simulation, (start, simulation.clock.now))
+    for exact, seen in ((sales, each["core/sales"]), (report, each["marts/report"])):
+        lags_, late = [lag for lag, _ in seen], [breached for _, breached in seen]
+        assert max(lags_) > 3600 and 0 < sum(late) < len(late), "the day has what the test is about"
+        assert exact.lag.longest == pytest.approx(max(lags_), abs=600), exact.asset
+        assert exact.lag.mean == pytest.approx(sum(lags_) / len(lags_), rel=0.02, abs=60), exact.asset
+        assert exact.lag.within == pytest.approx(1 - sum(late) / len(late), abs=0.01), exact.asset

@@ -15,7 +15,8 @@ from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectationRefused, require_sources
 from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
 from dagster_tidemark.planner.contracts import Window
-from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.event_records import Outcome
+from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.sensors.arrival_check import changed_arrivals
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
@@ -32,9 +33,12 @@ class Feed:
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys or ("",)
-        self.graph = Graph({"raw/a": Node("raw/a", source=True, window=_window)})
+        raw = Node("raw/a", source=True, window=_window, partitioned=True)
+        core = Node("core/a", [Input("raw/a", lambda p: [p], lambda p: [p])], window=_window, partitioned=True)
+        self.graph = Graph({"raw/a": raw, "core/a": core})
         self.history = History(self.graph)
         self.files: dict[Partition, ArrivedFiles] = {}
+        self.rows: dict[Partition, int] = {}
         self._id = 0
 
     def lands(self, partition: str, at: float, files: int = 1, size: int = 100, digest: str = "") -> None:
@@ -42,11 +46,26 @@ class Feed:
         self.history.observed(("raw/a", partition), id=self._id, version=str(self._id), arrived_at=at, listed_at=at)
         self.files[partition] = ArrivedFiles(files, size, digest or f"digest {self._id}")
 
+    def loads(self, partition: str, rows: int, at: float) -> None:
+        """A run loads what has landed into core/a."""
+        target, run = ("core/a", partition), f"run {self._id}"
+        self.history.planned([target], id=self._id + 1, run_id=run, at=at)
+        as_of = self.history.as_of(run, target)
+        self._id += 2
+        self.history.materialized(target, id=self._id, run_id=run, as_of=as_of, version=None, at=at)
+        self.history.ended(run, at=at, outcome=Outcome.SUCCEEDED)
+        self.rows[partition] = rows
+
     def states(self, expected: ExpectedArrival, now: float) -> dict[Partition, ArrivalState]:
         return {each.partition: each.state for each in self.arrivals(expected, now)}
 
     def arrivals(self, expected: ExpectedArrival, now: float) -> list[Arrival]:
-        return arrivals([expected], self.graph, self.history, self._windows, {"raw/a": 0.0}, now, self._contents)
+        since = {"raw/a": 0.0}
+        return arrivals([expected], self.graph, self.history, self._windows, since, now, self._contents, self._rows)
+
+    def _rows(self, asset: str, builds: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        assert asset == "core/a"
+        return {p: self.rows[p] for p in builds}
 
     def _windows(self, _: str, after: float, until: float) -> list[Partition]:
         hours = [n for n in range(200) if after < (n + 1) * HOUR <= until]
@@ -89,6 +108,20 @@ def test_arrival_with_too_few_files_is_timed_by_its_last_file() -> None:
     assert first.said == "raw/a 000 has 2 of 3 files"
     feed.lands("001", 2 * HOUR + 901, files=3)
     assert feed.states(expected, 2 * HOUR + 902)["001"] is ArrivalState.LATE
+
+
+def test_window_with_fewer_loaded_rows_than_expected_is_reported_until_the_rest_is_loaded() -> None:
+    feed, expected = Feed(), replace(EXPECTED, rows=100)
+    feed.lands("000", HOUR)
+    assert feed.states(expected, HOUR + 900) == {"000": ArrivalState.ON_TIME}, "it is not loaded yet"
+    feed.loads("000", 99, HOUR + 60)
+    assert feed.states(expected, HOUR + 61) == {"000": ArrivalState.PENDING}, "the supplier may send the rest"
+    (first,) = feed.arrivals(expected, HOUR + 900)
+    assert (first.state, first.said) == (ArrivalState.FEWER, "raw/a 000 has 99 of 100 rows")
+    feed.lands("000", HOUR + 950)
+    assert feed.states(expected, HOUR + 951) == {"000": ArrivalState.LATE}, "the count of an earlier load is old"
+    feed.loads("000", 100, HOUR + 960)
+    assert feed.states(expected, HOUR + 961) == {"000": ArrivalState.LATE}
 
 
 def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:

@@ -62,9 +62,14 @@ class Skips:
         """Return the skip because of which a required input has nothing for a partition, or None."""
         if not self.of or not missing_inputs:
             return None
-        reads = (read for read in node.inputs if read.key in missing_inputs and read.key != node.key)
-        found = (self.get((read.key, p)) for read in reads if read.upstream for p in read.upstream(target[1]))
-        return next((skip for skip in found if skip is not None), None)
+        for read in node.inputs:
+            if read.key not in missing_inputs or read.key == node.key:
+                continue
+            skips = self.of.get(read.key, {})
+            wanted = skips if read.upstream is None else read.upstream(target[1])
+            if found := next((skips[partition] for partition in wanted if partition in skips), None):
+                return found
+        return None
 
     def is_past(self, node: Node, read: Input, target: Target) -> bool:
         """Return True if a table's own past has nothing for a partition because a person skipped it."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagster_tidemark.tags import STREAM
+from dagster_tidemark.retention.choice import OWN_JOB
+from dagster_tidemark.tags import MAINTENANCE, REQUESTED_BY, STREAM
 from tests.live.waiting import eventually
 
 UNFINISHED = {"QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING", "MANAGED"}
@@ -68,6 +69,11 @@ class Run:
     seconds: float | None
 
 
+def _is_upkeep(run: Run) -> bool:
+    """Return True if a run maintains tables or deletes old records, which no arrival of data causes."""
+    return MAINTENANCE in run.tags or run.tags.get(REQUESTED_BY) == OWN_JOB
+
+
 class Ui:
     """The UI of one platform."""
 
@@ -84,8 +90,8 @@ class Ui:
         return answer["data"]
 
     def runs(self) -> list[Run]:
-        """All runs of tables, the newest first. Those that work at streams stay, and are no sign of anything to do."""
-        return [run for run in self._every_run() if STREAM not in run.tags]
+        """All runs of tables, the newest first. Those of streams stay, and others keep the platform in order."""
+        return [run for run in self._every_run() if STREAM not in run.tags and not _is_upkeep(run)]
 
     def shifts(self) -> list[Run]:
         """The runs that work at streams, the newest first."""

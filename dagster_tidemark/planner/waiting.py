@@ -74,7 +74,8 @@ class WaitingReasons:
             needed = self.demands.of(target, arrival)
             if needed is not None and self.at(source, needed) <= self.now:
                 late = self.now >= start_by and (self._is_stuck(source) or self._is_newer(source, arrival, target))
-                (passed if late and self._has_some(source[0], target) else waits).append(source)
+                late = late and self._has_some(source[0], target)
+                (passed if late else waits).append(source)
             elif self.now < start_by and self._is_under_way(source):
                 waits.append(source)
         if pending.news is None and not pending.stale:  # a run would find nothing new, perhaps because it is early

@@ -78,6 +78,7 @@ class WaitingReasons:
             needed = self.demands.of(target, arrival)
             if needed is not None and self.at(source, needed) <= self.now:
                 late = self.now >= start_by and (self._is_stuck(source) or self._is_newer(source, arrival, target))
+                late = late and self._has_some(source[0], target)
                 (passed if late else waits).append(source)
             elif self.now < start_by and self._is_under_way(source):
                 waits.append(source)
@@ -170,6 +171,11 @@ class WaitingReasons:
 
     def _is_deferred(self, target: Target) -> bool:
         return target[1] in self.deferred.get(target[0], ())
+
+    def _has_some(self, key: str, target: Target) -> bool:
+        """Return True if a partition can be built without newer data of an input, also in the run of another input."""
+        reads = [read for read in self.graph.nodes[target[0]].inputs if read.key == key]
+        return all(read.optional or self.history.inputs_of(read, target[1]) for read in reads)
 
     def _has_all(self, target: Target) -> bool:
         node = self.graph.nodes[target[0]]

@@ -288,8 +288,8 @@ class Play:
 
     def _waits_for_a_pause(self, target: Target) -> bool:
         """True if a partition is paused and owed, or reads one, at any depth."""
-        if self._is_paused(target):
-            return self.oracle.owed(target)
+        if self._is_paused(target) and self.oracle.owed(target):
+            return True
         return any(self._waits_for_a_pause(one) for of in self._read(target) for one in of)
 
     def _apply(self) -> None:

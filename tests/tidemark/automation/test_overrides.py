@@ -177,6 +177,19 @@ def test_data_of_other_inputs_is_built_at_the_latest_start_although_an_input_is_
     assert MART in world.due() and CORE not in world.due()
 
 
+def test_reader_is_never_built_in_the_run_of_one_input_while_the_first_build_of_another_is_paused() -> None:
+    one, two = (Node(f"core/{n}", [Input(f"raw/{n}", same, same)], asap=True) for n in (1, 2))
+    both = Node("marts/both", [Input(f"core/{n}", same, same, joinable=True) for n in (1, 2)], asap=True)
+    sources = (Node(f"raw/{n}", automated=False, source=True) for n in (1, 2))
+    world = World(Graph({node.key: node for node in (*sources, one, two, both)}))
+    pause(world, "core/1")
+    for source in ("raw/1", "raw/2"):
+        world.arrive(None, "v1", key=source)
+    world.now += 10
+    assert world.due() == {("core/2", None)}
+    assert world.state("marts/both", None) is State.WAITING
+
+
 def test_skip_leaves_out_what_is_pending_and_only_later_changes_are_built(world: World) -> None:
     world.arrive(H7, "v1")
     world.run_all()

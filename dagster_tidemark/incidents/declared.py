@@ -1,15 +1,10 @@
-"""The channels and expected arrivals that a code location declares, kept for commands.
-
-`tidemark alert test` needs the channels, and `tidemark plan` the expected arrivals.
-"""
+"""The channels that a code location declares, kept for commands such as `tidemark alert test`."""
 
 from collections.abc import Sequence
 
 from dagster_tidemark.incidents.channels.channel import Channel, distinct
-from dagster_tidemark.incidents.expected import ExpectedArrival
 
 _declared: dict[str, tuple[Channel, ...]] = {}
-_expected: dict[str, tuple[ExpectedArrival, ...]] = {}
 
 
 def declare_channels(location: str, channels: Sequence[Channel]) -> tuple[Channel, ...]:
@@ -25,13 +20,3 @@ def declare_channels(location: str, channels: Sequence[Channel]) -> tuple[Channe
 def channels_of(location: str) -> tuple[Channel, ...]:
     """Return the channels of a code location whose definitions this process has loaded."""
     return _declared.get(location, ())
-
-
-def declare_expected(location: str, expected: Sequence[ExpectedArrival]) -> None:
-    """Remember the expected arrivals of a code location."""
-    _expected[location] = tuple(expected)
-
-
-def expected_of(location: str) -> tuple[ExpectedArrival, ...]:
-    """Return the expected arrivals of a code location whose definitions this process has loaded."""
-    return _expected.get(location, ())

@@ -235,7 +235,7 @@ def replace_row(history: History, row: list[Any]) -> None:
         history.failures,
         history.again,
     ):
-        known.pop(target, None)  # type: ignore[attr-defined]
+        known.pop(target, None)
     history.known.get(target[0], set()).discard(target[1])
     take(history, row)
 

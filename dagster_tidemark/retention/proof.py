@@ -28,7 +28,7 @@ _ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
-class Difference:
+class LostFacts:
     """The effect of a deletion on restarted planners.
 
     Args:
@@ -42,7 +42,7 @@ class Difference:
     truth: LogConsumer
 
 
-def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection[int]) -> Difference:
+def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection[int]) -> LostFacts:
     """Return what restarted planners would know differently without some events of the log.
 
     Args:
@@ -61,7 +61,7 @@ def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection
                 rows.add(target)
         rows.update(_first_seen_later(full.history, less.history))
         assets.update(_assets_that_differ(full, less))
-    return Difference(frozenset(rows), frozenset(assets), truth)
+    return LostFacts(frozenset(rows), frozenset(assets), truth)
 
 
 def _read(

@@ -224,6 +224,15 @@ def settings_of(session: SparkSession) -> Settings | None:
     return _settings.get(session)
 
 
+def _closes_only_when_stopped(kind: type[Any]) -> None:
+    """Let the garbage collector drop sessions without closing them. `new_session` leaves that to the caller.
+
+    PySpark also closes a session when it is collected, even if it was stopped. It then waits for the lock of a pool of
+    threads that all sessions share. If the collector runs in a thread that holds this lock, that thread hangs forever.
+    """
+    kind.__del__ = lambda session: None
+
+
 _OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -251,6 +260,7 @@ def _connected(remote: str) -> SparkSession:
     quiet_client()
     # The type is Any, because mypy does not understand pyspark's decorator of `client`.
     session: Any = SparkSession.builder.remote(remote).config(map=SESSION_CONF).create()
+    _closes_only_when_stopped(type(session))
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
     return cast("SparkSession", session)
 

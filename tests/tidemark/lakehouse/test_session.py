@@ -1,14 +1,17 @@
 """A session on a Spark Connect server: what is said when it is lost, and what is said to nobody."""
 
+import gc
 import logging.config
 import re
 import stat
 import traceback
+import weakref
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.logging import logger
 
 from dagster_tidemark.lakehouse.session import (
@@ -80,6 +83,19 @@ def test_lost_spark_session_error_names_the_server(spark_server: Settings, monke
             raise error
     finally:
         there.stop()
+
+
+@pytest.mark.timeout(60)
+def test_stopped_session_is_collected_although_this_thread_holds_the_lock_of_the_client(spark_server: Settings) -> None:
+    session = new_session(spark_server)
+    gone = weakref.ref(session)
+    session.sql("SELECT 1").collect()
+    session.stop()
+    pool = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
+    with pool._shutdown_lock:
+        del session
+        gc.collect()
+    assert gone() is None
 
 
 def test_spark_client_log_is_not_printed_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

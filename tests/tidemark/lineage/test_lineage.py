@@ -164,11 +164,11 @@ def test_events_wait_while_the_receiver_is_down_and_are_named_once(
         for _ in range(3):
             now[0] += 400
             lineage.tick()
-        assert len([r for r in caplog.records if "takes no events" in r.message]) == 1
+        assert len([r for r in caplog.records if "takes no events" in r.getMessage()]) == 1
         down = False
         now[0] += 400
         assert lineage.tick() == "4 events sent" and len(sent) == 4
-    assert [r.message for r in caplog.records if "again" in r.message] != []
+    assert [r.getMessage() for r in caplog.records if "again" in r.getMessage()] != []
     assert time.monotonic() - began < 60
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from typer.testing import CliRunner
 
@@ -84,7 +85,10 @@ def test_laptop_prunes_hourly_and_production_only_if_asked() -> None:
         made(laptop, retention=timedelta(minutes=10))
 
 
-def test_schedules_run_deletes_old_runs_and_later_also_its_own(instance: dg.DagsterInstance) -> None:
+def test_schedules_run_deletes_old_runs_and_later_also_its_own(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DefinitionsLoadContext, "_instance", None)  # `execute_job` sets it for the whole process
     simulation = day(instance)
     before = run_ids(instance)
     location = ReconstructableRepository.for_module("tests.tidemark.retention.pruning_location", "defs")

@@ -112,12 +112,15 @@ def _kept(overrides: Sequence[Override]) -> tuple[Override, ...]:
     return tuple(each for each in overrides if each.id not in dropped)
 
 
-def end_finished(instance: DagsterInstance, location: str, left: Collection[str], now: float) -> None:
+def end_finished(
+    instance: DagsterInstance, location: str, left: Collection[str], now: float, planned: Collection[str]
+) -> None:
     """End the rebuilds of a code location that have nothing left to build, and pauses that have reached their end.
 
     Args:
         left: Ids of the rebuilds that still have partitions to build.
         now: Time of the plan that found `left` (Unix seconds). It says nothing about later rebuilds.
+        planned: Assets that the plan has computed. A rebuild of any other asset is not ended.
     """
 
     def _ended(each: Override) -> Override:
@@ -126,6 +129,7 @@ def end_finished(instance: DagsterInstance, location: str, left: Collection[str]
         if each.until is not None and each.until <= now:
             return replace(each, ended_at=each.until)
         is_done = each.kind is OverrideKind.REBUILD and each.location == location and each.id not in left
+        is_done = is_done and set(each.assets) <= set(planned)
         return replace(each, ended_at=now) if is_done and each.at < now - _SETTLES else each
 
     store = OverrideStore(instance)

@@ -201,7 +201,9 @@ def test_finished_rebuilds_and_expired_pauses_are_ended(instance: DagsterInstanc
     elsewhere = override(OverrideKind.REBUILD, id="elsewhere", at=now - 60, location="other")
     fresh = replace(rebuilds[0], id="fresh", at=now)
     OverrideStore(instance).change(lambda _: [*rebuilds, elsewhere, fresh, override(id="expired", until=now - 1)])
-    end_finished(instance, place, {"left"}, now)
+    end_finished(instance, place, {"left"}, now, planned=())
+    assert len([each for each in OverrideStore(instance).read() if each.ended_at is None]) == 4, "only the pause"
+    end_finished(instance, place, {"left"}, now, planned={"core/orders"})
     assert {each.id for each in OverrideStore(instance).read() if each.ended_at is None} == {
         "left",
         "elsewhere",

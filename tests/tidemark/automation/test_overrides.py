@@ -291,6 +291,32 @@ def test_rebuild_builds_what_was_skipped_before(world: World) -> None:
     assert world.due() == {CORE, MART}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rebuild_is_not_complete_while_a_mapping_raises(restarted: bool) -> None:
+    broken: list[str] = []
+
+    def mapped(partition: str | None) -> list[str | None]:
+        if broken:
+            raise ValueError("no such region")
+        return [partition]
+
+    nodes = (
+        Node("raw/orders", partitioned=True, automated=False, source=True),
+        Node("core/orders", [Input("raw/orders", mapped, same)], ordinal, partitioned=True, asap=True),
+    )
+    world = World(Graph({node.key: node for node in nodes}))
+    world.arrive(H7, "v1")
+    world.run_all()
+    broken.append("broken")
+    made = rebuild(world, "core/orders")
+    if restarted:
+        world.deploy(world.graph)
+    assert world.plan().left == {made.id: 1} and world.due() == set()
+    broken.clear()
+    world.now += 61
+    assert world.due() == {CORE}
+
+
 def test_paused_rebuild_waits_for_the_end_of_the_pause(world: World) -> None:
     world.arrive(H7, "v1")
     world.run_all()

@@ -153,6 +153,14 @@ class Overrides:
         cut = self.cut_of(node, partition)
         return cut if cut is not None and cut.kind is OverrideKind.SKIP else None
 
+    def rebuild_of_skipped(self, node: Node, partition: Partition) -> Override | None:
+        """Return the rebuild that replaces an earlier skip of a partition, or None."""
+        cut = self.cut_of(node, partition)
+        if cut is None or cut.kind is not OverrideKind.REBUILD:
+            return None
+        earlier = (each for each in self.cuts[node.key] if each.kind is OverrideKind.SKIP)
+        return cut if any(each.covers(node, partition) for each in earlier) else None
+
     @cached_property
     def pauses(self) -> Mapping[str, list[Override]]:
         """The pauses by asset."""

@@ -263,14 +263,14 @@ class PendingWork:
 
     def _ask_again(self, node: Node, target: Target) -> None:
         """Note the rebuild of a partition that could not be computed, so that the rebuild is not found complete."""
-        cuts = self.history.overrides.cuts.get(node.key, ())
-        built = self.history.built.get(target)
-        if not cuts or built is None:
+        overrides, built = self.history.overrides, self.history.built.get(target)
+        cuts = overrides.cuts.get(node.key)
+        if not cuts:
             return
-        cut = called(self.history.overrides.cut_of, node, target[1])
+        cut = called(overrides.cut_of if built else overrides.rebuild_of_skipped, node, target[1])
         if isinstance(cut, Raised):  # the partitions definition raises: any rebuild of the asset may cover it
             cut = next((each for each in reversed(cuts) if each.kind is OverrideKind.REBUILD), None)
-        if cut is not None and cut.kind is OverrideKind.REBUILD and cut.as_of > built.as_of:
+        if cut is not None and cut.kind is OverrideKind.REBUILD and (built is None or cut.as_of > built.as_of):
             self.asked_again[target] = cut.id
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:
@@ -367,6 +367,8 @@ class PendingWork:
             there = min(later.present, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
+        if not missing_inputs and (again := self.history.overrides.rebuild_of_skipped(node, target[1])) is not None:
+            self.asked_again[target] = again.id  # once the rebuild has ended, the skip applies again
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
 
     def _still_owed(

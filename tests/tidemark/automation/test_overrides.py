@@ -291,6 +291,20 @@ def test_rebuild_builds_what_was_skipped_before(world: World) -> None:
     assert world.due() == {CORE, MART}
 
 
+def test_rebuild_is_not_complete_before_all_partitions_are_built_that_were_skipped_and_never_built(
+    world: World,
+) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    skip(world, "core/orders")
+    made = rebuild(world, "core/orders")
+    assert world.plan().left == {made.id: 2}
+    world.made("core/orders", H7)
+    assert world.plan().left == {made.id: 1} and ("core/orders", H8) in world.due()
+    world.run_all()
+    assert world.plan().left == {}
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_rebuild_is_not_complete_while_a_mapping_raises(restarted: bool) -> None:
     broken: list[str] = []

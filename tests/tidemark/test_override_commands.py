@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.override_selection import NotSelectable, Selectable, partitions, selected
-from dagster_tidemark.dagster_internals import event_time, instance_store
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable, end_finished, owed_again
@@ -211,12 +211,22 @@ def test_finished_rebuilds_and_expired_pauses_are_ended(instance: DagsterInstanc
     }
 
 
-def test_load_owes_a_rebuild_until_it_has_materialized_the_partition(instance: DagsterInstance) -> None:
+def test_load_owes_a_rebuild_until_a_later_run_has_materialized_the_partition(instance: DagsterInstance) -> None:
+    during: list[Override] = []
+
+    @dg.asset(partitions_def=HOURS)
+    def owes(context: dg.AssetExecutionContext) -> None:
+        if not during:  # the command comes while the run is under way
+            at = event_storage.last_event_id(instance)
+            during.append(override(OverrideKind.REBUILD, assets=("owes",), first=HOUR, last=later, as_of=at))
+            OverrideStore(instance).change(lambda _: during)
+
     key, later = dg.AssetKey("owes"), "2026-10-05-08:00"
-    made = override(OverrideKind.REBUILD, assets=("owes",), first=HOUR, last="2026-10-05-09:00", as_of=0)
-    OverrideStore(instance).change(lambda _: [made])
+    dg.materialize([owes], partition_key=HOUR, instance=instance)
     assert owed(instance, key, HOURS, [HOUR, later, "2026-10-06-07:00"]) == [HOUR, later]
     instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
+    assert owed(instance, key, HOURS, [HOUR, later]) == [HOUR, later], "a person has reported it, and no run has read"
+    dg.materialize([owes], partition_key=HOUR, instance=instance)
     assert owed(instance, key, HOURS, [HOUR, later]) == [later]
     assert owed_again(instance, "other", [None], lambda *_: True) == []
 

@@ -90,9 +90,14 @@ class Override:
         return self.ended_at is None and (self.until is None or now < self.until)
 
     def covers(self, asset: Ordered, partition: Partition) -> bool:
-        """Return True if a partition of one of its assets is among its partitions."""
+        """Return True if a partition of one of its assets is among its partitions.
+
+        If the asset no longer has the ends of a range, a pause covers all partitions: nothing may run by mistake.
+        """
         if self.first is not None:
-            if partition is None or asset.problem(self.first) or asset.problem(self.last):
+            if asset.problem(self.first) or asset.problem(self.last):
+                return self.kind is OverrideKind.PAUSE
+            if partition is None:
                 return False
             return bool(asset.order(self.first) <= asset.order(partition) <= asset.order(self.last))
         return not self.keys or partition in self.keys

@@ -25,7 +25,7 @@ from dagster_tidemark.engine.saved_overview import Kept, StandingRow, keep
 from dagster_tidemark.execution.read_again import owed, partitions_to_read_again
 from dagster_tidemark.incidents.causes import _platform
 from dagster_tidemark.incidents.incident import CauseKind
-from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
 from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings, load_settings
@@ -143,6 +143,23 @@ def test_unit_selection_refuses_ranges_and_assets_that_only_people_run() -> None
     for given, why in (([f"{HOUR}..2026-10-05-06:00"], "comes after"), ([HOUR, f"{HOUR}..{HOUR}"], "one range")):
         with pytest.raises(NotSelectable, match=why):
             partitions(known.graph, ["core/a"], given)
+
+
+def test_unit_dynamic_keys_must_exist_and_form_no_range() -> None:
+    def shop(key: str | None) -> frozenset[tuple[str, str | None]]:
+        return frozenset({("shops", str(key).split("|")[-1])})
+
+    nodes = [Node(key, partitioned=True, dynamic=shop) for key in ("core/shops", "core/shop_days")]
+    graph = Graph({node.key: node for node in nodes}, Moment(dynamic={"shops": ["west", "east"]}))
+    assert partitions(graph, ["core/shops"], ["west", "east"]).keys == ("west", "east")
+    assert partitions(graph, ["core/shop_days"], ["2026-10-05|east"]).keys == ("2026-10-05|east",)
+    for asset_, given, why in (
+        ("core/shops", "wets", "keys of shops, found 'wets', which does not exist; did you mean west"),
+        ("core/shop_days", "2026-10-05|north", "found 'north', which does not exist; add the key first"),
+        ("core/shops", "west..east", "name single keys"),
+    ):
+        with pytest.raises(NotSelectable, match=why):
+            partitions(graph, [asset_], [given])
 
 
 def test_unit_removed_asset_can_be_resumed_by_its_old_name(instance: DagsterInstance) -> None:

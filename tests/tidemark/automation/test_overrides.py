@@ -110,6 +110,14 @@ def test_pause_of_a_range_or_of_keys_concerns_only_these_partitions(world: World
     assert {partition for key, partition in world.due() if key == "core/orders"} == {"2026-09-20-06:00", H7}
 
 
+def test_range_whose_end_is_no_longer_a_partition_pauses_everything_and_rebuilds_nothing() -> None:
+    node = Node("core/orders", order=ordinal, problem=lambda p: "removed" if p == H8 else None, partitioned=True)
+    made = Override("o-1", OverrideKind.PAUSE, "x", ("core/orders",), "anna", "", 0.0, first=H7, last=H8)
+    assert made.covers(node, "2026-09-22-00:00") and made.covers(node, None)
+    for kind in (OverrideKind.SKIP, OverrideKind.REBUILD):
+        assert not replace(made, kind=kind).covers(node, H7)
+
+
 def test_assets_of_one_operation_are_paused_together() -> None:
     both = frozenset({"core/a", "core/b"})
     nodes = [

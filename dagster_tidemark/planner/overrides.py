@@ -102,6 +102,13 @@ class Override:
             return bool(asset.order(self.first) <= asset.order(partition) <= asset.order(self.last))
         return not self.keys or partition in self.keys
 
+    def overlaps(self, asset: Ordered, first: Partition, last: Partition) -> bool:
+        """Return True if it covers a partition of a range of one of its assets."""
+        if self.whole or self.covers(asset, first) or self.covers(asset, last):
+            return True
+        own = [key for key in (self.first, *self.keys) if key is not None and not asset.problem(key)]
+        return any(_is_within(asset.order(key), asset.order(first), asset.order(last)) for key in own)
+
     def told(self) -> str:
         """Return the person, the end and the reason in words: `by anna until 2026-11-27 12:00:00 UTC: migration`."""
         if self.kind is not OverrideKind.PAUSE:
@@ -182,6 +189,13 @@ class Overrides:
             for key in each.assets if each.kind in kinds else ():
                 found.setdefault(key, []).append(each)
         return found
+
+
+def _is_within(place: Any, first: Any, last: Any) -> bool:
+    """Return True if a place is in a range. A range of keys with several dimensions is a range in each of them."""
+    if isinstance(place, tuple):
+        return all(_is_within(*each) for each in zip(place, first, last, strict=True))
+    return bool(first <= place <= last)
 
 
 def changed_assets(before: Overrides, after: Overrides) -> set[str]:

@@ -183,6 +183,11 @@ def test_cancel_ends_only_queued_runs_of_the_automation(instance: DagsterInstanc
     states = {run.run_id: run.status for run in instance.get_runs()}
     assert states[ours] is DagsterRunStatus.CANCELED and states[begun] is DagsterRunStatus.STARTED
     assert states[theirs] is states[other] is DagsterRunStatus.QUEUED
+    ends = ("2026-10-05-05:00", "2026-10-05-09:00")
+    names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    around = queued({REQUESTED_BY: "planner", **dict(zip(names, ends, strict=True))})
+    command = ("pause", "core/orders", "--partitions", "2026-10-05-08:00", "--reason", "x", "--cancel", "--json")
+    assert json.loads(said(*command))["canceled_runs"] == [around]
 
 
 def test_two_operators_at_once_lose_nothing(instance: DagsterInstance) -> None:

@@ -118,6 +118,29 @@ def test_range_whose_end_is_no_longer_a_partition_pauses_everything_and_rebuilds
         assert not replace(made, kind=kind).covers(node, H7)
 
 
+def test_pause_overlaps_a_range_that_contains_one_of_its_partitions() -> None:
+    node = Node("core/orders", order=ordinal, partitioned=True)
+    whole = Override("o-1", OverrideKind.PAUSE, "x", ("core/orders",), "anna", "", 0.0)
+    key, part = replace(whole, keys=("2026-09-20-05:00",)), replace(whole, first="2026-09-20-05:00", last=H7)
+    for pause_, first, last, overlaps in (
+        (whole, None, None, True),
+        (key, "2026-09-20-01:00", H8, True),
+        (key, H7, H8, False),
+        (part, "2026-09-20-01:00", H8, True),
+        (part, "2026-09-20-06:00", "2026-09-20-06:00", True),
+        (part, H7, H8, True),
+        (part, H8, "2026-09-20-09:00", False),
+    ):
+        assert pause_.overlaps(node, first, last) is overlaps, (pause_.partitions, first, last)
+    shops = Node("core/shops", order=lambda p: tuple(map(ordinal_of, str(p).split("|"))), partitioned=True)
+    one = replace(whole, keys=("2|b",))
+    assert one.overlaps(shops, "1|b", "3|b") and not one.overlaps(shops, "1|a", "3|a")
+
+
+def ordinal_of(part: str) -> int:
+    return ord(part)
+
+
 def test_assets_of_one_operation_are_paused_together() -> None:
     both = frozenset({"core/a", "core/b"})
     nodes = [

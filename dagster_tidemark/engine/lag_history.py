@@ -26,6 +26,8 @@ from dagster_tidemark.planner.unbuilt import Unbuilt
 
 FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
 """The asset that stores the lag of each day."""
+REPORTED_BY = "code location"
+"""Metadata of a materialization of `FRESHNESS_ASSET`. All code locations of an instance build the same asset."""
 
 
 @dataclass(frozen=True)

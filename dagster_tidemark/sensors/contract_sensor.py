@@ -125,6 +125,7 @@ def contract_sensor(
                 with_landing=bool(watched.feeds),
                 expected=expected,
                 contents=world.contents(instance),
+                warn=context.log.warning,
             )
             book = note_incidents(instance, repository.asset_graph, settings, look, routes)
         standings = doubted(standings, graph, doubt)

@@ -154,7 +154,8 @@ def _require(graph: Graph, node: Node, key: str) -> None:
     for definition, part in sorted(node.dynamic(key)) if node.dynamic else ():
         existing = graph.moment.dynamic.get(definition, ())
         if part not in existing:
-            said = f"--partitions {key}: {node.key}: expected keys of {definition}, found {part!r}, which does not exist"
+            expected = f"{node.key}: expected keys of {definition}"
+            said = f"--partitions {key}: {expected}, found {part!r}, which does not exist"
             near = get_close_matches(str(part), existing, n=3)
             raise NotSelectable(f"{said}; did you mean {', '.join(near)}?" if near else f"{said}; add the key first")
 

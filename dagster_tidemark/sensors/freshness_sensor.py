@@ -48,7 +48,9 @@ def freshness_sensor(scope: LocationScope) -> dg.SensorDefinition:
         ours = {REQUESTED_BY: scope.named(NAME), CODE_LOCATION: scope.location}
         if why := _why_not_now(context.instance, ours, now):
             return dg.SkipReason(f"{days[0]} is missing: {why}")
-        return dg.SensorResult(run_requests=[_request(_first_in_a_row(days), {**ours, PRIORITY: "-5"})], cursor=context.cursor)
+        return dg.SensorResult(
+            run_requests=[_request(_first_in_a_row(days), {**ours, PRIORITY: "-5"})], cursor=context.cursor
+        )
 
     return freshness_report
 

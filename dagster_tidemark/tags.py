@@ -51,6 +51,8 @@ STREAM = "tidemark/stream"
 """The stream that a long-lived run reads."""
 WORKER = "tidemark/worker"
 """Number of the run among its stream's runs, from 0."""
+CODE_LOCATION = "tidemark/code-location"
+"""The code location whose days of `ops/freshness` the run reports."""
 MAINTENANCE = "tidemark/maintenance"
 """The code location whose tables the run maintains."""
 PROCESS = ".dagster/tidemark/process"  # this prefix hides it in the list of runs

@@ -137,7 +137,7 @@ def partitions(graph: Graph, assets: Collection[str], given: Sequence[str]) -> P
     keys = given if not ranges else ranges[0].split(_RANGE, 1)
     for asset in assets:
         for key in keys:
-            _require(graph.nodes[asset], key)
+            _require(graph, graph.nodes[asset], key)
         if ranges:
             _require_range(graph.nodes[asset], *keys)
     if ranges:
@@ -145,15 +145,27 @@ def partitions(graph: Graph, assets: Collection[str], given: Sequence[str]) -> P
     return Partitions(tuple(dict.fromkeys(keys)))
 
 
-def _require(node: Node, key: str) -> None:
+def _require(graph: Graph, node: Node, key: str) -> None:
     if not node.partitioned:
         raise NotSelectable(f"--partitions {key}: {node.key} has no partitions; leave the option out")
     problem = node.problem(key)
     if problem:
         raise NotSelectable(f"--partitions {key}: {node.key} has no such partition: {problem}")
+    for definition, part in sorted(node.dynamic(key)) if node.dynamic else ():
+        existing = graph.moment.dynamic.get(definition, ())
+        if part not in existing:
+            expected = f"{node.key}: expected keys of {definition}"
+            said = f"--partitions {key}: {expected}, found {part!r}, which does not exist"
+            near = get_close_matches(str(part), existing, n=3)
+            raise NotSelectable(f"{said}; did you mean {', '.join(near)}?" if near else f"{said}; add the key first")
 
 
 def _require_range(node: Node, first: str, last: str) -> None:
+    if node.dynamic:
+        raise NotSelectable(
+            f"--partitions {first}{_RANGE}{last}: the keys of {node.key} are added and removed, which would move the "
+            "ends of a range; name single keys"
+        )
     if isinstance(node.order(first), tuple):
         raise NotSelectable(f"--partitions {first}{_RANGE}{last}: {node.key} has several dimensions; name single keys")
     if node.order(first) > node.order(last):

@@ -220,8 +220,9 @@ def cancel_queued(target: OverrideTarget, pause: Override) -> list[str]:
     with dg.partition_loading_context(dynamic_partitions_store=target.instance):
         for run in target.instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.QUEUED])):
             built = {key.to_user_string() for key in run.asset_selection or ()} & {*pause.assets}
-            ends = partition_ends(run.tags)
-            if REQUESTED_BY in run.tags and any(pause.covers(graph.nodes[key], p) for key in built for p in ends):
+            first, *others = partition_ends(run.tags)
+            last = others[0] if others else first
+            if REQUESTED_BY in run.tags and any(pause.overlaps(graph.nodes[key], first, last) for key in built):
                 target.instance.report_run_canceling(run, f"paused {pause.told()}")
                 target.instance.report_run_canceled(run)
                 canceled.append(run.run_id)

@@ -115,6 +115,17 @@ def last_event_id(instance: DagsterInstance) -> int:
     return instance.event_log_storage.get_maximum_record_id() or 0
 
 
+def runs_planned_after(instance: DagsterInstance, asset: str, after: int) -> set[str]:
+    """Return the ids of the runs of an asset that were created after the event with a storage id."""
+    query = sqlalchemy.select(LOG_COLUMNS.run_id).where(
+        LOG_COLUMNS.asset_key == stored_key(asset),
+        LOG_COLUMNS.dagster_event_type == DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value,
+        LOG_COLUMNS.id > after,
+    )
+    with log_connection(instance) as connection:
+        return {run_id for (run_id,) in connection.execute(query)}
+
+
 def commits_in_order(instance: DagsterInstance) -> bool:
     """Return True if events become visible in the order of their ids, because only one process writes at a time."""
     return isinstance(instance.event_log_storage, SqliteEventLogStorage | InMemoryEventLogStorage)

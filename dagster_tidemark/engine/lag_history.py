@@ -5,7 +5,7 @@ graph. Does not belong here: their arithmetic (`planner.lag_figures`), and the p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
 import dagster as dg
@@ -14,6 +14,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.overview import since_of, windows_of
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
@@ -22,10 +23,13 @@ from dagster_tidemark.planner.contract_status import told
 from dagster_tidemark.planner.debts import Debts
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.lag_figures import LagFigures, figures
+from dagster_tidemark.planner.overrides import Override, OverrideKind, Overrides
 from dagster_tidemark.planner.unbuilt import Unbuilt
 
 FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
 """The asset that stores the lag of each day."""
+REPORTED_BY = "code location"
+"""Metadata of a materialization of `FRESHNESS_ASSET`. All code locations of an instance build the same asset."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,10 @@ def lags(
         events = replay.until(first)
         since = since_of(instance, graph, now)
         debts = Debts(graph, replay.history, Unbuilt(graph, windows_of(assets)), since)
-        debts.step(first)
-        reached = first
-        for at in replay.step_by_step(events, now):
-            reached = _pass_time(debts, reached, min(at, now))
-            debts.step(reached, at)
-        _pass_time(debts, reached, now)
+        course = _Course(debts, OverrideStore(instance).read(), first)
+        for at in replay.step_by_step(events, now, lambda at: course.pass_time(min(at, now))):
+            debts.step(course.reached, at)
+        course.pass_time(now)
         debts.step(now)
     if not events and replay.began_at == float("inf"):
         return []
@@ -97,9 +99,37 @@ def lags(
     ]
 
 
-def _pass_time(debts: Debts, reached: float, until: float) -> float:
-    """Step through the times at which windows begin or contracts have deadlines. Return the last time."""
-    while (due := max(debts.steady_until, reached + 0.001)) < until:
-        debts.step(due)
-        reached = due
-    return max(reached, until)
+class _Course:
+    """The course of time between two events: windows begin, contracts have deadlines, and skips begin or end.
+
+    Args:
+        overrides: All stored overrides. Ended ones count until their end.
+        reached: The time that is reached (Unix seconds).
+    """
+
+    def __init__(self, debts: Debts, overrides: Sequence[Override], reached: float) -> None:
+        self.debts, self.reached = debts, reached
+        # A pause leaves a contract as it is. A rebuild replaces an earlier skip.
+        self._cuts = [each for each in overrides if each.kind is not OverrideKind.PAUSE]
+        changes = {each.at for each in self._cuts} | {each.ended_at or each.at for each in self._cuts}
+        self._changes = sorted((at for at in changes if at > reached), reverse=True)
+        self._step(reached, is_changed=True)
+
+    def pass_time(self, until: float) -> None:
+        """Step through the times until a time, at which something changes without an event."""
+        while True:
+            steady, changed = max(self.debts.steady_until, self.reached + 0.001), self._changes[-1:]
+            due = min(steady, *changed) if changed else steady
+            if due >= until:
+                break
+            if is_changed := changed == [due]:
+                self._changes.pop()
+            self._step(due, is_changed)
+        self.reached = max(self.reached, until)
+
+    def _step(self, at: float, is_changed: bool) -> None:
+        if is_changed:
+            lasting = (each for each in self._cuts if each.at <= at and (each.ended_at is None or at < each.ended_at))
+            self.debts.history.overrides = Overrides.of(replace(each, ended_at=None) for each in lasting)
+        self.debts.step(at)
+        self.reached = at

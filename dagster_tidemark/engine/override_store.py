@@ -14,7 +14,7 @@ from functools import cache
 from dagster import AssetKey, AssetRecordsFilter, DagsterInstance
 from pydantic import TypeAdapter, ValidationError
 
-from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.dagster_internals import event_storage, instance_store
 from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.sources.feed import Partition
@@ -112,12 +112,15 @@ def _kept(overrides: Sequence[Override]) -> tuple[Override, ...]:
     return tuple(each for each in overrides if each.id not in dropped)
 
 
-def end_finished(instance: DagsterInstance, location: str, left: Collection[str], now: float) -> None:
+def end_finished(
+    instance: DagsterInstance, location: str, left: Collection[str], now: float, planned: Collection[str]
+) -> None:
     """End the rebuilds of a code location that have nothing left to build, and pauses that have reached their end.
 
     Args:
         left: Ids of the rebuilds that still have partitions to build.
         now: Time of the plan that found `left` (Unix seconds). It says nothing about later rebuilds.
+        planned: Assets that the plan has computed. A rebuild of any other asset is not ended.
     """
 
     def _ended(each: Override) -> Override:
@@ -126,6 +129,7 @@ def end_finished(instance: DagsterInstance, location: str, left: Collection[str]
         if each.until is not None and each.until <= now:
             return replace(each, ended_at=each.until)
         is_done = each.kind is OverrideKind.REBUILD and each.location == location and each.id not in left
+        is_done = is_done and set(each.assets) <= set(planned)
         return replace(each, ended_at=now) if is_done and each.at < now - _SETTLES else each
 
     store = OverrideStore(instance)
@@ -162,14 +166,18 @@ def owed_again(
 
 
 def _built_after(instance: DagsterInstance, asset: str, partitions: Sequence[Partition], as_of: int) -> set[Partition]:
-    """Return the partitions that were materialized after a storage id."""
+    """Return the partitions that runs materialized which were created after a storage id.
+
+    A run that was under way has read its files without the rebuild.
+    """
+    runs = event_storage.runs_planned_after(instance, asset, as_of)
     keys = [partition for partition in partitions if partition is not None] or None
     wanted = AssetRecordsFilter(AssetKey.from_user_string(asset), asset_partitions=keys, after_storage_id=as_of)
     found: set[Partition] = set()
     cursor = None
     while True:
         page = instance.fetch_materializations(wanted, limit=_AT_ONCE, cursor=cursor)
-        found |= {record.partition_key for record in page.records}
+        found |= {record.partition_key for record in page.records if record.run_id in runs}
         cursor = page.cursor
         if not page.has_more:
             return found

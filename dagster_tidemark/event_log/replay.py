@@ -8,7 +8,7 @@ A wipe deletes an asset's events, so a wiped asset counts as never built before 
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -58,11 +58,12 @@ class Replay:
             later = some[first:]
         return [*later, *events]
 
-    def step_by_step(self, events: list[Event], now: float) -> Iterator[float]:
+    def step_by_step(self, events: list[Event], now: float, before: Callable[[float], None]) -> Iterator[float]:
         """Apply events and the ends of runs in order, and yield the time of each after it was applied (Unix seconds).
 
         Args:
             now: Time until which runs have ended.
+            before: Called with the time of each before it is applied.
         """
         last = {event.run_id: at for at, event in enumerate(events) if event.run_id}
         facts = run_facts(self.instance, {*last, *self.history.open_runs})
@@ -75,17 +76,19 @@ class Replay:
                 if last.get(run_id, -1) >= at:  # its events are written by another clock
                     waiting.append((ended_at, run_id))
                     continue
-                yield from self._end(run_id, facts[run_id])
+                yield from self._end(run_id, facts[run_id], before)
             for each in waiting:
                 heapq.heappush(ends, each)
+            before(event.at)
             self._apply(event)
             yield event.at
         for ended_at, run_id in sorted(ends):
             if ended_at <= now:
-                yield from self._end(run_id, facts[run_id])
+                yield from self._end(run_id, facts[run_id], before)
 
-    def _end(self, run_id: str, run: RunFacts) -> Iterator[float]:
+    def _end(self, run_id: str, run: RunFacts, before: Callable[[float], None] = lambda _: None) -> Iterator[float]:
         if run_id in self.history.open_runs and run.ended_at is not None:
+            before(run.ended_at)
             self.history.ended(run_id, at=run.ended_at, outcome=run.outcome, seconds=run.seconds)
             yield run.ended_at
 

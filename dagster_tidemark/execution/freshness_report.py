@@ -12,7 +12,7 @@ import dagster as dg
 from pyiceberg.expressions import And
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
-from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, AssetLag, lags, period_of
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, AssetLag, lags, period_of
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.table import Table
@@ -72,7 +72,8 @@ def freshness_asset(settings: Settings, graph: Callable[[], AnyGraph]) -> dg.Ass
         store(settings, days, found)
         for day in days:
             of_day = [each for each in found if _day(each) == day]
-            context.add_asset_metadata(_summary(of_day), partition_key=day.isoformat())
+            reported = {REPORTED_BY: settings.code_location, **_summary(of_day)}
+            context.add_asset_metadata(reported, partition_key=day.isoformat())
             for each in of_day:
                 context.log_event(dg.AssetObservation(each.asset, metadata=_figures(each)))
 

@@ -4,7 +4,7 @@ Pure: the functions take a book and return the next one. A book holds incidents 
 both. Does not belong here: root causes (`incidents.causes`), and sending (`incidents.sender`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from dagster_tidemark.incidents.incident import (
@@ -30,6 +30,7 @@ CLEAR_SECONDS = 60.0
 CHANGE_SECONDS = 600.0
 """Shortest time between two messages `changed` about an incident."""
 _STEPS = 100
+_OF_ARRIVALS = (CauseKind.MISSING, CauseKind.INCOMPLETE)
 _CATCHING_UP = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED)
 """Causes that may be after-effects of an ended cause: the work that piled up."""
 
@@ -42,6 +43,7 @@ def reviewed(
     *,
     location: str,
     may_close: bool = True,
+    unread: Collection[str] = (),
 ) -> Book:
     """Return the book, updated by the present troubles.
 
@@ -49,6 +51,7 @@ def reviewed(
         troubles: The root causes at present, with the contracts that each makes late.
         routes: The channels.
         may_close: False if the troubles are incomplete: then no incident closes.
+        unread: Sources whose arrivals cannot be computed. Incidents about them do not close.
     """
     current, ended = _attributed(book, list(troubles), now)
     blind = {
@@ -60,6 +63,8 @@ def reviewed(
         if trouble is not None:
             is_gone = incident.cause.key in ended
             incidents.append(_continued(incident, trouble, now, is_gone=is_gone, may_recover=may_close))
+        elif incident.is_open and incident.cause.kind in _OF_ARRIVALS and incident.cause.asset in unread:
+            incidents.append(incident)
         elif incident.is_open and may_close and blind.isdisjoint(each.asset for each in incident.still_late):
             incidents.append(_cleared(incident, now))
         else:  # closed, or not judged while the platform is down

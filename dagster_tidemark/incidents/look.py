@@ -4,6 +4,7 @@ Belongs here: gathering the evidence from an instance. Does not belong here: roo
 incidents over time (`incidents.lifecycle`).
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.engine.overview import windows_of
 from dagster_tidemark.event_log.observations import dead_letters_told
-from dagster_tidemark.incidents.arrivals import Contents, arrival_rows, arrivals
+from dagster_tidemark.incidents.arrivals import Arrival, Contents, arrival_rows, arrivals
 from dagster_tidemark.incidents.causes import Evidence, Ownership, troubles
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectedArrival
@@ -25,8 +26,10 @@ from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.planner.decisions import ContractStatus, Plan
 from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.settings import Settings
 
+logger = logging.getLogger(__name__)
 _OUTAGE_SECONDS = 60.0
 """A shorter pause between two ticks counts as a slow tick."""
 _OUTAGE_COUNTS = 900.0
@@ -44,6 +47,7 @@ class Look:
         with_landing: True if the location reads notifications of a bucket.
         expected: Expected arrivals of sources.
         contents: Returns the files of windows; by default it reads them from the event log at each look.
+        warn: Logs a warning.
     """
 
     plan: Plan
@@ -54,6 +58,7 @@ class Look:
     with_landing: bool = False
     expected: Sequence[ExpectedArrival] = ()
     contents: Contents | None = None
+    warn: Callable[[str], None] = logger.warning
 
 
 def note_incidents(
@@ -69,7 +74,14 @@ def note_incidents(
         graph = planner.graph
         read = look.contents or ContentReader(instance)
         rows = read.rows if isinstance(read, ContentReader) else ContentReader(instance).rows
-        arrived = arrivals(look.expected, graph, planner.history, windows_of(assets), since, now, read, rows)
+        windows, arrived, raised = windows_of(assets), list[Arrival](), dict[str, str]()
+        for each in look.expected:
+            states = called(arrivals, [each], graph, planner.history, windows, since, now, read, rows)
+            if isinstance(states, Raised):  # a calendar, a mapping or a partitions definition
+                raised[each.source] = str(states)
+                look.warn(f"the expected arrivals of {each.source} keep their last states: {states}")
+            else:
+                arrived += states
         evidence = Evidence(
             graph,
             planner.history,
@@ -85,14 +97,15 @@ def note_incidents(
         )
         found = troubles(evidence)
     location = settings.code_location
-    # While no sensor looks at a source, its last known states stay.
+    # While no sensor looks at a source, or its states cannot be computed, its last known states stay.
     unseen = {each.source for each in look.expected if look.doubts.about(each.source, "", [each.source])}
+    unseen |= raised.keys()
     shown = tuple(row for row in before.arrivals if row.source in unseen)
     shown += tuple(row for row in arrival_rows(arrived) if row.source not in unseen)
 
     def _next(book: Book) -> Book:
         noted = replace(book, outage=outage, expected_since=since, arrivals=shown)
-        return reviewed(noted, found, routes, now, location=location)
+        return reviewed(noted, found, routes, now, location=location, unread=raised)
 
     return store.change(_next)
 

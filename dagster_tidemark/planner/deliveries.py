@@ -121,9 +121,10 @@ class DueDeliveries:
         known = self.history.known.get(node.key, set())
         # Before its first event, a source is not known to deliver anything.
         earliest = max(self.now - LOOK_BACK, self.history.first_seen.get(node.key, float("inf")))
-        existing = node.keys()
-        for partition in existing:
+        for partition in reversed(node.keys()):
             window = node.window(partition)
+            if window is not None and window.end < earliest - LOOK_BACK and _is_ordered_by_time(node, partition):
+                return
             if window is None or window.end < earliest - LOOK_BACK:
                 continue
             for promise in node.promises:
@@ -132,6 +133,11 @@ class DueDeliveries:
                     target = (node.key, partition)
                     arrived = self.history.first_arrival.get(target, due) if partition in known else None
                     yield partition, DueDelivery(target, due, f"{name(target)} ({promise.said})", arrived)
+
+
+def _is_ordered_by_time(node: Node, partition: Partition) -> bool:
+    """Return True if a node lists its time windows oldest first. With several dimensions, it does not."""
+    return not isinstance(node.order(partition), tuple)
 
 
 def _required(node: Node) -> list[Input]:

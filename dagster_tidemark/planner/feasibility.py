@@ -8,7 +8,7 @@ Pure. Belongs here: the comparison of contracts with durations, slots and promis
 deadlines (`planner.contracts`), and data that is late at present (`planner.contract_status`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -23,7 +23,7 @@ from dagster_tidemark.planner.contracts import (
     Window,
     tick_at_or_after,
 )
-from dagster_tidemark.planner.graph import Graph, Node
+from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.unbuilt import Windows
 from dagster_tidemark.planner.user_code import Raised, called
@@ -134,13 +134,15 @@ def _inputs_later(
 ) -> Iterator[tuple[str, str]]:
     """Yield each cron contract whose window must be built before an input's data for the window is promised."""
     every = [*(each for node in graph.nodes.values() for each in node.promises), *_external(graph)]
+    required = _inputs_at_any_depth(graph, lambda read: not (read.optional or read.use_latest))
+    dues: dict[tuple[int, Window], float | None] = {}
     for key, node in graph.nodes.items():
         if not isinstance(node.contract, CronContract) or not _judged(node) or not node.partitioned:
             continue
-        required = _required_sources(graph, key)
-        for promise in every:
-            if promise.source in required:
-                later = _Later(node, node.contract, promise, graph.nodes[promise.source], windows)
+        for number, promise in enumerate(every):
+            source = graph.nodes.get(promise.source)
+            if source is not None and not source.automated and promise.source in required[key]:
+                later = _Later(node, node.contract, promise, source, windows, number, dues)
                 found = called(later.said, chains[key].seconds, now)
                 if found and not isinstance(found, Raised):  # a user's partitions may raise: the planner names them
                     yield key, found
@@ -148,13 +150,20 @@ def _inputs_later(
 
 @dataclass(frozen=True)
 class _Later:
-    """Comparison of a cron contract with the promise of a source."""
+    """Comparison of a cron contract with the promise of a source.
+
+    Args:
+        number: Number of the promise.
+        dues: When the data of a window is due by a promise, for each comparison that has computed it.
+    """
 
     node: Node
     contract: CronContract
     promise: InputPromise
     source: Node
     windows: Windows
+    number: int
+    dues: dict[tuple[int, Window], float | None]
 
     def said(self, runs: float, now: float) -> str:
         """Return why windows that end soon cannot be built in time; empty if they can.
@@ -183,6 +192,12 @@ class _Later:
 
     def _due(self, window: Window) -> float | None:
         """Return when the last data of a window is promised; None if none of it is."""
+        at = (self.number, window)
+        if at not in self.dues:
+            self.dues[at] = self._computed(window)
+        return self.dues[at]
+
+    def _computed(self, window: Window) -> float | None:
         parts = self.windows(self.source.key, window.start, window.end) if self.source.partitioned else ()
         ends = (self.source.window(partition) for partition in parts)
         dues = (self.promise.due_at(each) for each in ends if each is not None)
@@ -202,27 +217,26 @@ def _tick_of(contract: CronContract, window: Window) -> float:
     return tick_at_or_after(contract, window.end)
 
 
-def _required_sources(graph: Graph, key: str) -> set[str]:
-    """Return the inputs at any depth that the planner does not build, and without which the asset is not built."""
-    found, seen, stack = set[str](), {key}, [key]
-    while stack:
-        node = graph.nodes.get(stack.pop())
-        for read in node.inputs if node else ():
-            if read.optional or read.use_latest or read.key in seen or read.key not in graph.nodes:
-                continue
-            seen.add(read.key)
-            stack.append(read.key)
-            if not graph.nodes[read.key].automated:
-                found.add(read.key)
+def _inputs_at_any_depth(graph: Graph, counts: Callable[[Input], bool]) -> dict[str, frozenset[str]]:
+    """Return the inputs of each asset, and their inputs, without the asset itself.
+
+    Args:
+        counts: Returns True for the inputs that are followed.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for key, node in graph.nodes.items():
+        direct = [read.key for read in node.inputs if read.key in found and counts(read)]
+        found[key] = frozenset(direct).union(*(found[each] for each in direct))
     return found
 
 
 def _too_few_slots(graph: Graph, durations: RunDurations, slots: int) -> Iterator[tuple[str, str]]:
     """Yield the contracts of assets that are due together, if their runs together exceed the time of all slots."""
-    for what, due in _due_together(graph):
+    above = _inputs_at_any_depth(graph, lambda read: not read.use_latest)
+    for what, due in _due_together(graph, above):
         for given in sorted({seconds for _, seconds in due}):
             members = [key for key, seconds in due if seconds <= given]
-            runs = _runs_of(graph, durations, members, what)
+            runs = _runs_of(graph, durations, members, what, above)
             work = sum(runs.values())
             if len(runs) > slots and work > slots * given:
                 longest = sorted(runs, key=lambda run: -runs[run])
@@ -246,10 +260,15 @@ class _Occasion:
     source: str | None = None
 
 
-def _due_together(graph: Graph) -> Iterator[tuple[_Occasion, list[tuple[str, float]]]]:
+def _due_together(
+    graph: Graph, above: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[_Occasion, list[tuple[str, float]]]]:
     """Yield the assets with lag contracts that read the same source, and those with cron contracts of equal times.
 
     Each has the seconds that its contract gives.
+
+    Args:
+        above: The inputs of each asset at any depth.
     """
     by_time: dict[tuple[str, str], list[tuple[str, float]]] = {}
     by_source: dict[str, list[tuple[str, float]]] = {}
@@ -261,7 +280,7 @@ def _due_together(graph: Graph) -> Iterator[tuple[_Occasion, list[tuple[str, flo
         if isinstance(contract, CronContract):
             by_time.setdefault((contract.schedule, contract.timezone), []).append(given)
         else:
-            for source in _feeding(graph, key):
+            for source in sorted(k for k in above[key] if not graph.nodes[k].automated):
                 by_source.setdefault(source, []).append(given)
     for source, due in by_source.items():
         yield _Occasion(f"when data arrives in {source}", source), due
@@ -269,22 +288,13 @@ def _due_together(graph: Graph) -> Iterator[tuple[_Occasion, list[tuple[str, flo
         yield _Occasion(f"by {schedule}{'' if zone == 'UTC' else f' {zone}'}"), due
 
 
-def _feeding(graph: Graph, key: str) -> set[str]:
-    """Return the inputs at any depth that are not built here and whose data makes the asset due."""
-    return {k for k in _above(graph, key) if not graph.nodes[k].automated}
-
-
-def _above(graph: Graph, key: str) -> set[str]:
-    seen, stack = {key}, [key]
-    while stack:
-        for read in graph.nodes[stack.pop()].inputs:
-            if not read.use_latest and read.key in graph.nodes and read.key not in seen:
-                seen.add(read.key)
-                stack.append(read.key)
-    return seen - {key}
-
-
-def _runs_of(graph: Graph, durations: RunDurations, keys: Sequence[str], what: _Occasion) -> dict[str, float]:
+def _runs_of(
+    graph: Graph,
+    durations: RunDurations,
+    keys: Sequence[str],
+    what: _Occasion,
+    above: Mapping[str, frozenset[str]],
+) -> dict[str, float]:
     """Return the runs that must end by the deadline, each with its usual seconds, by one of its assets.
 
     With a source, the runs between the source and the assets are counted too. Assets that one run can build are one
@@ -292,9 +302,10 @@ def _runs_of(graph: Graph, durations: RunDurations, keys: Sequence[str], what: _
     """
     members = dict.fromkeys(keys)
     if what.source is not None:
-        for key in keys:
-            between = (k for k in _above(graph, key) if graph.nodes[k].automated)
-            members |= dict.fromkeys(k for k in between if what.source in _above(graph, k))
+        over = frozenset[str]().union(*(above[key] for key in keys))
+        members |= dict.fromkeys(
+            k for k, node in graph.nodes.items() if k in over and node.automated and what.source in above[k]
+        )
     together = connected(members, lambda key: [read.key for read in graph.nodes[key].inputs if read.joinable])
     found = {part[0]: max(durations.usual(key) for key in part) for part in together}
     return {run: seconds for run, seconds in found.items() if seconds}

@@ -90,12 +90,24 @@ class Override:
         return self.ended_at is None and (self.until is None or now < self.until)
 
     def covers(self, asset: Ordered, partition: Partition) -> bool:
-        """Return True if a partition of one of its assets is among its partitions."""
+        """Return True if a partition of one of its assets is among its partitions.
+
+        If the asset no longer has the ends of a range, a pause covers all partitions: nothing may run by mistake.
+        """
         if self.first is not None:
-            if partition is None or asset.problem(self.first) or asset.problem(self.last):
+            if asset.problem(self.first) or asset.problem(self.last):
+                return self.kind is OverrideKind.PAUSE
+            if partition is None:
                 return False
             return bool(asset.order(self.first) <= asset.order(partition) <= asset.order(self.last))
         return not self.keys or partition in self.keys
+
+    def overlaps(self, asset: Ordered, first: Partition, last: Partition) -> bool:
+        """Return True if it covers a partition of a range of one of its assets."""
+        if self.whole or self.covers(asset, first) or self.covers(asset, last):
+            return True
+        own = [key for key in (self.first, *self.keys) if key is not None and not asset.problem(key)]
+        return any(_is_within(asset.order(key), asset.order(first), asset.order(last)) for key in own)
 
     def told(self) -> str:
         """Return the person, the end and the reason in words: `by anna until 2026-11-27 12:00:00 UTC: migration`."""
@@ -153,6 +165,14 @@ class Overrides:
         cut = self.cut_of(node, partition)
         return cut if cut is not None and cut.kind is OverrideKind.SKIP else None
 
+    def rebuild_of_skipped(self, node: Node, partition: Partition) -> Override | None:
+        """Return the rebuild that replaces an earlier skip of a partition, or None."""
+        cut = self.cut_of(node, partition)
+        if cut is None or cut.kind is not OverrideKind.REBUILD:
+            return None
+        earlier = (each for each in self.cuts[node.key] if each.kind is OverrideKind.SKIP)
+        return cut if any(each.covers(node, partition) for each in earlier) else None
+
     @cached_property
     def pauses(self) -> Mapping[str, list[Override]]:
         """The pauses by asset."""
@@ -169,6 +189,13 @@ class Overrides:
             for key in each.assets if each.kind in kinds else ():
                 found.setdefault(key, []).append(each)
         return found
+
+
+def _is_within(place: Any, first: Any, last: Any) -> bool:
+    """Return True if a place is in a range. A range of keys with several dimensions is a range in each of them."""
+    if isinstance(place, tuple):
+        return all(_is_within(*each) for each in zip(place, first, last, strict=True))
+    return bool(first <= place <= last)
 
 
 def changed_assets(before: Overrides, after: Overrides) -> set[str]:

@@ -245,6 +245,7 @@ class PendingWork:
         if isinstance(after, Raised):
             self.aside[target] = str(after)
             self._sleep(target, now + _LOOK_AGAIN)
+            self._ask_again(node, target)
             after = None
         if target in self.history.built or (after is not None and not _others(node, after.missing_inputs)):
             self.candidates.note(node, partition)
@@ -259,6 +260,18 @@ class PendingWork:
             self._mark_readers(target)
         self.moved = self.moved or after != before or why != self.aside.get(target) or skipped is not left_out
         self._dirty[node.key].discard(partition)
+
+    def _ask_again(self, node: Node, target: Target) -> None:
+        """Note the rebuild of a partition that could not be computed, so that the rebuild is not found complete."""
+        overrides, built = self.history.overrides, self.history.built.get(target)
+        cuts = overrides.cuts.get(node.key)
+        if not cuts:
+            return
+        cut = called(overrides.cut_of if built else overrides.rebuild_of_skipped, node, target[1])
+        if isinstance(cut, Raised):  # the partitions definition raises: any rebuild of the asset may cover it
+            cut = next((each for each in reversed(cuts) if each.kind is OverrideKind.REBUILD), None)
+        if cut is not None and cut.kind is OverrideKind.REBUILD and (built is None or cut.as_of > built.as_of):
+            self.asked_again[target] = cut.id
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:
         if node.refused or not (node.inputs or node.automated):
@@ -354,6 +367,8 @@ class PendingWork:
             there = min(later.present, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
+        if not missing_inputs and (again := self.history.overrides.rebuild_of_skipped(node, target[1])) is not None:
+            self.asked_again[target] = again.id  # once the rebuild has ended, the skip applies again
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
 
     def _still_owed(

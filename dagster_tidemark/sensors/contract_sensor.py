@@ -112,7 +112,8 @@ def contract_sensor(
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, not_kept))
             before = kept(instance, watched.location)
             keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows, dict(plan.left)))
-            end_finished(instance, settings.code_location, plan.left.keys(), plan.now)
+            planned = {asset for asset in graph.nodes if None not in plan.aside(asset)}
+            end_finished(instance, settings.code_location, plan.left.keys(), plan.now, planned)
         doubt, book = doubts(instance, watched or Watched(), plan.now), Book()
         if watched is not None and settings is not None:
             look = Look(
@@ -124,6 +125,7 @@ def contract_sensor(
                 with_landing=bool(watched.feeds),
                 expected=expected,
                 contents=world.contents(instance),
+                warn=context.log.warning,
             )
             book = note_incidents(instance, repository.asset_graph, settings, look, routes)
         standings = doubted(standings, graph, doubt)

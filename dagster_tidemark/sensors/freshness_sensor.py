@@ -13,10 +13,10 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import event_time, partitions
-from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, period_of
+from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, period_of
 from dagster_tidemark.planner.run_retries import backoff
 from dagster_tidemark.sensors.scope import LocationScope
-from dagster_tidemark.tags import PRIORITY, REQUESTED_BY
+from dagster_tidemark.tags import CODE_LOCATION, PRIORITY, REQUESTED_BY
 
 NAME = "freshness_report"
 _SETTLES = timedelta(minutes=5)
@@ -42,19 +42,24 @@ def freshness_sensor(scope: LocationScope) -> dg.SensorDefinition:
             today = datetime.fromtimestamp(now, UTC).date()
             return dg.SensorResult(skip_reason=f"reports begin with {today}", cursor=json.dumps({"since": str(today)}))
         since = date.fromisoformat(json.loads(context.cursor)["since"])
-        days = missing_days(context.instance, since, now)
+        days = missing_days(context.instance, scope.location, since, now)
         if not days:
             return dg.SkipReason("every ended day is reported")
-        if why := _why_not_now(context.instance, scope.named(NAME), now):
+        ours = {REQUESTED_BY: scope.named(NAME), CODE_LOCATION: scope.location}
+        if why := _why_not_now(context.instance, ours, now):
             return dg.SkipReason(f"{days[0]} is missing: {why}")
-        tags = {REQUESTED_BY: scope.named(NAME), PRIORITY: "-5"}
-        return dg.SensorResult(run_requests=[_request(_first_in_a_row(days), tags)], cursor=context.cursor)
+        return dg.SensorResult(
+            run_requests=[_request(_first_in_a_row(days), {**ours, PRIORITY: "-5"})], cursor=context.cursor
+        )
 
     return freshness_report
 
 
-def missing_days(instance: DagsterInstance, since: date, now: float) -> list[date]:
-    """Return the ended days without a report, the oldest first: of the last 31 days, from `since` on."""
+def missing_days(instance: DagsterInstance, location: str, since: date, now: float) -> list[date]:
+    """Return the ended days that a code location has not reported: of the last 31 days, from `since` on.
+
+    The oldest come first.
+    """
     last = datetime.fromtimestamp(now, UTC) - _SETTLES
     first = max(since, (last - _LOOK_BACK).date())
     days = [first + timedelta(days=n) for n in range((last.date() - first).days)]
@@ -62,8 +67,15 @@ def missing_days(instance: DagsterInstance, since: date, now: float) -> list[dat
     if not days:
         return []
     of_days = dg.AssetRecordsFilter(FRESHNESS_ASSET, asset_partitions=[day.isoformat() for day in days])
-    there = {record.partition_key for record in instance.fetch_materializations(of_days, limit=1000).records}
+    records = instance.fetch_materializations(of_days, limit=1000).records
+    there = {record.partition_key for record in records if _reported_by(record) == location}
     return [day for day in days if day.isoformat() not in there]
+
+
+def _reported_by(record: dg.EventLogRecord) -> object:
+    made = record.asset_materialization
+    value = made.metadata.get(REPORTED_BY) if made is not None else None
+    return value.value if value is not None else None
 
 
 def _first_in_a_row(days: Sequence[date]) -> list[date]:
@@ -78,9 +90,9 @@ def _request(days: Sequence[date], tags: dict[str, str]) -> dg.RunRequest:
     return dg.RunRequest(asset_selection=[FRESHNESS_ASSET], tags=tags | partitions.range_tags(first, last))
 
 
-def _why_not_now(instance: DagsterInstance, name: str, now: float) -> str:
+def _why_not_now(instance: DagsterInstance, tags: dict[str, str], now: float) -> str:
     """Return why no run is requested now: one is under way, or the pause after failed ones lasts. Empty if none."""
-    records = instance.get_run_records(RunsFilter(tags={REQUESTED_BY: name}), limit=_MOST)
+    records = instance.get_run_records(RunsFilter(tags=tags), limit=_MOST)
     if not records:
         return ""
     newest = records[0]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.override_selection import NotSelectable, Selectable, partitions, selected
-from dagster_tidemark.dagster_internals import event_time, instance_store
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
 from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable, end_finished, owed_again
@@ -25,7 +25,7 @@ from dagster_tidemark.engine.saved_overview import Kept, StandingRow, keep
 from dagster_tidemark.execution.read_again import owed, partitions_to_read_again
 from dagster_tidemark.incidents.causes import _platform
 from dagster_tidemark.incidents.incident import CauseKind
-from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
 from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings, load_settings
@@ -145,6 +145,23 @@ def test_unit_selection_refuses_ranges_and_assets_that_only_people_run() -> None
             partitions(known.graph, ["core/a"], given)
 
 
+def test_unit_dynamic_keys_must_exist_and_form_no_range() -> None:
+    def shop(key: str | None) -> frozenset[tuple[str, str | None]]:
+        return frozenset({("shops", str(key).split("|")[-1])})
+
+    nodes = [Node(key, partitioned=True, dynamic=shop) for key in ("core/shops", "core/shop_days")]
+    graph = Graph({node.key: node for node in nodes}, Moment(dynamic={"shops": ["west", "east"]}))
+    assert partitions(graph, ["core/shops"], ["west", "east"]).keys == ("west", "east")
+    assert partitions(graph, ["core/shop_days"], ["2026-10-05|east"]).keys == ("2026-10-05|east",)
+    for asset_, given, why in (
+        ("core/shops", "wets", "keys of shops, found 'wets', which does not exist; did you mean west"),
+        ("core/shop_days", "2026-10-05|north", "found 'north', which does not exist; add the key first"),
+        ("core/shops", "west..east", "name single keys"),
+    ):
+        with pytest.raises(NotSelectable, match=why):
+            partitions(graph, [asset_], [given])
+
+
 def test_unit_removed_asset_can_be_resumed_by_its_old_name(instance: DagsterInstance) -> None:
     OverrideStore(instance).change(lambda _: [override(what="core/former", assets=("core/former",))])
     assert "this pause of core/former has ended" in said("resume", "core/former")
@@ -166,6 +183,11 @@ def test_cancel_ends_only_queued_runs_of_the_automation(instance: DagsterInstanc
     states = {run.run_id: run.status for run in instance.get_runs()}
     assert states[ours] is DagsterRunStatus.CANCELED and states[begun] is DagsterRunStatus.STARTED
     assert states[theirs] is states[other] is DagsterRunStatus.QUEUED
+    ends = ("2026-10-05-05:00", "2026-10-05-09:00")
+    names = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    around = queued({REQUESTED_BY: "planner", **dict(zip(names, ends, strict=True))})
+    command = ("pause", "core/orders", "--partitions", "2026-10-05-08:00", "--reason", "x", "--cancel", "--json")
+    assert json.loads(said(*command))["canceled_runs"] == [around]
 
 
 def test_two_operators_at_once_lose_nothing(instance: DagsterInstance) -> None:
@@ -201,7 +223,9 @@ def test_finished_rebuilds_and_expired_pauses_are_ended(instance: DagsterInstanc
     elsewhere = override(OverrideKind.REBUILD, id="elsewhere", at=now - 60, location="other")
     fresh = replace(rebuilds[0], id="fresh", at=now)
     OverrideStore(instance).change(lambda _: [*rebuilds, elsewhere, fresh, override(id="expired", until=now - 1)])
-    end_finished(instance, place, {"left"}, now)
+    end_finished(instance, place, {"left"}, now, planned=())
+    assert len([each for each in OverrideStore(instance).read() if each.ended_at is None]) == 4, "only the pause"
+    end_finished(instance, place, {"left"}, now, planned={"core/orders"})
     assert {each.id for each in OverrideStore(instance).read() if each.ended_at is None} == {
         "left",
         "elsewhere",
@@ -209,12 +233,22 @@ def test_finished_rebuilds_and_expired_pauses_are_ended(instance: DagsterInstanc
     }
 
 
-def test_load_owes_a_rebuild_until_it_has_materialized_the_partition(instance: DagsterInstance) -> None:
+def test_load_owes_a_rebuild_until_a_later_run_has_materialized_the_partition(instance: DagsterInstance) -> None:
+    during: list[Override] = []
+
+    @dg.asset(partitions_def=HOURS)
+    def owes(context: dg.AssetExecutionContext) -> None:
+        if not during:  # the command comes while the run is under way
+            at = event_storage.last_event_id(instance)
+            during.append(override(OverrideKind.REBUILD, assets=("owes",), first=HOUR, last=later, as_of=at))
+            OverrideStore(instance).change(lambda _: during)
+
     key, later = dg.AssetKey("owes"), "2026-10-05-08:00"
-    made = override(OverrideKind.REBUILD, assets=("owes",), first=HOUR, last="2026-10-05-09:00", as_of=0)
-    OverrideStore(instance).change(lambda _: [made])
+    dg.materialize([owes], partition_key=HOUR, instance=instance)
     assert owed(instance, key, HOURS, [HOUR, later, "2026-10-06-07:00"]) == [HOUR, later]
     instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=HOUR))
+    assert owed(instance, key, HOURS, [HOUR, later]) == [HOUR, later], "a person has reported it, and no run has read"
+    dg.materialize([owes], partition_key=HOUR, instance=instance)
     assert owed(instance, key, HOURS, [HOUR, later]) == [later]
     assert owed_again(instance, "other", [None], lambda *_: True) == []
 

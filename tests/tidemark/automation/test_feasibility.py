@@ -92,6 +92,19 @@ def test_deadline_earlier_than_an_input_is_expected_is_reported_with_both_times(
     )
 
 
+def test_due_time_of_a_window_is_computed_once_for_all_reports_of_it() -> None:
+    asked: list[Window] = []
+
+    def due(window: Window) -> float:
+        asked.append(window)
+        return window.end + 6 * HOUR
+
+    made = report("0 5 * * *", InputPromise("raw/a", "expected by then", due))
+    nodes = {**made.nodes, **{f"marts/r{n}": replace(made.nodes["marts/r"], key=f"marts/r{n}") for n in range(20)}}
+    assert len(infeasible(Graph(nodes), RunDurations(), windows=days)) == 21
+    assert len(asked) == 8
+
+
 def test_deadline_too_short_after_the_arrival_for_the_usual_runs_is_reported() -> None:
     late = infeasible(report("30 6 * * *", by(6.2)), durations(marts_r=1750), windows=days)
     assert "and usual runs take 29 min 10 s" in in_words(late["marts/r"])

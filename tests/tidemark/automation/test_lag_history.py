@@ -8,9 +8,11 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.engine.lag_history import AssetLag, lags
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.overview import judged
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.overrides import without
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
@@ -87,6 +89,26 @@ def test_lag_of_a_day_with_faults_agrees_with_samples_of_its_facts(seed: int) ->
         assert exact.longest == pytest.approx(longest, abs=EVERY + 1), each.asset
         assert exact.within == pytest.approx(share, abs=0.003), each.asset
         assert exact.p95 == pytest.approx(p95, abs=90.0), each.asset
+
+
+def test_lag_of_skipped_data_ends_at_the_skip_and_counts_again_after_its_end() -> None:
+    simulation = Simulation(location(), start=START)  # type: ignore[arg-type]
+    simulation.switch("automation", on=False, at=simulation.time(minutes=50))
+    simulation.arrive("raw/orders", "2026-10-05-00:00", at=simulation.time(hours=1))
+    simulation.skip("core/orders", at=simulation.time(hours=2))
+    simulation.arrive("raw/orders", "2026-10-05-03:00", at=simulation.time(hours=4))
+    simulation.run(hours=5)
+    start = simulation.time(hours=1)
+    (orders, *_) = found(simulation, (start, simulation.time(hours=3)), (start, simulation.time(hours=5)))
+    assert orders.asset == "core/orders"
+    assert orders.lag.longest == pytest.approx(3600.0, abs=60.0)
+    assert orders.lag.within == pytest.approx(1 - 3300 / 7200, abs=0.01)
+    store = OverrideStore(simulation.instance)
+    (made,) = store.read()
+    end = simulation.time(hours=4, minutes=30)
+    store.change(lambda before: without(before, [made.id], at=end, by="a person"))
+    (after, *_) = found(simulation, (start, end + 60))
+    assert after.lag.longest == pytest.approx(end + 60 - start, abs=60.0), "it lacks the data of one o'clock again"
 
 
 NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))

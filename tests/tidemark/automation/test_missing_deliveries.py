@@ -10,8 +10,12 @@ import pytest
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.asset_graph.input_promises import declare_promises
 from dagster_tidemark.engine.missing_inputs import WITHOUT, missing_metadata
-from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.contracts import FreshnessStatus, InputPromise, Window
 from dagster_tidemark.planner.decisions import State
+from dagster_tidemark.planner.deliveries import DueDeliveries, OnMissing
+from dagster_tidemark.planner.graph import Graph, Input, Node
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import MISSING
 from tests.tidemark.automation.toy_graph import DAYS, HOURS, START, asset, lag, source
@@ -47,6 +51,36 @@ def simulated(on_missing: str | None) -> Simulation:
     simulation.arrive("raw/orders", "2026-10-07-06:00", at=simulation.time(days=2, hours=7))
     simulation.arrive("raw/prices", "2026-10-06", at=simulation.time(days=2, hours=10))
     return simulation
+
+
+@pytest.mark.parametrize(("dimensions", "looks"), [(1, 16), (2, 5000)])
+def test_due_deliveries_are_found_without_a_look_at_all_partitions(dimensions: int, looks: int) -> None:
+    day, looked, last = 86_400.0, list[str](), 4999
+
+    def window(partition: str | None) -> Window:
+        looked.append(str(partition))
+        return Window(int(str(partition)) * day, (int(str(partition)) + 1) * day)
+
+    promise = InputPromise("raw/a", "expected at once", lambda window: window.end)
+    nodes = (
+        Node(
+            "raw/a",
+            source=True,
+            automated=False,
+            partitioned=True,
+            promises=(promise,),
+            keys=lambda: [str(n) for n in range(last + 1)],
+            window=window,
+            order=lambda p: int(str(p)) if dimensions == 1 else (int(str(p)), 0),
+        ),
+        Node("core/a", [Input("raw/a", None, None, on_missing="wait")]),
+    )
+    graph = Graph({node.key: node for node in nodes})
+    history = History(graph, first_seen={"raw/a": 0.0})
+    due = DueDeliveries(graph, history, PendingWork(graph, history), now=(last + 1) * day)
+    found = due.lacking(graph.nodes["core/a"], None, OnMissing.WAIT)
+    assert [each.source[1] for each in found] == [str(n) for n in range(last - 7, last + 1)]
+    assert len(looked) == looks
 
 
 def test_reader_waits_for_a_missing_delivery_and_the_contract_names_it() -> None:

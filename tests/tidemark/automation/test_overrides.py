@@ -110,6 +110,37 @@ def test_pause_of_a_range_or_of_keys_concerns_only_these_partitions(world: World
     assert {partition for key, partition in world.due() if key == "core/orders"} == {"2026-09-20-06:00", H7}
 
 
+def test_range_whose_end_is_no_longer_a_partition_pauses_everything_and_rebuilds_nothing() -> None:
+    node = Node("core/orders", order=ordinal, problem=lambda p: "removed" if p == H8 else None, partitioned=True)
+    made = Override("o-1", OverrideKind.PAUSE, "x", ("core/orders",), "anna", "", 0.0, first=H7, last=H8)
+    assert made.covers(node, "2026-09-22-00:00") and made.covers(node, None)
+    for kind in (OverrideKind.SKIP, OverrideKind.REBUILD):
+        assert not replace(made, kind=kind).covers(node, H7)
+
+
+def test_pause_overlaps_a_range_that_contains_one_of_its_partitions() -> None:
+    node = Node("core/orders", order=ordinal, partitioned=True)
+    whole = Override("o-1", OverrideKind.PAUSE, "x", ("core/orders",), "anna", "", 0.0)
+    key, part = replace(whole, keys=("2026-09-20-05:00",)), replace(whole, first="2026-09-20-05:00", last=H7)
+    for pause_, first, last, overlaps in (
+        (whole, None, None, True),
+        (key, "2026-09-20-01:00", H8, True),
+        (key, H7, H8, False),
+        (part, "2026-09-20-01:00", H8, True),
+        (part, "2026-09-20-06:00", "2026-09-20-06:00", True),
+        (part, H7, H8, True),
+        (part, H8, "2026-09-20-09:00", False),
+    ):
+        assert pause_.overlaps(node, first, last) is overlaps, (pause_.partitions, first, last)
+    shops = Node("core/shops", order=lambda p: tuple(map(ordinal_of, str(p).split("|"))), partitioned=True)
+    one = replace(whole, keys=("2|b",))
+    assert one.overlaps(shops, "1|b", "3|b") and not one.overlaps(shops, "1|a", "3|a")
+
+
+def ordinal_of(part: str) -> int:
+    return ord(part)
+
+
 def test_assets_of_one_operation_are_paused_together() -> None:
     both = frozenset({"core/a", "core/b"})
     nodes = [
@@ -289,6 +320,46 @@ def test_rebuild_builds_what_was_skipped_before(world: World) -> None:
     skip(world, "core/orders")
     rebuild(world, "core/orders")
     assert world.due() == {CORE, MART}
+
+
+def test_rebuild_is_not_complete_before_all_partitions_are_built_that_were_skipped_and_never_built(
+    world: World,
+) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    skip(world, "core/orders")
+    made = rebuild(world, "core/orders")
+    assert world.plan().left == {made.id: 2}
+    world.made("core/orders", H7)
+    assert world.plan().left == {made.id: 1} and ("core/orders", H8) in world.due()
+    world.run_all()
+    assert world.plan().left == {}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rebuild_is_not_complete_while_a_mapping_raises(restarted: bool) -> None:
+    broken: list[str] = []
+
+    def mapped(partition: str | None) -> list[str | None]:
+        if broken:
+            raise ValueError("no such region")
+        return [partition]
+
+    nodes = (
+        Node("raw/orders", partitioned=True, automated=False, source=True),
+        Node("core/orders", [Input("raw/orders", mapped, same)], ordinal, partitioned=True, asap=True),
+    )
+    world = World(Graph({node.key: node for node in nodes}))
+    world.arrive(H7, "v1")
+    world.run_all()
+    broken.append("broken")
+    made = rebuild(world, "core/orders")
+    if restarted:
+        world.deploy(world.graph)
+    assert world.plan().left == {made.id: 1} and world.due() == set()
+    broken.clear()
+    world.now += 61
+    assert world.due() == {CORE}
 
 
 def test_paused_rebuild_waits_for_the_end_of_the_pause(world: World) -> None:

@@ -21,7 +21,7 @@ from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sensors.freshness_sensor import NAME, missing_days
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.simulation.simulator import Simulation
-from dagster_tidemark.tags import REQUESTED_BY
+from dagster_tidemark.tags import CODE_LOCATION, REQUESTED_BY
 from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 
@@ -83,6 +83,7 @@ def test_report_has_a_row_per_asset_and_day_and_is_replaced_when_built_again(
     assert rows(settings).keys() == found.keys()
     metadata = {m.partition: m.metadata for m in done.asset_materializations_for_node("ops__freshness")}
     assert metadata["2026-10-06"]["assets outside their contract"].value == 1
+    assert metadata["2026-10-06"]["code location"].value == settings.code_location
     seen = simulation.instance.fetch_observations(dg.AssetKey(["core", "orders"]), limit=1).records[0]
     assert seen.asset_observation is not None
     assert seen.asset_observation.metadata["lag, longest (seconds)"].value == pytest.approx(
@@ -131,16 +132,22 @@ def test_sensor_requests_ended_days_that_are_missing_and_pauses_after_a_failure(
         tags = later.run_requests[0].tags
         assert tags["dagster/asset_partition_range_start"] == "2026-10-05"
         assert tags["dagster/asset_partition_range_end"] == "2026-10-07"
-        instance.report_runless_asset_event(dg.AssetMaterialization(FRESHNESS_ASSET, partition="2026-10-06"))
-        assert [str(day) for day in missing_days(instance, date(2026, 10, 5), event_time.now())] == [
-            "2026-10-05",
-            "2026-10-07",
-        ]
-        run = instance.create_run_for_job(
-            repository.get_implicit_global_asset_job_def(),
-            tags={REQUESTED_BY: NAME},
-            status=dg.DagsterRunStatus.STARTED,
-        )
+        for day, location_ in (("2026-10-06", settings.code_location), ("2026-10-07", "other")):
+            reported = dg.AssetMaterialization(FRESHNESS_ASSET, metadata={"code location": location_}, partition=day)
+            instance.report_runless_asset_event(reported)
+        missing = missing_days(instance, settings.code_location, date(2026, 10, 5), event_time.now())
+        assert [str(day) for day in missing] == ["2026-10-05", "2026-10-07"]
+
+        def started(location_: str) -> dg.DagsterRun:
+            return instance.create_run_for_job(
+                repository.get_implicit_global_asset_job_def(),
+                tags={REQUESTED_BY: NAME, CODE_LOCATION: location_},
+                status=dg.DagsterRunStatus.STARTED,
+            )
+
+        started("other")
+        assert isinstance(tick("2026-10-08 00:05", began.cursor), dg.SensorResult), "that run reports other assets"
+        run = started(settings.code_location)
         held = tick("2026-10-08 00:06", began.cursor)
         assert isinstance(held, dg.SkipReason) and "is under way" in str(held.skip_message)
         patched.undo()

@@ -99,6 +99,23 @@ def test_planned_event_contains_the_partitions_of_its_range(instance: dg.Dagster
     assert [partition for each in found for partition in each] == [FIRST, SECOND]
 
 
+def test_runs_of_an_asset_are_found_by_the_id_of_their_planned_event(instance: dg.DagsterInstance) -> None:
+    @dg.asset
+    def table() -> None: ...
+
+    @dg.asset
+    def other() -> None: ...
+
+    runs, ids = [], [0]
+    for _ in range(2):
+        runs.append(dg.materialize([table, other], instance=instance, selection=[table]).run_id)
+        ids.append(event_storage.last_event_id(instance))
+    instance.report_runless_asset_event(dg.AssetMaterialization("table"))
+    found = [event_storage.runs_planned_after(instance, "table", after) for after in ids]
+    assert found == [set(runs), {runs[1]}, set()]
+    assert event_storage.runs_planned_after(instance, "other", 0) == set()
+
+
 def test_metadata_is_read_from_the_latest_materialization(instance: dg.DagsterInstance) -> None:
     for rows in (1, 2):
         written = dg.AssetMaterialization("table", partition=FIRST, metadata={"rows": rows})

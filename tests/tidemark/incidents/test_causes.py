@@ -1,5 +1,6 @@
 """Which root cause is at fault, which contracts it breaks, and when that is known: on simulated days."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.causes import Evidence, troubles
 from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
-from dagster_tidemark.incidents.look import Look, note_incidents
+from dagster_tidemark.incidents.look import Look, logger, note_incidents
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.watch import Watch
 from dagster_tidemark.planner.contracts import LagContract
@@ -55,6 +56,7 @@ class Location:
         self.channel = FakeChannel()
         self.doubts = Doubts()
         self.blind = False
+        self.warn: Callable[[str], None] = logger.warning
         self.expected: list[ExpectedArrival] = []
         self.files: dict[str, ArrivedFiles] = {}
         self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
@@ -91,6 +93,7 @@ class Location:
                 with_landing=True,
                 expected=self.expected,
                 contents=lambda _, asked: {p: self.files[p] for p in asked if p in self.files},
+                warn=self.warn,
             )
             note_incidents(instance, assets, load_settings(), look, [self.channel.route])
         self.looked_at = plan.now
@@ -158,6 +161,37 @@ def test_missing_source_data_opens_an_incident_of_kind_missing() -> None:
     location.arrives("orders", "2026-10-06-07:00", days=2, hours=9, minutes=5)
     location.until(days=2, hours=9, minutes=12)
     assert location.book.open == ()
+
+
+class Calendar:
+    """A user's calendar without holidays, which may fail."""
+
+    broken = False
+
+    def __contains__(self, _: object) -> bool:
+        if self.broken:
+            raise OSError("the calendar service does not answer")
+        return False
+
+
+def test_raising_calendar_keeps_the_states_and_incidents_of_its_source_and_concerns_no_other() -> None:
+    location, calendar, warned = Location(every=60.0), Calendar(), list[str]()
+    location.warn = warned.append
+    within = timedelta(minutes=10)
+    location.expected = [
+        ExpectedArrival(source="raw/orders", within=within, except_on=calendar),
+        ExpectedArrival(source="raw/prices", within=within),
+    ]
+    location.until(hours=2, minutes=12)  # the hour from one to two has no data
+    before = [row for row in location.book.arrivals if row.source == "raw/orders"]
+    assert {each.cause.subject for each in location.book.open} == {"raw/orders", "raw/prices"} and not warned
+    calendar.broken = True
+    location.arrives("prices", hours=2, minutes=13)
+    location.until(hours=2, minutes=20)
+    assert [row for row in location.book.arrivals if row.source == "raw/orders"] == before
+    assert {row.state for row in location.book.arrivals if row.source == "raw/prices"} != {before[0].state}
+    assert [each.cause.subject for each in location.book.open] == ["raw/orders"]
+    assert "raw/orders keep their last states: OSError: the calendar service" in warned[0]
 
 
 def test_run_slower_than_usual_opens_an_incident_before_the_deadline() -> None:

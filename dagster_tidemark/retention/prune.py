@@ -19,7 +19,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.retention.choice import Choice, choose
 from dagster_tidemark.retention.locations import PruneRefused, known_locations
-from dagster_tidemark.retention.proof import MakeGraph, difference
+from dagster_tidemark.retention.proof import MakeGraph, catch_up, difference
 from dagster_tidemark.tags import PREFIX
 
 SHORTEST = timedelta(hours=1)
@@ -42,6 +42,8 @@ _OWN_SENSORS = frozenset(
 )
 _BETWEEN_LOOKS = 50
 _ROUNDS = 4
+_NOTES = 3
+"""Attempts to note a partition. Events that are written at the same time may be newer than the note."""
 _UNPROVEN = "have assets whose facts would differ after a restart"
 
 
@@ -141,7 +143,10 @@ def _proven(
             return choice, noted, tuple(sorted(unproven))
         found = difference(instance, make_graph, choice.event_ids)
         noted = noted or len(found.rows)
-        if apply and found.rows:
+        for _ in range(_NOTES if apply else 0):
+            if not found.rows:
+                break
+            catch_up(instance, found.truth)
             found.truth.write_note(instance, found.rows)
             found = difference(instance, make_graph, choice.event_ids)
         differing = set(found.assets) | ({asset for asset, _ in found.rows} if apply else set())

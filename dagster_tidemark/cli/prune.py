@@ -47,6 +47,7 @@ def prune(
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.local.platform.instance_lock import take_environment
     from dagster_tidemark.retention import prune as pruning
+    from dagster_tidemark.sensors.freshness_sensor import reports_need
 
     age, settings = _age(older_than), load_settings()
     assets = location.asset_graph(settings)  # a broken module would hide assets, whose runs would seem unplanned
@@ -56,9 +57,10 @@ def prune(
         found = pruning.prune(
             instance,
             lambda: planner_graph.graph_of(assets, contract_scale=settings.contract_scale),
-            age,
+            max(age, reports_need(instance, assets)),
             apply=apply,
             unplanned=unplanned is Unplanned.DELETE,
+            sensors=location.sensor_names(settings),
             progress=lambda line: told.print(line),
         )
     if as_json:

@@ -14,6 +14,7 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
+from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.dagster_internals import old_ticks
 from dagster_tidemark.dagster_internals.old_ticks import OldEvaluation, OldTicks
@@ -47,6 +48,7 @@ def ticked(
             instigator_name=name,
             instigator_type=InstigatorType.SENSOR,
             status=TickStatus.FAILURE if age in failed else TickStatus.SKIPPED,
+            error=SerializableErrorInfo("it failed", [], "Error") if age in failed else None,
             timestamp=time.time() - age * HOUR,
         )
         instance.create_tick(data)

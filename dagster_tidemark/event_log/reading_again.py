@@ -72,7 +72,8 @@ def read_again(
     for event in events:
         steps.append((event.id, partial(intake.apply, _as_it_ended(event, ended, written))))
     for id, note in journal.notes(instance, since):
-        steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
+        if reader.has_read(id):
+            steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
     for asset in assets:
         intake.forget(asset)
         history.forget([(asset, partition) for partition in history.known.get(asset, ())])

@@ -97,6 +97,11 @@ def asset_graph(settings: Settings) -> "AnyGraph":
         raise LocationBroken("\n".join([*broken_parts(settings), in_words(error)])) from error
 
 
+def sensor_names(settings: Settings) -> frozenset[str]:
+    """Return the names of the code location's sensors. For errors see `definitions`."""
+    return frozenset(sensor.name for sensor in definitions(settings).sensors or ())
+
+
 def feeds(settings: Settings) -> "Sequence[Feed]":
     """Return the declared feeds: `FEEDS` of a package `feeds`, and the feeds of components.
 

@@ -85,6 +85,8 @@ CODE_SERVERS = "tidemark/code_servers"
 """Key of the code servers by the path of their socket."""
 OVERVIEW = "tidemark/overview/"
 """Prefix of the state of a code location's contracts at the last tick of the sensor `contracts`."""
+PRUNED = "tidemark/pruned"
+"""Key of the time before which superseded records of an instance may be deleted."""
 SINCE = "tidemark/since"
 """Key of the times when an instance began to watch each asset's contract."""
 

@@ -25,6 +25,7 @@ _SECONDS = 40.0  # a tick may take a minute
 _PAGE = 200
 _LATE_SECONDS = 120.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+_MOST_NAMED = 100  # assets in the cursor, which is written at each tick
 _MOST_WAITING = 1_000  # with more failed events the listener takes no new ones
 
 
@@ -52,11 +53,13 @@ class ListenerPosition:
         after: Storage id: events up to it are done or in `failed`; None before the first pass.
         done: Later events that are done or in `failed`, by storage id, with their times (Unix seconds).
         failed: Events to try again, by storage id.
+        assets: The assets that it hears, so that a prune keeps their events; None if they are many or unknown.
     """
 
     after: int | None = None
     done: dict[int, float] = field(default_factory=dict)
     failed: dict[int, FailedEvent] = field(default_factory=dict)
+    assets: list[str] | None = None
 
     def text(self) -> str:
         """Return the position as the cursor of a sensor."""
@@ -70,6 +73,7 @@ class ListenerPosition:
             found.get("after"),
             {int(id): at for id, at in found.get("done", {}).items()},
             {int(id): FailedEvent(**each) for id, each in found.get("failed", {}).items()},
+            found.get("assets"),
         )
 
 
@@ -98,6 +102,7 @@ def hear(
         seconds: No call begins after this time.
     """
     heard, end = Heard(), time.monotonic() + seconds
+    position.assets = sorted(assets) if len(assets) <= _MOST_NAMED else None
     if position.after is None:
         position.after = event_storage.last_event_id(instance)
         return heard

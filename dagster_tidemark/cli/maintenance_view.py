@@ -39,10 +39,10 @@ def show_due(settings: Settings, table: str | None) -> list[str]:
     chosen = _chosen(tables, table)
     with opened_instance() as instance:
         now = event_time.now()
-        lake, found = LakeFacts(tables, MaintenancePolicy().at_once()), open_lake(settings)
+        lake = LakeFacts(tables, MaintenancePolicy().at_once(), broken=_broken(settings))
+        found = open_lake(settings)
         runs, upkeep = open_runs(instance, now), saved_upkeep(instance, settings.code_location, chosen)
-        for name in tables:
-            lake.read_needs(found, name)
+        lake.read_all_needs(found)
         for name in chosen:
             lake.read(found, name, upkeep[name], runs, now)
     due = [each for name in chosen for each in lake.due(name, now)]
@@ -65,7 +65,7 @@ def maintain_now(settings: Settings, table: str | None) -> list[str]:
         end_dead_runs(instance)  # such as an earlier run of this command that was killed
         if others := open_runs(instance, event_time.now()).maintenance:
             fail(f"run {others[0]} maintains tables: wait for its end, or cancel it in the UI", code=1)
-        job = maintenance_job(tables, settings)
+        job = maintenance_job(tables, settings, broken=_broken(settings))
         tags = {MAINTENANCE: settings.code_location, PROCESS: identity_of(psutil.Process())}
         config = run_config(chosen, by_hand=True) | _QUIET
         result = job.execute_in_process(run_config=config, instance=instance, tags=tags)
@@ -84,6 +84,10 @@ def _tables(settings: Settings) -> Mapping[str, Table]:
         found = maintained_tables(location.tables(settings).values(), location.streams(settings))
     name_left_out(settings)
     return found
+
+
+def _broken(settings: Settings) -> str:
+    return next(iter(location.broken_parts(settings)), "")
 
 
 def _chosen(tables: Mapping[str, Table], table: str | None) -> list[str]:

@@ -47,18 +47,21 @@ def prune(
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.local.platform.instance_lock import take_environment
     from dagster_tidemark.retention import prune as pruning
+    from dagster_tidemark.sensors.freshness_sensor import reports_need
 
-    age, settings = _age(older_than), load_settings()
+    age = _age(older_than)
+    take_environment(load_settings())
+    settings = load_settings()  # those of the platform that runs
     assets = location.asset_graph(settings)  # a broken module would hide assets, whose runs would seem unplanned
-    take_environment(settings)
     told = Console(stderr=True)
     with opened_instance() as instance:
         found = pruning.prune(
             instance,
             lambda: planner_graph.graph_of(assets, contract_scale=settings.contract_scale),
-            age,
+            max(age, reports_need(instance, settings.code_location, assets)),
             apply=apply,
             unplanned=unplanned is Unplanned.DELETE,
+            sensors=location.sensor_names(settings),
             progress=lambda line: told.print(line),
         )
     if as_json:

@@ -28,7 +28,7 @@ from dagster._core.storage.event_log.schema import (
 )
 from dagster._core.storage.runs import SqlRunStorage
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
-from dagster._core.storage.tags import BACKFILL_ID_TAG
+from dagster._core.storage.tags import BACKFILL_ID_TAG, RUN_KEY_TAG
 
 _LOG, _CHECKS, _TAGS = SqlEventLogStorageTable.c, AssetCheckExecutionsTable.c, AssetEventTagsTable.c
 _T = TypeVar("_T")
@@ -183,6 +183,14 @@ def backfill_of(run: dg.DagsterRun) -> str | None:
     return run.tags.get(BACKFILL_ID_TAG)
 
 
+def has_run_key(run: dg.DagsterRun) -> bool:
+    """Return True if a sensor or schedule requested a run with a key.
+
+    Dagster launches a run again if no run with the key exists.
+    """
+    return RUN_KEY_TAG in run.tags
+
+
 def location_of(run: dg.DagsterRun) -> str | None:
     """Return the name of a run's code location; None if it is unknown."""
     origin = run.remote_job_origin
@@ -205,21 +213,29 @@ def sizes_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[s
     return found
 
 
-def delete_run(instance: DagsterInstance, run_id: str) -> None:
+def delete_run(instance: DagsterInstance, run_id: str) -> str:
     """Delete an ended run with its logs, events and checks. If this is interrupted, a repetition completes it.
 
     The row of the run is deleted last: until then the run is found again. Its events disappear from the log in one
     transaction.
+
+    Returns:
+        Why its logs stay in their store; empty if they were deleted.
     """
     if not instance.has_run(run_id):  # another prune was faster: without its file, its events cannot be deleted
         delete_file(instance, run_id)
-        return
-    instance.compute_log_manager.delete_logs(prefix=[run_id])
+        return ""
+    why = ""
+    try:
+        instance.compute_log_manager.delete_logs(prefix=[run_id])
+    except Exception as error:  # stores of logs raise errors of any type; some cannot delete
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
     instance.event_log_storage.delete_events(run_id)
     with _index(instance) as connection:
         connection.execute(AssetCheckExecutionsTable.delete().where(_CHECKS.run_id == run_id))
     instance.delete_run(run_id)
     delete_file(instance, run_id)
+    return why
 
 
 def delete_file(instance: DagsterInstance, run_id: str) -> None:

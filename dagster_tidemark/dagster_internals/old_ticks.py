@@ -15,7 +15,8 @@ from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTa
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
 
 _TICKS, _EVALUATIONS = JobTickTable.c, AssetDaemonAssetEvaluationsTable.c
-_COMPLETE = [TickStatus.SKIPPED, TickStatus.SUCCESS, TickStatus.FAILURE]
+_SUCCEEDED = [TickStatus.SKIPPED, TickStatus.SUCCESS]
+_FAILED = [TickStatus.FAILURE]
 _SLICE = 6 * 3600.0
 """Seconds of ticks that one transaction deletes: some 4,000 of a sensor."""
 _AT_ONCE = 500
@@ -23,10 +24,11 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class OldTicks:
-    """Complete ticks of a sensor or schedule before a time, but never the newest tick.
+    """Complete ticks of a sensor or schedule before a time, but neither the newest tick nor the newest success.
 
     Args:
-        before: Unix seconds.
+        before: Time before which its failed ticks are old (Unix seconds).
+        succeeded_before: Time before which its other ticks are old (Unix seconds).
         oldest: Time of the oldest of these ticks (Unix seconds).
         size: Characters of their bodies.
     """
@@ -35,6 +37,7 @@ class OldTicks:
     origin_id: str
     selector_id: str
     before: float
+    succeeded_before: float
     oldest: float
     count: int
     size: int
@@ -62,16 +65,23 @@ def old_ticks(
             continue
         of_it = _TICKS.selector_id == state.selector_id
         with _storage(instance).connect() as connection:
+            is_success = _TICKS.status.in_([status.value for status in _SUCCEEDED])
+            is_failure = _TICKS.status.in_([status.value for status in _FAILED])
             newest = connection.execute(sa.select(sa.func.max(_TICKS.timestamp)).where(of_it)).scalar()
+            last_good = connection.execute(sa.select(sa.func.max(_TICKS.timestamp)).where(of_it, is_success)).scalar()
             until = min(before, _seconds(newest)) if newest else before
+            good_until = min(until, _seconds(last_good)) if last_good else until
             counted = (sa.func.count(), sa.func.min(_TICKS.timestamp), sa.func.sum(sa.func.length(_TICKS.tick_body)))
-            complete = _TICKS.status.in_([status.value for status in _COMPLETE])
-            count, oldest, size = connection.execute(
-                sa.select(*counted).where(of_it, complete, _TICKS.timestamp < _stored(until))
-            ).one()
+            is_old = sa.or_(
+                sa.and_(is_failure, _TICKS.timestamp < _stored(until)),
+                sa.and_(is_success, _TICKS.timestamp < _stored(good_until)),
+            )
+            count, oldest, size = connection.execute(sa.select(*counted).where(of_it, is_old)).one()
         if count:
             ids = (state.instigator_origin_id, state.selector_id)
-            found.append(OldTicks(state.instigator_name, *ids, until, _seconds(oldest), count, int(size or 0)))
+            found.append(
+                OldTicks(state.instigator_name, *ids, until, good_until, _seconds(oldest), count, int(size or 0))
+            )
     return found
 
 
@@ -80,7 +90,9 @@ def delete_ticks(instance: DagsterInstance, ticks: OldTicks) -> None:
     until = ticks.oldest
     while until < ticks.before:
         until = min(until + _SLICE, ticks.before)
-        instance.purge_ticks(ticks.origin_id, ticks.selector_id, until, _COMPLETE)
+        instance.purge_ticks(ticks.origin_id, ticks.selector_id, until, _FAILED)
+        good_until = min(until, ticks.succeeded_before)
+        instance.purge_ticks(ticks.origin_id, ticks.selector_id, good_until, _SUCCEEDED)
 
 
 def old_evaluations(instance: DagsterInstance, before: float, assets: Collection[str]) -> list[OldEvaluation]:

@@ -95,6 +95,27 @@ def tick_times(instance: dg.DagsterInstance, sensors: Collection[str]) -> dict[s
     return found
 
 
+@dataclass(frozen=True)
+class SensorCursor:
+    """The stored cursor of a sensor of a code location. The code may no longer declare the sensor."""
+
+    location: str
+    sensor: str
+    cursor: str
+
+
+def sensor_cursors(instance: dg.DagsterInstance) -> list[SensorCursor]:
+    """Return the cursor of each sensor that has one."""
+    if instance.schedule_storage is None:
+        return []
+    found = []
+    for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+        data = state.instigator_data
+        if isinstance(data, SensorInstigatorData) and data.cursor:
+            found.append(SensorCursor(state.repository_selector.location_name, state.instigator_name, data.cursor))
+    return found
+
+
 def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> SensorTick | None:
     data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
     if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):

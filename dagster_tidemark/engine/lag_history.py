@@ -12,7 +12,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.asset_graph import planner_graph
-from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.overview import since_of, windows_of
@@ -25,6 +25,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.lag_figures import LagFigures, figures
 from dagster_tidemark.planner.overrides import Override, OverrideKind, Overrides
 from dagster_tidemark.planner.unbuilt import Unbuilt
+from dagster_tidemark.tags import PRUNED
 
 FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
 """The asset that stores the lag of each day."""
@@ -38,7 +39,8 @@ class AssetLag:
 
     Args:
         contract: The contract in words, as it is declared now.
-        start: Start of the period (Unix seconds). A period begins with the first event of the log at the earliest.
+        start: Start of the period (Unix seconds). A period begins with the first event of the log at the earliest, and
+            not before the time from which the last prune kept all events.
         end: End of the period.
     """
 
@@ -64,7 +66,8 @@ def lags(
 ) -> list[AssetLag]:
     """Return the lag of each asset with a contract for each period, in the order of periods and of the graph.
 
-    The event log is read once, from its beginning. A period before its first event has no rows.
+    The event log is read once, from its beginning. A period before its first event, or before the last prune's limit,
+    has no rows.
 
     Args:
         periods: Start and end of each (Unix seconds).
@@ -89,7 +92,8 @@ def lags(
         debts.step(now)
     if not events and replay.began_at == float("inf"):
         return []
-    began = min([replay.began_at, *(event.at for event in events if not event.problem)])
+    pruned = float(instance_store.saved(instance, PRUNED) or "-inf")
+    began = max(pruned, min([replay.began_at, *(event.at for event in events if not event.problem)]))
     return [
         AssetLag(key, told(contract), max(start, began), end, figures(debts.of(key), max(start, began), end))
         for start, end in periods

@@ -55,6 +55,7 @@ class LogConsumer:
         by_people: Unfinished runs that a person requested, and no sensor.
         begun: Unfinished runs that have left the queue.
         keeps: True to write notes and checkpoints for other processes.
+        facts_of: Returns the facts of runs by run id.
     """
 
     history: History
@@ -66,6 +67,7 @@ class LogConsumer:
     begun: set[str] = field(default_factory=set)
     caught_up: bool = False
     keeps: bool = True
+    facts_of: Callable[[DagsterInstance, Collection[str]], dict[str, RunFacts]] = run_facts
     intake: Intake = field(init=False)
     _to_read_again: list[str] = field(default_factory=list)
     _checks_to_read: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -190,7 +192,7 @@ class LogConsumer:
             reading_again.read_checks(instance, self._checks_to_read, self._checks_until, self.intake, self.reader)
             self._checks_to_read = {}
         # Query the runs first: a run that has ended wrote all its events before, so the code below reads them.
-        open_runs = run_facts(instance, self.history.open_runs)
+        open_runs = self.facts_of(instance, self.history.open_runs)
         unsaved = self._unsaved
         if not self._read_events(instance, stop):
             self._save_now_and_then(instance, _SAVE_WHILE_CATCHING_UP_SECONDS)
@@ -235,7 +237,8 @@ class LogConsumer:
             told = journal.restore(self.history, note, self.catalog or {}, knows_better=not self.caught_up)
             if not self.caught_up:
                 self._durations_until |= dict.fromkeys(note["strides"], note["wipes_until"])
-            self.intake.touched -= told
+            # A newer result of this process is in no note yet.
+            self.intake.touched -= told & journal.up_to_date(self.history, note)
             self._changed.update(asset for asset, _ in told)
             self.intake.goes_back_to(note["wipes_until"], {asset for asset, _ in told})
 
@@ -243,7 +246,7 @@ class LogConsumer:
         """Return open runs that have built all targets, or ended before this time. Used while catching up."""
         runs = self.history.open_runs
         over = {run_id: RunFacts(run.created_at, Outcome.SUCCEEDED) for run_id, run in runs.items() if not run.planned}
-        found = run_facts(instance, [run_id for run_id in runs if run_id not in over])
+        found = self.facts_of(instance, [run_id for run_id in runs if run_id not in over])
         ended = {i: run for i, run in found.items() if run.ended_at and run.ended_at < reached - _RUN_EVENTS_WITHIN}
         return over | ended
 
@@ -296,7 +299,9 @@ class LogConsumer:
         while self._to_read_again:
             some = set(self._to_read_again[-_ASSETS_READ_AGAIN_AT_ONCE:])
             known = some & self.history.graph.nodes.keys()
-            reopened = reading_again.read_again(instance, known, self.intake, self.reader, wiped)
+            reopened = reading_again.read_again(
+                instance, known, self.intake, self.reader, wiped, facts_of=self.facts_of
+            )
             self._close(reopened)
             self._to_read_again = [asset for asset in self._to_read_again if asset not in some]
             self._changed |= some

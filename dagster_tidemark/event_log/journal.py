@@ -99,6 +99,17 @@ def last_shifts(instance: DagsterInstance, location: str) -> list[tuple[int, int
     return []
 
 
+def up_to_date(history: History, note: Mapping[str, Any]) -> set[Target]:
+    """Return the partitions of a note about which the history knows nothing newer."""
+    found = set()
+    for row in note["rows"]:
+        with contextlib.suppress(TypeError, ValueError):  # a later version's rows have more fields
+            known = row_of(history, (row[0], row[1]))
+            if row == known or newest(row) > newest(known):
+                found.add((row[0], row[1]))
+    return found
+
+
 def restore(
     history: History,
     note: Mapping[str, Any],

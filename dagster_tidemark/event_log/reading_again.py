@@ -43,12 +43,19 @@ def wiped(intake: Intake, before: Mapping[str, float] | None, now: Mapping[str, 
 
 
 def read_again(
-    instance: DagsterInstance, assets: Collection[str], intake: Intake, reader: LogReader, wiped: Mapping[str, float]
+    instance: DagsterInstance,
+    assets: Collection[str],
+    intake: Intake,
+    reader: LogReader,
+    wiped: Mapping[str, float],
+    *,
+    facts_of: Callable[[DagsterInstance, Collection[str]], dict[str, RunFacts]] = run_facts,
 ) -> dict[str, RunFacts]:
     """Rebuild the history of assets from their events in the log, up to the reader's position.
 
     Args:
         wiped: Time of the last wipe by asset (Unix seconds). Older events do not count.
+        facts_of: Returns the facts of runs by run id.
 
     Returns:
         Runs that have ended but are open again in the history.
@@ -59,13 +66,14 @@ def read_again(
     rows = event_rows.rows_of_assets(instance, assets, _KINDS, since)
     found = [event_rows.event_of(row, reader.place(row.id)) for row in rows if reader.has_read(row.id)]
     events = [event for event in found if event and (event.problem or event.at > wiped.get(event.asset, _NEVER))]
-    ended = run_facts(instance, {event.run_id for event in events if event.run_id} - open_before)
+    ended = facts_of(instance, {event.run_id for event in events if event.run_id} - open_before)
     written = {(e.run_id, e.asset, p) for e in events if e.kind is EventKind.MATERIALIZED for p in e.partitions}
     steps: list[tuple[int, Callable[[], object]]] = []
     for event in events:
         steps.append((event.id, partial(intake.apply, _as_it_ended(event, ended, written))))
     for id, note in journal.notes(instance, since):
-        steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
+        if reader.has_read(id):
+            steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
     for asset in assets:
         intake.forget(asset)
         history.forget([(asset, partition) for partition in history.known.get(asset, ())])

@@ -30,7 +30,7 @@ from dagster_tidemark.lakehouse.maintenance.maintenance_table import (
     ActionResult,
     MaintenanceRow,
 )
-from dagster_tidemark.lakehouse.maintenance.orphans import OrphanSearch, OrphansRefused, require_own_folder
+from dagster_tidemark.lakehouse.maintenance.orphans import OrphansRefused, next_search, require_own_folder
 from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
@@ -59,7 +59,7 @@ NOT_DONE = "not done"
 MAINTENANCE_ASSET = dg.AssetKey(["ops", "maintenance"])
 _PRIORITY = -20  # below rebuilds, which have -10
 _LONGEST_SECONDS = 600.0
-_ENDS_THE_RUN = (SparkUnreachable, SparkLost)
+_NOT_ENDED = "its run ended before it did"
 
 
 class MaintenanceStopped(Transient):
@@ -72,6 +72,7 @@ class MaintenanceWork:
 
     Args:
         tables: All tables of the location by name.
+        broken: A part of the code location that cannot be loaded; empty if there is none.
         yields: Returns the reason to stop before the next action; empty to continue.
         done: Number of actions by result.
         said: A line for each action that did not succeed.
@@ -83,6 +84,7 @@ class MaintenanceWork:
     policy: MaintenancePolicy
     run_id: str
     log: logging.Logger | Any
+    broken: str = ""
     yields: Callable[[], str] = lambda: ""
     done: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
@@ -92,10 +94,9 @@ class MaintenanceWork:
         """Do the due actions on some tables. Return why it stopped early; empty if everything was done."""
         from dagster_tidemark.maintenance.lake_facts import LakeFacts
 
-        lake = LakeFacts(self.tables, self.policy)
+        lake = LakeFacts(self.tables, self.policy, broken=self.broken)
         with self._closing:
-            for name in self.tables:  # any of them may need a snapshot of another one
-                lake.read_needs(self.lake, name)
+            lake.read_all_needs(self.lake)  # any table may need a snapshot of another one
             for name in names:
                 for action in Action:
                     if why := self.yields():
@@ -117,21 +118,28 @@ class MaintenanceWork:
             self.log.info(f"{name}: {action} is due ({due.reason}), but {due.waits}")
             return
         reached("maintenance_decided")
+        self._save_begun(name, action, upkeep, now)
+        held_since = min(runs.since, now - self.tables[name].retention.held_for.total_seconds())
         began, started_at = time.monotonic(), datetime.now(UTC)
-        result = self._performed(lake, name, action, found, upkeep, min(runs.since, now))
+        result = self._performed(lake, name, action, found, upkeep, held_since)
         reached("maintenance_committed")
         seconds = time.monotonic() - began
-        self._record(lake, due, upkeep, result, seconds)
+        self._record(lake, due, upkeep, result, seconds, held_since)
         self._write(MaintenanceRow(name, str(action), due.reason, started_at, seconds, self.run_id, result))
         reached("maintenance_recorded")
 
+    def _save_begun(self, name: str, action: Action, upkeep: TableUpkeep, now: float) -> None:
+        """Save a failure before the action begins. An action that ends this process then rests, too."""
+        before = upkeep.last.get(action, LastAction(now))
+        begun = replace(before, at=now, failures=before.failures + 1, why=_NOT_ENDED)
+        save_upkeep(self.instance, self.settings.code_location, name, upkeep.with_action(action, begun))
+
     def _performed(
-        self, lake: "LakeFacts", name: str, action: Action, found: Any, upkeep: TableUpkeep, runs_since: float
+        self, lake: "LakeFacts", name: str, action: Action, found: Any, upkeep: TableUpkeep, held_since: float
     ) -> ActionResult:
         from dagster_tidemark.lakehouse.maintenance.procedures import perform
 
         table, now = self.tables[name], event_time.now()
-        held_since = min(runs_since, now - table.retention.held_for.total_seconds())
         try:
             if action is Action.ORPHANS:
                 require_own_folder(name, self._locations, [f"{self.settings.warehouse}/models"])
@@ -147,7 +155,10 @@ class MaintenanceWork:
                     now=now,
                     held_since=held_since,
                 )
-        except _ENDS_THE_RUN:
+        except SparkUnreachable:  # not because of this table
+            save_upkeep(self.instance, self.settings.code_location, name, upkeep)
+            raise
+        except SparkLost:
             raise
         except OrphansRefused as error:
             return ActionResult(REFUSED, message=str(error))
@@ -155,7 +166,13 @@ class MaintenanceWork:
             return ActionResult(FAILED, message=without_token(f"{type(error).__name__}: {error}").partition("\n")[0])
 
     def _record(
-        self, lake: "LakeFacts", due: DueAction, upkeep: TableUpkeep, result: ActionResult, seconds: float
+        self,
+        lake: "LakeFacts",
+        due: DueAction,
+        upkeep: TableUpkeep,
+        result: ActionResult,
+        seconds: float,
+        held_since: float,
     ) -> None:
         now, name, action = event_time.now(), due.table, due.action
         self.done[result.result] += 1
@@ -173,7 +190,8 @@ class MaintenanceWork:
             action, LastAction(now, seconds, left, failures, result.message if failures else "")
         )
         if action is Action.ORPHANS and not failures:
-            upkeep = replace(upkeep, searched=OrphanSearch(now, frozenset(result.candidates)))
+            searched = next_search(upkeep.searched, result.candidates, now, held_since)
+            upkeep = replace(upkeep, searched=searched)
         save_upkeep(self.instance, self.settings.code_location, name, upkeep)
 
     def _not_done(self, line: str) -> None:
@@ -229,11 +247,14 @@ class MaintenanceWork:
         return locations(self.lake)
 
 
-def maintenance_job(tables: Mapping[str, Table], settings: Settings, name: str = JOB) -> dg.JobDefinition:
+def maintenance_job(
+    tables: Mapping[str, Table], settings: Settings, name: str = JOB, *, broken: str = ""
+) -> dg.JobDefinition:
     """Return the job that maintains tables. Its config names the tables.
 
     Args:
         tables: All tables of the location by name.
+        broken: A part of the code location that cannot be loaded; empty if there is none.
     """
 
     @dg.op(
@@ -252,6 +273,7 @@ def maintenance_job(tables: Mapping[str, Table], settings: Settings, name: str =
             policy.at_once() if by_hand else policy,
             context.run_id,
             context.log,
+            broken,
             yields=(lambda: "") if by_hand else lambda: _why_to_stop(context.instance, until),
         )
         if why := work.work(context.op_config["tables"]):

@@ -1,7 +1,9 @@
 """Facts about the tables of a location, read table by table within a limited time.
 
 One table that cannot be read is named and left alone. As long as it is unknown which snapshots its properties name, no
-table's snapshots expire. Does not belong here: the facts of one table (`lakehouse.maintenance.facts`).
+table's snapshots expire. That holds for every table of the catalog, because other code locations read and preview, too.
+
+Does not belong here: the facts of one table (`lakehouse.maintenance.facts`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ class LakeFacts:
         needs: The needs of readers that each table shows.
         facts: The facts about each table that exists.
         unreadable: Why a table cannot be read, by name.
+        others: Other tables of the catalog; None as long as they are not listed.
+        broken: A part of the code location that cannot be loaded; empty if there is none.
     """
 
     tables: Mapping[str, Table]
@@ -42,9 +46,29 @@ class LakeFacts:
     needs: dict[str, TableNeeds] = field(default_factory=dict)
     facts: dict[str, TableFacts] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] | None = None
+    broken: str = ""
+    _unlisted: str = "not so far"
+
+    def list_others(self, lake: Catalog) -> None:
+        """List the other tables of the catalog. If that fails, nothing is removed."""
+        try:
+            names = [".".join(each) for each in _identifiers(lake, ())]
+        except Exception as error:  # catalogs raise errors of any type
+            self.others, self._unlisted = None, without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+            return
+        self.others = tuple(name for name in names if name not in self.tables)
+
+    def read_all_needs(self, lake: Catalog) -> None:
+        """Read the needs that each table of the catalog shows."""
+        self.list_others(lake)
+        for name in (*self.tables, *(self.others or ())):
+            self.read_needs(lake, name)
 
     def read_needs(self, lake: Catalog, name: str) -> IcebergTable | None:
         """Read the metadata of a table, and return it; None if the table is missing or unreadable."""
+        if self.others is None:
+            self.list_others(lake)
         try:
             found = lake.load_table(name)
             self.needs[name] = needs_of(found)
@@ -92,8 +116,14 @@ class LakeFacts:
 
     @property
     def missing(self) -> str:
-        """A table whose needs are unknown; empty if all are known."""
-        return next((name for name in self.tables if name not in self.needs), "")
+        """Why the needs of readers are unknown; empty if all are known."""
+        if self.broken:
+            return f"a part of the code location is broken, whose needs are unknown: {self.broken}"
+        if self.others is None:
+            return f"the tables of the catalog are not listed: {self._unlisted}"
+        name = next((name for name in (*self.tables, *self.others) if name not in self.needs), "")
+        why = self.unreadable.get(name, "not read so far")
+        return f"{name} may need snapshots, and is unreadable: {why}" if name else ""
 
     def due(self, name: str, now: float) -> Iterator[DueAction]:
         """Yield the due actions on a table. Nothing is removed while the needs of any table are unknown."""
@@ -101,11 +131,8 @@ class LakeFacts:
         if facts is None or name in self.unreadable:
             return
         for each in due_actions(facts, self.policy, now):
-            if each.action in _REMOVES and not each.waits and self.missing:
-                why = self.unreadable.get(self.missing, "not read so far")
-                yield DueAction(
-                    name, each.action, each.reason, f"{self.missing} may need snapshots, and is unreadable: {why}"
-                )
+            if each.action in _REMOVES and not each.waits and (why := self.missing):
+                yield DueAction(name, each.action, each.reason, why)
             else:
                 yield each
 

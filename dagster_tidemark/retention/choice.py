@@ -19,7 +19,7 @@ from dagster_tidemark.event_log import journal
 from dagster_tidemark.event_log.checkpoint import newest
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.retention.locations import KnownLocations
-from dagster_tidemark.tags import JOURNAL, REQUESTED_BY, STREAM
+from dagster_tidemark.tags import JOURNAL, MAINTENANCE, REQUESTED_BY, STREAM
 
 OWN_JOB = "prune"
 """Value of the tag `tidemark/requested-by` of the runs that prune."""
@@ -30,11 +30,17 @@ _TAIL = 20
 """Number of the log's latest rows that stay. A reader recognizes its position by the last row that it has read, and
 SQLite would give the ids of deleted last rows out again."""
 _DAY = 86_400.0
+_OF_TIDEMARK = "tidemark/"
+"""Prefix of the tags that the library writes on observations of feeds, streams and received events."""
 _NOT_PLANNED = "not planned by Tidemark (`--unplanned delete` deletes them)"
 _HOLDS = "hold the newest event or check result of a partition"
 _MARKS = "mark the position of a reader of the event log"
 _OPEN = "were open when a checkpoint was saved"
 _UNFINISHED = "are part of unfinished work"
+_RUN_KEYS = "have a run key (Dagster would launch them again)"
+_LINEAGE = "are not reported to OpenLineage yet"
+_OPS = frozenset({"ops/incidents", "ops/landing_events", "ops/maintenance"})
+"""The library's own external assets, which no asset reads."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class _Choosing:
         self._instance, self._known, self._location = instance, known, location
         self._before, self._unplanned = before, unplanned
         self._planned = {key for key, node in graph.nodes.items() if node.automated}
-        self._ours = self._planned | set(_own_sources(graph))
+        self._ours = self._planned | set(_own_sources(instance, graph))
         self._events = list(old_records.asset_events(instance))
         self._checks = old_records.checks(instance)
         # The share of a day in which a contract was met is computed from the results of that day.
@@ -150,10 +156,11 @@ class _Choosing:
             checks_by_run.setdefault(each.run_id, []).append(each)
         needed = self._needed_runs()
         kept, chosen = Counter[str](), list[tuple[dg.DagsterRun, float, frozenset[str]]]()
-        for run, ended_at in self._old_runs():
+        for record, ended_at in self._old_runs():
+            run = record.dagster_run
             events, checks = by_run.get(run.run_id, []), checks_by_run.get(run.run_id, [])
             assets = _assets_of(run) | {event.asset for event in events} | {check.asset for check in checks}
-            why = needed.get(run.run_id) or self._foreign(run, assets, events)
+            why = needed.get(run.run_id) or self._unreported(record) or self._foreign(run, assets, events)
             if why:
                 kept[why] += 1
             else:
@@ -172,7 +179,7 @@ class _Choosing:
             of_runs,
         )
 
-    def _old_runs(self) -> Iterator[tuple[dg.DagsterRun, float]]:
+    def _old_runs(self) -> Iterator[tuple[dg.RunRecord, float]]:
         """Yield the ended runs with the time of their end, the oldest first."""
         cursor: str | None = None
         while True:
@@ -182,7 +189,7 @@ class _Choosing:
             for record in records:
                 ended_at = record.end_time or record.update_timestamp.timestamp()
                 if ended_at < self._before:
-                    yield record.dagster_run, ended_at
+                    yield record, ended_at
             if len(records) < _PAGE:
                 return
             cursor = records[-1].dagster_run.run_id
@@ -195,12 +202,26 @@ class _Choosing:
         marking = {event.run_id for event in self._events if event.id in self._marks} | set(last.values())
         holding = {event.run_id for event in self._newest.values()}
         holding |= {each.run_id for each in self._checks if each.id in self._needed_checks}
-        found: dict[str, str] = {}
+        found: dict[str, str] = {event.run_id: why for event in self._events if (why := self._unheard(event))}
         found |= dict.fromkeys(holding, _HOLDS)
         found |= dict.fromkeys(marking, _MARKS)
         found |= dict.fromkeys((record.dagster_run.run_id for record in newest_run), _MARKS)
         found |= dict.fromkeys(self._known.open_runs, _OPEN)
         return found | dict.fromkeys(repeated, _UNFINISHED)
+
+    def _unheard(self, event: LoggedEvent) -> str:
+        """Return the listener that still has to handle an event, in words; empty if there is none."""
+        if event.kind != dg.DagsterEventType.ASSET_MATERIALIZATION.value:
+            return ""
+        names = (each.sensor for each in self._known.listeners if each.needs(event.id, event.asset))
+        return next((f"have events that the sensor {name} has not handled yet" for name in names), "")
+
+    def _unreported(self, record: dg.RunRecord) -> str:
+        """Return why a run stays although it holds no needed event; empty if it does not."""
+        if old_records.has_run_key(record.dagster_run):
+            return _RUN_KEYS
+        run_id, changed_at = record.dagster_run.run_id, record.update_timestamp.timestamp()
+        return _LINEAGE if any(each.needs(run_id, changed_at) for each in self._known.lineage) else ""
 
     def _foreign(self, run: dg.DagsterRun, assets: Collection[str], events: Sequence[LoggedEvent]) -> str:
         """Return the reason why a run is not for this location to delete; empty if it is."""
@@ -226,7 +247,7 @@ class _Choosing:
         home = old_records.location_of(run)
         if home is not None and self._known.ours and home not in self._known.ours:
             return False
-        if STREAM in run.tags or run.tags.get(REQUESTED_BY) == OWN_JOB:
+        if run.tags.keys() & {STREAM, MAINTENANCE} or run.tags.get(REQUESTED_BY) == OWN_JOB:
             return self._ours.issuperset(assets)
         return bool(assets) and bool(_assets_of(run)) and self._planned.issuperset(assets)
 
@@ -238,6 +259,7 @@ class _Choosing:
             if not event.run_id
             and event.at < self._before
             and event.id not in stays
+            and not self._unheard(event)
             and event.asset in self._ours
             and event.asset not in self._known.by_asset
         ]
@@ -285,12 +307,23 @@ class _Choosing:
         return found[::-1]
 
 
-def _own_sources(graph: Graph) -> Iterator[str]:
-    """Yield the sources that planned assets read, and those that no asset reads."""
+def _own_sources(instance: DagsterInstance, graph: Graph) -> Iterator[str]:
+    """Yield the sources that planned assets read, and the library's own sources that no asset reads."""
     for key, node in graph.nodes.items():
         readers = [reader for reader, _ in graph.readers.get(key, ())]
-        if node.source and (not readers or any(reader.automated for reader in readers)):
+        if not node.source:
+            continue
+        if any(reader.automated for reader in readers) or (not readers and _is_own(instance, key)):
             yield key
+
+
+def _is_own(instance: DagsterInstance, source: str) -> bool:
+    """Return True if the library reports the events of a source: of a feed, a stream, or its own operation."""
+    if source in _OPS:
+        return True
+    newest = instance.fetch_observations(dg.AssetKey.from_user_string(source), limit=1).records
+    said = newest[0].asset_observation if newest else None
+    return said is not None and any(tag.startswith(_OF_TIDEMARK) for tag in said.tags)
 
 
 def _assets_of(run: dg.DagsterRun) -> set[str]:

@@ -5,18 +5,20 @@ the records. Belongs here: reading and comparing. Does not belong here: the choi
 the meaning of a history (`planner.history`).
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage, event_time
-from dagster_tidemark.event_log import checkpoint, journal
+from dagster_tidemark.event_log import checkpoint, event_rows, journal
 from dagster_tidemark.event_log.consumer import LogConsumer
-from dagster_tidemark.event_log.event_rows import Event
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.event_log.reader import LogReader
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
+from dagster_tidemark.event_log.run_facts import RunFacts, run_facts
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.retention.locations import PruneRefused
@@ -25,6 +27,9 @@ MakeGraph = Callable[[], Graph]
 """Makes a new graph of the same assets. A history changes its graph, so two histories need two."""
 
 _ATTEMPTS = 100
+_MOMENTS = 3
+_RECENT = 10_000
+"""Number of the log's latest ids of which each is known. An event with an earlier id may no longer appear."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,56 @@ class LostFacts:
     truth: LogConsumer
 
 
+class _CheckpointIsNewer(Exception):
+    """A planner has saved a checkpoint with events after the moment at which all readers stop."""
+
+
+@dataclass
+class _Moment:
+    """A moment at which all readers stop, although others write to the log.
+
+    Args:
+        now: Unix seconds.
+        old: Storage id; each event up to it was in the log.
+        recent: Ids of the later events that were in the log.
+        last: The largest storage id.
+        dynamic: Keys of dynamic partitions definitions, by name.
+        runs: Facts of runs, from the first query of each.
+    """
+
+    now: float
+    old: int
+    recent: frozenset[int]
+    last: int
+    dynamic: Mapping[str, Any] | None = None
+    runs: dict[str, RunFacts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, instance: DagsterInstance, graph: Graph) -> "_Moment":
+        last = event_storage.last_event_id(instance)
+        old = max(0, last - _RECENT)
+        recent = event_rows.ids_after(instance, old, tuple(EventKind), limit=10 * _RECENT)
+        dynamic = event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None
+        return cls(event_time.now(), old, frozenset(recent), max([last, *recent]), dynamic)
+
+    def has(self, id: int) -> bool:
+        return id <= self.old or id in self.recent
+
+    def facts_of(self, instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, RunFacts]:
+        """Return the facts of runs. A run with events after the moment has not ended for these readers."""
+        new = [run_id for run_id in run_ids if run_id not in self.runs]
+        if new:
+            found = run_facts(instance, new)
+            # A run that has ended wrote all its events before.
+            later = {row.run_id for row in event_rows.rows_after(instance, self.last, tuple(EventKind))}
+            self.runs |= {id: replace(run, ended_at=None) if id in later else run for id, run in found.items()}
+        return {run_id: self.runs[run_id] for run_id in run_ids}
+
+
 def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection[int]) -> LostFacts:
     """Return what restarted planners would know differently without some events of the log.
+
+    All readers stop at the same event, so events that others write in the meantime make no difference.
 
     Args:
         ids: Storage ids of the events.
@@ -51,11 +104,21 @@ def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection
     Raises:
         PruneRefused: the log cannot be read to its end.
     """
-    truth = _read(instance, make_graph())
-    lost = _read(instance, make_graph(), keeps_checkpoint=False)
+    for _ in range(_MOMENTS):
+        with contextlib.suppress(_CheckpointIsNewer):
+            return _difference(instance, make_graph, ids, _Moment.of(instance, make_graph()))
+    raise PruneRefused(
+        "planners save checkpoints faster than the event log is read, so it is unknown which events are needed; "
+        "try again"
+    )
+
+
+def _difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection[int], moment: _Moment) -> LostFacts:
+    truth = _read(instance, make_graph(), moment)
+    lost = _read(instance, make_graph(), moment, keeps_checkpoint=False)
     rows, assets = set[Target](), set[str]()
     for full, keeps in ((truth, True), (lost, False)):
-        less = _read(instance, make_graph(), without=ids, keeps_checkpoint=keeps)
+        less = _read(instance, make_graph(), moment, without=ids, keeps_checkpoint=keeps)
         for target in _targets(full.history) | _targets(less.history):
             if _row(full, target) != _row(less, target) and _row(truth, target) != _row(less, target):
                 rows.add(target)
@@ -64,45 +127,71 @@ def difference(instance: DagsterInstance, make_graph: MakeGraph, ids: Collection
     return LostFacts(frozenset(rows), frozenset(assets), truth)
 
 
+def catch_up(instance: DagsterInstance, truth: LogConsumer) -> None:
+    """Read the events after the moment of a comparison, so that a note has the present facts.
+
+    Raises:
+        PruneRefused: the log cannot be read to its end.
+    """
+    assert isinstance(truth.reader, _Without)
+    truth.reader.moment, truth.facts_of = None, run_facts
+    _read_to_the_end(instance, truth)
+
+
 def _read(
-    instance: DagsterInstance, graph: Graph, *, without: Collection[int] = (), keeps_checkpoint: bool = True
+    instance: DagsterInstance,
+    graph: Graph,
+    moment: _Moment,
+    *,
+    without: Collection[int] = (),
+    keeps_checkpoint: bool = True,
 ) -> LogConsumer:
-    graph.moment.moves_to(
-        event_time.now(), event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None
-    )
+    graph.moment.moves_to(moment.now, moment.dynamic)
     graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
     if keeps_checkpoint:
         found = LogConsumer.started(instance, graph)
+        read_until = max([found.reader.after, *found.reader.seen])
+        if moment.last < read_until <= event_storage.last_event_id(instance):
+            raise _CheckpointIsNewer
     else:
         found = LogConsumer(History(graph), checkpoint.key_of(graph))
         found.reader.know(journal.last_shifts(instance, found.key))
-    found.keeps = False
-    found.reader = _Without.of(found.reader, frozenset(without))
+    found.keeps, found.facts_of = False, moment.facts_of
+    found.reader = _Without.of(found.reader, frozenset(without), moment)
+    _read_to_the_end(instance, found)
+    return found
+
+
+def _read_to_the_end(instance: DagsterInstance, consumer: LogConsumer) -> None:
     for _ in range(_ATTEMPTS):
         # Runs are closed by the read after the one that finds their end.
-        if not found.read(instance, lambda: False) and not found.read(instance, lambda: False):
-            return found
+        if not consumer.read(instance, lambda: False) and not consumer.read(instance, lambda: False):
+            return
     raise PruneRefused("the event log cannot be read to its end, so it is unknown which events are needed; try again")
 
 
 @dataclass
 class _Without(LogReader):
-    """Reader of a log that lacks some events."""
+    """Reader of a log that lacks some events, up to a moment."""
 
     lacks: frozenset[int] = frozenset()
+    moment: _Moment | None = None
     _places: tuple[list[tuple[int, int]], frozenset[int]] | None = None
 
     @classmethod
-    def of(cls, reader: LogReader, lacks: frozenset[int]) -> "_Without":
-        return cls(reader.after, reader.seen, reader.tail, reader.newest_at, reader.shifts, lacks)
+    def of(cls, reader: LogReader, lacks: frozenset[int], moment: _Moment) -> "_Without":
+        return cls(reader.after, reader.seen, reader.tail, reader.newest_at, reader.shifts, lacks, moment)
 
     def new(self, instance: DagsterInstance, checks: Collection[str], *, first_time: bool) -> Iterator[Event]:
         for event in super().new(instance, checks, first_time=first_time):
             if event.id not in self._lacking():
                 yield event
 
+    def may_read(self, id: int) -> bool:
+        return self.moment is None or self.moment.has(id)
+
     def has_read(self, id: int) -> bool:
-        return id not in self.lacks and super().has_read(id)
+        return id not in self.lacks and self.may_read(id) and super().has_read(id)
 
     def _lacking(self) -> frozenset[int]:
         """Return the places of the events to leave out. They change with the shifts."""

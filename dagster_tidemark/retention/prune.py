@@ -7,20 +7,20 @@ The runs go first, the oldest first, and each in a way that a repetition complet
 therefore leaves the log as an earlier prune would have left it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from dagster import DagsterInstance
 
-from dagster_tidemark.dagster_internals import event_time, old_records, old_ticks
+from dagster_tidemark.dagster_internals import event_time, instance_store, old_records, old_ticks
 from dagster_tidemark.dagster_internals.old_ticks import OldEvaluation, OldTicks
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.retention.choice import Choice, choose
-from dagster_tidemark.retention.locations import PruneRefused, known_locations
-from dagster_tidemark.retention.proof import MakeGraph, difference
-from dagster_tidemark.tags import PREFIX
+from dagster_tidemark.retention.locations import LINEAGE, LISTENERS, PruneRefused, known_locations
+from dagster_tidemark.retention.proof import MakeGraph, catch_up, difference
+from dagster_tidemark.tags import PREFIX, PRUNED
 
 SHORTEST = timedelta(hours=1)
 """Shortest age: a planner writes its results into the journal within minutes, and a person reads logs for a while."""
@@ -32,8 +32,11 @@ _OWN_SENSORS = frozenset(
         "catch_up",
         "contracts",
         "dead_runs",
+        "freshness_report",
         "incidents",
         "landing",
+        LINEAGE,
+        "maintenance",
         "prune",
         "reconcile_all",
         "reconcile_recent",
@@ -42,6 +45,8 @@ _OWN_SENSORS = frozenset(
 )
 _BETWEEN_LOOKS = 50
 _ROUNDS = 4
+_NOTES = 3
+"""Attempts to note a partition. Events that are written at the same time may be newer than the note."""
 _UNPROVEN = "have assets whose facts would differ after a restart"
 
 
@@ -85,6 +90,7 @@ def prune(
     *,
     apply: bool,
     unplanned: bool = False,
+    sensors: Collection[str] | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Pruning:
     """Delete old records that no decision needs, or list them.
@@ -93,6 +99,7 @@ def prune(
         make_graph: Makes the planner's graph of the code location's assets.
         apply: True to delete. Without it, nothing in the instance changes.
         unplanned: True to include runs of assets and jobs that Tidemark does not plan.
+        sensors: The sensors that the code location declares; None if they are unknown.
 
     Raises:
         TooShort: the age is shorter than an hour.
@@ -108,7 +115,7 @@ def prune(
     now = event_time.now()
     before = now - older_than.total_seconds()
     graph = make_graph()
-    known = known_locations(instance, graph)
+    known = known_locations(instance, graph, sensors)
     key = checkpoint.key_of(graph)
     choice = choose(instance, graph, known, location=key, before=before, now=now, unplanned=unplanned)
     choice, noted, unproven = _proven(instance, make_graph, choice, apply=apply)
@@ -119,16 +126,24 @@ def prune(
     found = Pruning(before, False, _amounts(choice, ticks, evaluations, files), choice.kept, noted, unproven)
     if not apply:
         return found
+    if choice.runs or choice.event_ids:
+        _save_before(instance, before)
     _delete(instance, choice, ticks, evaluations, progress)
     for run_id, _ in files:
         old_records.delete_file(instance, run_id)
     return replace(found, applied=True)
 
 
+def _save_before(instance: DagsterInstance, before: float) -> None:
+    """Save the time before which the log no longer has all events. Reports of lag begin there."""
+    known = float(instance_store.saved(instance, PRUNED) or "-inf")
+    instance_store.save(instance, PRUNED, str(max(before, known)))
+
+
 def is_own_sensor(name: str) -> bool:
     """Return True if a sensor or schedule is one of the library's."""
     own = name.removeprefix(PREFIX)
-    return own in _OWN_SENSORS or own.startswith("automation")
+    return own in _OWN_SENSORS or own.startswith(("automation", LISTENERS))
 
 
 def _proven(
@@ -141,7 +156,10 @@ def _proven(
             return choice, noted, tuple(sorted(unproven))
         found = difference(instance, make_graph, choice.event_ids)
         noted = noted or len(found.rows)
-        if apply and found.rows:
+        for _ in range(_NOTES if apply else 0):
+            if not found.rows:
+                break
+            catch_up(instance, found.truth)
             found.truth.write_note(instance, found.rows)
             found = difference(instance, make_graph, choice.event_ids)
         differing = set(found.assets) | ({asset for asset, _ in found.rows} if apply else set())
@@ -163,12 +181,15 @@ def _delete(
     evaluations: Sequence[OldEvaluation],
     progress: Callable[[str], None],
 ) -> None:
+    left: list[str] = []
     for start in range(0, len(choice.runs), _BETWEEN_LOOKS):
         repeated, _ = old_records.needed_by_unfinished(instance)
         for run in choice.runs[start : start + _BETWEEN_LOOKS]:
-            if run.id not in repeated:
-                old_records.delete_run(instance, run.id)
+            if run.id not in repeated and (why := old_records.delete_run(instance, run.id)):
+                left.append(why)
         progress(f"{min(start + _BETWEEN_LOOKS, len(choice.runs))} of {len(choice.runs)} runs deleted")
+    if left:
+        progress(f"the compute logs of {len(left)} deleted runs stay, delete them in their store: {left[0]}")
     old_records.delete_checks(instance, choice.checks)
     old_records.delete_events(instance, [event.id for event in choice.events])
     old_records.delete_events(instance, [note.id for note in choice.notes])

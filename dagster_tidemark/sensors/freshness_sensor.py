@@ -13,10 +13,12 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import event_time, partitions
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.dagster_internals.sensor_states import sensor_cursors
 from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, period_of
 from dagster_tidemark.planner.run_retries import backoff
 from dagster_tidemark.sensors.scope import LocationScope
-from dagster_tidemark.tags import CODE_LOCATION, PRIORITY, REQUESTED_BY
+from dagster_tidemark.tags import CODE_LOCATION, PREFIX, PRIORITY, REQUESTED_BY
 
 NAME = "freshness_report"
 _SETTLES = timedelta(minutes=5)
@@ -76,6 +78,18 @@ def _reported_by(record: dg.EventLogRecord) -> object:
     made = record.asset_materialization
     value = made.metadata.get(REPORTED_BY) if made is not None else None
     return value.value if value is not None else None
+
+
+def reports_need(instance: DagsterInstance, location: str, assets: AnyGraph) -> timedelta:
+    """Return the age of a location's oldest day without a report, which needs its events; zero without reports."""
+    cursors = [each.cursor for each in sensor_cursors(instance) if each.sensor.removeprefix(PREFIX) == NAME]
+    if not cursors or not assets.has(FRESHNESS_ASSET):
+        return timedelta(0)
+    now = event_time.now()
+    since = min(date.fromisoformat(json.loads(cursor)["since"]) for cursor in cursors)
+    unended = (datetime.fromtimestamp(now, UTC) - _SETTLES).date()
+    first = min([*missing_days(instance, location, since, now), max(since, unended)])
+    return timedelta(seconds=max(0.0, now - period_of(first)[0]))
 
 
 def _first_in_a_row(days: Sequence[date]) -> list[date]:

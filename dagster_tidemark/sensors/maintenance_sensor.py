@@ -93,10 +93,16 @@ class FactsReader:
         try:
             self.lake = self.lake or LakeFacts(self.tables)
             self._catalog = self._catalog or open_lake(self.settings)
-            names = list(self.tables)
+            if self._position >= len(self.tables) + len(self.lake.others or ()):
+                self._position = 0
+                self.lake.list_others(self._catalog)
+            names = [*self.tables, *(self.lake.others or ())]
             for _ in names:
                 self.reading = names[self._position % len(names)]
-                self.lake.read(self._catalog, self.reading, upkeep[self.reading], runs, now)
+                if self.reading in self.tables:
+                    self.lake.read(self._catalog, self.reading, upkeep[self.reading], runs, now)
+                else:
+                    self.lake.read_needs(self._catalog, self.reading)
                 self._position += 1
                 if time.monotonic() > stop_at:
                     break

@@ -12,12 +12,13 @@ from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.retention.choice import OWN_JOB
 from dagster_tidemark.retention.prune import SHORTEST, TooShort, prune
+from dagster_tidemark.sensors.freshness_sensor import reports_need
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import REQUESTED_BY
 
-ON_A_LAPTOP = timedelta(hours=6)
-"""Age of records that the laptop platform deletes."""
+ON_A_LAPTOP = timedelta(hours=30)
+"""Age of records that the laptop platform deletes. The lags of the last 24 hours stay whole, and those of each day."""
 
 _HOURLY, _NIGHTLY = "17 * * * *", "47 3 * * *"
 _OFTEN = timedelta(days=2)
@@ -64,8 +65,9 @@ def _prune_job(age: timedelta, scope: LocationScope) -> dg.JobDefinition:
         found = prune(
             context.instance,
             lambda: planner_graph.graph_of(assets, contract_scale=scale),
-            age,
+            max(age, reports_need(context.instance, scope.location, assets)),
             apply=True,
+            sensors={sensor.name for sensor in context.repository_def.sensor_defs},
             progress=context.log.info,
         )
         for kind, amount in found.amounts.items():

@@ -116,6 +116,7 @@ class TableFacts:
         held_bytes: Bytes that only these snapshots need.
         last: The last run of each action.
         builds: A run that builds the table at present; empty if there is none.
+        preview: A preview's branch without a commit of its own; empty if there is none.
     """
 
     table: str
@@ -128,6 +129,7 @@ class TableFacts:
     held_bytes: int = 0
     last: Mapping[Action, LastAction] = field(default_factory=dict)
     builds: str = ""
+    preview: str = ""
 
     def count(self, action: Action) -> int:
         """Return the number that makes an action due. For orphan files it is unknown without a search."""
@@ -170,6 +172,8 @@ def due_actions(facts: TableFacts, policy: MaintenancePolicy, now: float) -> lis
             waits = f"it failed {last.failures} times in a row, and is tried again later: {last.why}"
         elif action.rewrites and facts.builds:
             waits = f"run {facts.builds} builds the table"
+        elif action is Action.EXPIRE and facts.preview:
+            waits = f"the branch {facts.preview} has no commit yet; `tidemark plan --discard` drops it"
         found.append(DueAction(facts.table, action, reason, waits, last.seconds if last else 0.0))
     return found
 

@@ -91,6 +91,16 @@ def expirable(history: TableHistory, pins: Pins) -> list[int]:
     return [s.id for s in sorted(history.snapshots, key=lambda s: s.at) if s.id not in kept]
 
 
+def unwritten_preview(history: TableHistory) -> str:
+    """Return a preview's branch without a commit of its own; empty if there is none.
+
+    Iceberg takes the age of a branch from its newest snapshot. That of such a branch is a snapshot of the table, which
+    may be old, so an expiry may drop a new branch.
+    """
+    past = set(_ancestors(history.head, {snapshot.id: snapshot for snapshot in history.snapshots}))
+    return next((name for name, head in history.branches.items() if name.startswith(PREVIEWS) and head in past), "")
+
+
 def held_bytes(history: TableHistory, gone: Collection[int]) -> int:
     """Return the size of the files that were removed by the children of these snapshots."""
     ids = set(gone)

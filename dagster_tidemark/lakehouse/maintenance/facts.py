@@ -26,6 +26,7 @@ from dagster_tidemark.lakehouse.maintenance.expirable import (
     TableHistory,
     expirable,
     held_bytes,
+    unwritten_preview,
 )
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.lakehouse.write import RUN_ID
@@ -76,10 +77,10 @@ def needs_of(found: IcebergTable) -> TableNeeds:
 
 
 def pins_of(needs: Iterable[TableNeeds], runs_since: float, now: float) -> Pins:
-    """Return what the readers of the location need.
+    """Return what the readers of the catalog's tables need.
 
     Args:
-        needs: The needs that each table of the location shows. If one is unknown, nothing may expire.
+        needs: The needs that each table of the catalog shows. If one is unknown, nothing may expire.
         runs_since: Start of the oldest unfinished run, or the current time (Unix seconds).
         now: Unix seconds.
     """
@@ -131,6 +132,7 @@ def facts_of(
         held_bytes=held_bytes(history, gone),
         last=last or {},
         builds=builds,
+        preview=unwritten_preview(history),
     )
 
 

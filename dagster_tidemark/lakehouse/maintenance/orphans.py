@@ -69,6 +69,22 @@ def hashed(files: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield blake2b(plain(file).encode(), digest_size=8).hexdigest(), file
 
 
+def next_search(before: OrphanSearch | None, candidates: Iterable[str], now: float, held_since: float) -> OrphanSearch:
+    """Return the search that the next one compares with: the earlier one as long as its files must stay, else this one.
+
+    If each search replaced the earlier one, frequent searches would remove nothing.
+
+    Args:
+        before: The last kept search.
+        candidates: Hashes of the files that this search leaves.
+        now: Time of this search (Unix seconds).
+        held_since: Files that a search at this time or later found first stay (Unix seconds).
+    """
+    if before is not None and before.at >= held_since:
+        return before
+    return OrphanSearch(now, frozenset(candidates))
+
+
 def removable(found: Collection[str], before: OrphanSearch | None, held_since: float) -> tuple[list[str], list[str]]:
     """Return the files to remove, and the hashes of the other files, which the next search may remove.
 

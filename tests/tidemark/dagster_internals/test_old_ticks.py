@@ -14,6 +14,7 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
+from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.dagster_internals import old_ticks
 from dagster_tidemark.dagster_internals.old_ticks import OldEvaluation, OldTicks
@@ -28,7 +29,11 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def ticked(
-    instance: dg.DagsterInstance, name: str, ages: list[float], location: str = "here"
+    instance: dg.DagsterInstance,
+    name: str,
+    ages: list[float],
+    location: str = "here",
+    failed: tuple[float, ...] = (),
 ) -> RemoteInstigatorOrigin:
     """A sensor with a tick of each age in hours."""
     origin = RemoteInstigatorOrigin(
@@ -42,7 +47,8 @@ def ticked(
             selector_id=origin.get_selector().get_id(),
             instigator_name=name,
             instigator_type=InstigatorType.SENSOR,
-            status=TickStatus.SKIPPED,
+            status=TickStatus.FAILURE if age in failed else TickStatus.SKIPPED,
+            error=SerializableErrorInfo("it failed", [], "Error") if age in failed else None,
             timestamp=time.time() - age * HOUR,
         )
         instance.create_tick(data)
@@ -62,6 +68,15 @@ def test_old_ticks_are_deleted_but_never_the_newest(instance: dg.DagsterInstance
     left = instance.get_ticks(origin.get_id(), origin.get_selector().get_id())
     assert len(left) == 1
     assert old_ticks.old_ticks(instance, time.time() - 15 * HOUR, ["here"], lambda name: name != "theirs") == []
+
+
+def test_newest_tick_that_did_not_fail_stays(instance: dg.DagsterInstance) -> None:
+    origin = ticked(instance, "landing", [50, 40, 30, 20, 10], failed=(30, 20, 10))
+    [found] = old_ticks.old_ticks(instance, time.time() - 15 * HOUR, ["here"], lambda _: True)
+    assert found.count == 3
+    old_ticks.delete_ticks(instance, found)
+    left = instance.get_ticks(origin.get_id(), origin.get_selector().get_id())
+    assert [tick.status for tick in left] == [TickStatus.FAILURE, TickStatus.SKIPPED]
 
 
 def test_old_evaluations_are_deleted_but_never_the_newest_of_an_asset(instance: dg.DagsterInstance) -> None:

@@ -44,6 +44,15 @@ def test_stopped_sensors_are_found_by_code_location() -> None:
         assert sensor_states.stopped_sensors(instance, location="nowhere") == frozenset()
 
 
+def test_cursors_are_those_of_all_locations() -> None:
+    with dg.instance_for_test() as instance:
+        stored(instance, "landing", InstigatorStatus.RUNNING)
+        stored(instance, "lineage", InstigatorStatus.STOPPED, "there", SensorInstigatorData(cursor="7"))
+        assert sensor_states.sensor_cursors(instance) == [sensor_states.SensorCursor("there", "lineage", "7")]
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        assert sensor_states.sensor_cursors(ephemeral) == []
+
+
 def test_instance_without_schedule_storage_has_no_stopped_sensors(instance: dg.DagsterInstance) -> None:
     assert instance.schedule_storage is None and sensor_states.stopped_sensors(instance) == frozenset()
 

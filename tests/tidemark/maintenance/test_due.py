@@ -74,3 +74,9 @@ def test_by_hand_everything_useful_is_due_and_nothing_is_removed_earlier() -> No
     assert list(due(facts, policy)) == list(Action)
     assert (policy.orphans_older, policy.small_bytes) == (POLICY.orphans_older, POLICY.small_bytes)
     assert list(due(QUIET, policy)) == [Action.ORPHANS]
+
+
+def test_expiry_waits_while_a_branch_of_a_preview_has_no_commit_of_its_own() -> None:
+    facts = replace(QUIET, expirable=tuple(range(200)), preview="preview_1")
+    [found] = due_actions(facts, POLICY, NOW)
+    assert found.action is Action.EXPIRE and "preview_1 has no commit yet; `tidemark plan --discard`" in found.waits

@@ -2,7 +2,14 @@
 
 import pytest
 
-from dagster_tidemark.lakehouse.maintenance.expirable import Pins, SnapshotFacts, TableHistory, expirable, held_bytes
+from dagster_tidemark.lakehouse.maintenance.expirable import (
+    Pins,
+    SnapshotFacts,
+    TableHistory,
+    expirable,
+    held_bytes,
+    unwritten_preview,
+)
 from tests.tidemark.maintenance.histories import RandomHistory
 
 
@@ -56,3 +63,10 @@ def test_held_bytes_are_those_that_the_children_removed() -> None:
 
 def test_empty_table_has_nothing_to_expire() -> None:
     assert expirable(TableHistory([], [], None), Pins(since=0)) == []
+
+
+def test_branch_of_a_preview_is_unwritten_until_its_head_leaves_the_table() -> None:
+    snapshots, entries = [*chain(4), SnapshotFacts(30, 3, 9000)], log((0, 0), (1, 1), (2, 2), (3, 3))
+    assert unwritten_preview(TableHistory(snapshots, entries, 3, {"preview_1": 3})) == "preview_1"
+    assert unwritten_preview(TableHistory(snapshots, entries, 3, {"preview_1": 1})) == "preview_1"
+    assert unwritten_preview(TableHistory(snapshots, entries, 3, {"preview_1": 30, "audit": 3})) == ""

@@ -129,3 +129,43 @@ def test_locations_are_those_of_all_tables_of_the_catalog(settings: Settings) ->
         "core.orders": "core/orders",
         "shop.other": "shop/other",
     }
+
+
+def removals(lake: LakeFacts, of: Table, now: float) -> set[str]:
+    return {each.waits for each in lake.due(of.name, now) if each.action in (Action.EXPIRE, Action.ORPHANS)}
+
+
+def test_needs_of_tables_of_other_code_locations_count(settings: Settings) -> None:
+    orders, other = replace(table("core.orders"), retention=SHORT), table("shop.alerts")
+    pinned = commits(settings, orders, 2).head
+    commits(settings, orders, 4)
+    commits(settings, other, 1).commit(TableCommit(marks={"tidemark.incorporates": str(pinned)}))
+    lake, now, catalog = LakeFacts({orders.name: orders}, POLICY.at_once()), time.time() + 1, open_lake(settings)
+    lake.read(catalog, orders.name, TableUpkeep(), NO_RUNS, now)
+    assert removals(lake, orders, now) == {"shop.alerts may need snapshots, and is unreadable: not read so far"}
+    lake.read_all_needs(catalog)
+    lake.read(catalog, orders.name, TableUpkeep(), NO_RUNS, now)
+    assert len(lake.facts[orders.name].expirable) == 1 and removals(lake, orders, now) == {""}
+
+
+def test_nothing_is_removed_while_a_part_is_broken_or_the_catalog_cannot_be_listed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = replace(table("core.orders"), retention=SHORT)
+    commits(settings, orders, 6)
+    lake, now, catalog = (
+        LakeFacts({orders.name: orders}, POLICY.at_once(), broken="a.py:1"),
+        time.time() + 1,
+        open_lake(settings),
+    )
+    lake.read(catalog, orders.name, TableUpkeep(), NO_RUNS, now)
+    assert removals(lake, orders, now) == {"a part of the code location is broken, whose needs are unknown: a.py:1"}
+    lake.broken = ""
+    assert removals(lake, orders, now) == {""}
+
+    def refuse(*_: object) -> list[tuple[str, ...]]:
+        raise OSError("the catalog is away")
+
+    monkeypatch.setattr(catalog, "list_namespaces", refuse)
+    lake.read_all_needs(catalog)
+    assert removals(lake, orders, now) == {"the tables of the catalog are not listed: OSError: the catalog is away"}

@@ -8,6 +8,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 from typer.testing import CliRunner, Result
 
+from dagster_tidemark import location
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.append import TableCommit
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
@@ -72,3 +73,12 @@ def test_old_overview_is_not_shown(instance: DagsterInstance) -> None:
     for age, is_shown in ((800, True), (1000, False)):
         keep_overview(instance, "tests.toys", MaintenanceOverview(time.time() - age, "", unreadable={"a.b": "gone"}))
         assert (kept_overview(instance, "tests.toys") is not None) is is_shown
+
+
+def test_nothing_is_removed_while_a_module_is_broken(at: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    appended(at, WAIVERS, [{"asset": "core/orders", "reason": str(n)} for n in range(6)])
+    monkeypatch.setattr(location, "broken_parts", lambda _: ("streams/a.py:1: no such name",))
+    lines = maintain("ops/waivers", "--dry-run").output.splitlines()
+    [orphans] = [line for line in lines if "would remove_orphan_files" in line]
+    assert orphans.endswith("is broken, whose needs are unknown: streams/a.py:1: no such name")
+    assert "ops.waivers: would rewrite_data_files: 6 small files" in lines

@@ -6,6 +6,7 @@ from dagster_tidemark.lakehouse.maintenance.orphans import (
     OrphanSearch,
     OrphansRefused,
     hashed,
+    next_search,
     plain,
     removable,
     require_own_folder,
@@ -44,3 +45,16 @@ def test_file_is_removed_only_if_an_earlier_search_has_found_it() -> None:
     # A run that started before that search may still read the file: it waits for another search.
     gone, stays = removable(files, before, held_since=50.0)
     assert gone == [] and len(stays) == 2
+
+
+def test_frequent_searches_do_not_replace_the_one_that_they_wait_for() -> None:
+    files, held = ["s3://lake/a"], 86_400.0
+    search, gone, at = None, list[str](), 0.0
+    for hour in range(30):
+        at = 3600.0 * hour
+        gone, stays = removable(files, search, at - held)
+        if gone:
+            break
+        search = next_search(search, stays, at, at - held)
+    assert gone == files and at == 25 * 3600.0, "the first search after the first one is older than held_for"
+    assert next_search(OrphanSearch(5.0), ["b"], 200.0, held_since=100.0) == OrphanSearch(200.0, frozenset({"b"}))

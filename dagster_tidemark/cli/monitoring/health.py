@@ -38,8 +38,8 @@ class HealthPart:
     """A part of the deployment.
 
     Args:
-        since: Time since which the part is not ok (Unix seconds); None if it is ok, or the time is not known.
-        said: The fault in words.
+        since: Time since which the part is not ok or is paused (Unix seconds); None if it is ok, or the time is not known.
+        said: The fault, or the pause by a person, in words.
         remedy: The next step for a person.
     """
 
@@ -159,4 +159,5 @@ def _tables(look: LookResult[Any]) -> HealthPart:
 def _of_cause(part: str, cause: Cause | None) -> HealthPart:
     if cause is None:
         return HealthPart(part, PartState.OK)
-    return HealthPart(part, PartState.DOWN, cause.since, cause.without_age, cause.remedy)
+    state = PartState.OK if cause.is_pause else PartState.DOWN
+    return HealthPart(part, state, cause.since, cause.without_age, cause.remedy)

@@ -119,6 +119,10 @@ def _states(state: PlatformState) -> Iterable[tuple[tuple[str, ...], float]]:
             yield from (((row.asset, name), float(row.state == name)) for name in _STATES)
 
 
+def _paused(row: ContractRow, _: float) -> float | None:
+    return float(bool(row.causes) and all(cause.is_pause for cause in row.causes)) if row.contract else None
+
+
 def _quarantine(state: PlatformState) -> Iterable[tuple[tuple[str, ...], float]]:
     for asset, by_age in state.quarantine.items():
         yield from (((asset, age.removeprefix("arrived ")), by_age[age]) for age in QUARANTINE_AGES if age in by_age)
@@ -188,6 +192,12 @@ METRICS: tuple[MetricSpec, ...] = (
         "1 for the present state of the contract, 0 for the others: met, at risk, not judged, unknown, breached, "
         "set aside",
         _of_state(_states),
+    ),
+    MetricSpec(
+        "tidemark_asset_paused",
+        _A,
+        "1 if the state of the contract is in doubt only because a person has paused a stream, else 0",
+        _of_rows(_paused),
     ),
     MetricSpec(
         "tidemark_asset_last_build_timestamp_seconds",

@@ -35,10 +35,12 @@ from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_fi
 from dagster_tidemark.cli.storage import StorageUnreachable
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.doubts import CONTRACTS, LANDING, QUEUE, Cause, Doubts, Looked, PostOf, Watched, note_look
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.incidents.incident import Book, ChannelState
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable
+from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
 from tests.tidemark.checks import test_doubts
@@ -173,6 +175,28 @@ def test_each_dead_or_hung_part_is_named_within_a_minute(instance: DagsterInstan
     assert health_of(instance) == {"landing": "down: no such bucket"}
     healthy(instance)
     assert health_of(instance) == {}
+
+
+def test_a_deliberate_pause_of_a_stream_is_named_and_raises_no_alarm(instance: DagsterInstance) -> None:
+    now = time.time()
+    asleep = rows(now)[0], row("core/readings", sources=("raw/readings",)), rows(now)[2]
+    saved_overview.keep(instance, LOCATION, Kept(now, "code", WATCHED, asleep))
+    beat(instance, now - 90, backlog=7, committed_at=now - 90, began_at=now - 300)
+    pause = Override("1", OverrideKind.PAUSE, "readings", (), "anna", "moves", now - 90, streams=("readings",))
+    store = OverrideStore(instance)
+    store.change(lambda _: [replace(pause, location=LOCATION)])
+    try:
+        found = parts(look(instance), TABLES, time.time())
+        (paused,) = [part for part in found if part.part == "stream readings"]
+        assert red(found) == {} and "readings is paused by anna" in paused.said and "tidemark resume" in paused.remedy
+        with served(monitor_of(instance)) as url:
+            figures = series(get(f"{url}/metrics")[1])
+    finally:
+        store.change(lambda _: [])
+    assert of(figures, "tidemark_stream_behind", stream="readings") == 0
+    assert of(figures, "tidemark_asset_contract_state", asset="core/readings", state="unknown") == 1
+    assert of(figures, "tidemark_asset_paused", asset="core/readings") == 1
+    assert of(figures, "tidemark_asset_paused", asset="core/orders") == 0
 
 
 def test_a_full_queue_in_which_no_run_ends_is_down(instance: DagsterInstance) -> None:

@@ -64,12 +64,21 @@ class SensorTick:
     unreachable: bool = False
 
 
-def sensor_ticks(instance: dg.DagsterInstance) -> list[SensorTick]:
-    """Return the last complete tick of each sensor that has ticked."""
+def sensor_ticks(instance: dg.DagsterInstance, location: str = "") -> list[SensorTick]:
+    """Return the last complete tick of each sensor that has ticked.
+
+    Args:
+        location: Only sensors of this code location. If no sensor of the instance belongs to it, Dagster has loaded
+            the code under another name; then sensors of all locations are returned.
+    """
+    return [tick for state in _states(instance, location) if (tick := _sensor_tick(instance, state)) is not None]
+
+
+def _states(instance: dg.DagsterInstance, location: str) -> list[InstigatorState]:
     if instance.schedule_storage is None:
         return []
-    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    return [tick for state in states if (tick := _sensor_tick(instance, state)) is not None]
+    states = list(instance.all_instigator_state(instigator_type=InstigatorType.SENSOR))
+    return [each for each in states if each.repository_selector.location_name == location] or states
 
 
 @dataclass(frozen=True)
@@ -80,12 +89,14 @@ class TickTime:
     seconds: float
 
 
-def tick_times(instance: dg.DagsterInstance, sensors: Collection[str]) -> dict[str, TickTime]:
-    """Return the last complete tick of some sensors, by name. Sensors without a complete tick are left out."""
-    if instance.schedule_storage is None:
-        return {}
+def tick_times(instance: dg.DagsterInstance, sensors: Collection[str], location: str = "") -> dict[str, TickTime]:
+    """Return the last complete tick of some sensors, by name. Sensors without a complete tick are left out.
+
+    Args:
+        location: The code location, as for `sensor_ticks`.
+    """
     found = {}
-    for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+    for state in _states(instance, location):
         if state.instigator_name not in sensors:
             continue
         complete = [TickStatus.SUCCESS, TickStatus.SKIPPED]

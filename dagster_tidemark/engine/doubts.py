@@ -180,7 +180,7 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
-    sensors = _of_sensors(instance, now)
+    sensors = _of_sensors(instance, watched.location, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
@@ -308,9 +308,10 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     return None
 
 
-def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
+def _of_sensors(instance: DagsterInstance, location: str, now: float) -> dict[str, Cause]:
     """Return a cause for each sensor that does not tick. Sensors with the same fault have the same cause."""
-    quiet = [tick for tick in sensor_states.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
+    ticks = sensor_states.sensor_ticks(instance, location)
+    quiet = [tick for tick in ticks if tick.is_off or now - tick.at > LOOK_SECONDS]
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):

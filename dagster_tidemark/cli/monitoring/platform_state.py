@@ -115,7 +115,8 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
     book = IncidentStore(instance, settings.code_location).read()
     parts.append((_IF_CHANNELS, book.channels))
     expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches)]
-    times = sensor_states.tick_times(instance, {name for sensor in expected for name in (sensor, PREFIX + sensor)})
+    expected_names = {name for sensor in expected for name in (sensor, PREFIX + sensor)}
+    times = sensor_states.tick_times(instance, expected_names, settings.code_location)
     return PlatformState(
         at=at,
         evaluated_at=kept.at if kept is not None else None,

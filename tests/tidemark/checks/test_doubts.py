@@ -91,8 +91,14 @@ def beat(instance: DagsterInstance, at: float, **facts: Any) -> None:
     instance_store.save(instance, "post", str(Beat("a run", at, at, 0.0, facts)))
 
 
-def ticked(instance: DagsterInstance, sensor: str, at: float, status: Any = InstigatorStatus.RUNNING) -> None:
-    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+def ticked(
+    instance: DagsterInstance,
+    sensor: str,
+    at: float,
+    status: Any = InstigatorStatus.RUNNING,
+    location: str = "here",
+) -> None:
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
     data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=1)
     state = InstigatorState(RemoteInstigatorOrigin(code, sensor), InstigatorType.SENSOR, status, data)
     held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
@@ -149,6 +155,15 @@ def test_contract_state_is_unknown_when_its_sensor_does_not_tick(instance: Dagst
     assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
     ticked(instance, "automation", NOW - 5, InstigatorStatus.STOPPED)
     assert set(told(instance).values()) == {"sensor automation is switched off"}
+
+
+def test_sensors_of_other_code_locations_make_nothing_unknown(instance: DagsterInstance) -> None:
+    for sensor in ("automation", "catch_up", "landing"):
+        ticked(instance, sensor, NOW - 5, location="grocer")
+        ticked(instance, sensor, NOW - 180)  # of the same name, elsewhere
+    assert told(instance) == {}
+    ticked(instance, "automation", NOW - 180, location="grocer")
+    assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
 
 
 def test_code_server_failure_of_several_sensors_is_reported_as_one_cause(instance: DagsterInstance) -> None:

@@ -150,9 +150,13 @@ def _channels(state: PlatformState) -> list[HealthPart]:
 
 
 def _tables(look: LookResult[Any]) -> HealthPart:
-    if look.failing_since is None:
-        return HealthPart(TABLES, PartState.OK if look.at is not None else PartState.UNKNOWN)
     remedy = "check the catalog and the warehouse from this host"
+    if look.failing_since is None:
+        faults = {asset: each for asset, each in (look.value or {}).items() if isinstance(each, str)}
+        if faults:
+            said = f"the metadata of {names(sorted(faults))} cannot be read ({names(sorted(set(faults.values())))})"
+            return HealthPart(TABLES, PartState.DOWN, look.at, said, remedy)
+        return HealthPart(TABLES, PartState.OK if look.at is not None else PartState.UNKNOWN)
     return HealthPart(TABLES, PartState.DOWN, look.failing_since, look.said, remedy)
 
 

@@ -34,14 +34,14 @@ class Picture:
 
     Args:
         state: The last state of the platform; None if it is too old to be shown.
-        tables: The figures of the tables, by asset; None if they are too old.
+        tables: The figures of each asset's table, or why they cannot be read; None if they are too old.
         parts: The health of the parts.
         looks: The looks that the figures come from, by name.
     """
 
     now: float
     state: PlatformState | None
-    tables: Mapping[str, TableFigures] | None
+    tables: Mapping[str, TableFigures | str] | None
     parts: Sequence[HealthPart]
     looks: Mapping[str, LookResult[Any]]
 
@@ -93,7 +93,11 @@ def _of_streams(figure: Callable[[StreamRow], float | None]) -> Callable[[Pictur
 
 
 def _of_tables(figure: Callable[[TableFigures], float]) -> Callable[[Picture], Iterable[Sample]]:
-    return lambda picture: (((asset,), float(figure(each))) for asset, each in (picture.tables or {}).items())
+    def _read(picture: Picture) -> Iterable[Sample]:
+        found = (picture.tables or {}).items()
+        return (((asset,), float(figure(each))) for asset, each in found if isinstance(each, TableFigures))
+
+    return _read
 
 
 def _of_state(

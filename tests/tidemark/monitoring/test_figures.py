@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 
@@ -21,6 +22,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInst
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType, TickData, TickStatus
 from dagster._daemon.types import DaemonHeartbeat
 from prometheus_client.parser import text_string_to_metric_families
+from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
@@ -28,7 +30,7 @@ from dagster_tidemark.cli.contract_rows import kept_rows
 from dagster_tidemark.cli.monitoring import platform_state
 from dagster_tidemark.cli.monitoring.cached_look import CachedLook, LookResult
 from dagster_tidemark.cli.monitoring.health import HealthPart, PartState, is_healthy, parts
-from dagster_tidemark.cli.monitoring.metric_families import METRICS
+from dagster_tidemark.cli.monitoring.metric_families import METRICS, Picture
 from dagster_tidemark.cli.monitoring.platform_state import PlatformState, state_of
 from dagster_tidemark.cli.monitoring.server import MetricsServer, Monitor
 from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_figures
@@ -237,6 +239,32 @@ def test_unreadable_tables_are_named(instance: DagsterInstance) -> None:
     assert list(red(parts(look(instance), failing, time.time()))) == ["table metadata"]
 
 
+def test_one_unreadable_table_is_named_and_the_others_keep_their_figures(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = threading.Barrier(4)
+
+    class Lake:
+        def load_table(self, name: str) -> Any:
+            at_once.wait(30)  # tables are read at the same time
+            if name == "core.gone":
+                raise NoSuchTableError
+            if name == "core.bad":
+                raise OSError("https://u:hunter2@store")
+            return SimpleNamespace(current_snapshot=lambda: None, metadata=SimpleNamespace(snapshots=[1, 2]))
+
+    monkeypatch.setattr("dagster_tidemark.lakehouse.stored_tables.opened_catalog", lambda _: Lake())
+    found = table_figures(SETTINGS, ["core/orders", "core/bad", "core/gone", "core/sales", "flat"])
+    empty = TableFigures(0, 2, 0, 0, 0, 0)
+    assert found == {"core/orders": empty, "core/bad": "OSError", "core/sales": empty}
+    tables = LookResult(found, time.time(), 0.1, None, "")
+    said = "down: the metadata of core/bad cannot be read (OSError)"
+    assert red(parts(look(instance), tables, time.time())) == {"table metadata": said}
+    picture = Picture(time.time(), None, found, (), {})
+    (spec,) = (spec for spec in METRICS if spec.name == "tidemark_table_snapshots")
+    assert list(spec.read(picture)) == [(("core/orders",), 2.0), (("core/sales",), 2.0)]
+
+
 # Over HTTP.
 
 
@@ -262,7 +290,7 @@ def get(url: str) -> tuple[int, str]:
 def monitor_of(instance: DagsterInstance) -> Monitor:
     return Monitor(
         CachedLook(lambda: state_of(instance, SETTINGS), every=0.0, limit=10.0),
-        CachedLook(lambda: TABLES.value or {}, every=0.0, limit=10.0),
+        CachedLook(lambda: dict[str, TableFigures | str](TABLES.value or {}), every=0.0, limit=10.0),
     )
 
 

@@ -6,6 +6,7 @@ the client has them, configured by OpenLineage's own variables.
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -20,6 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _MOST_RUNS = 20  # partly sent runs to remember; a run that is deleted before it ends stays one
 _RECEIVER_AT_FAULT = {401, 403, 404, 408, 429}
 """Statuses that concern all events: a wrong token or address, or a receiver that is busy."""
+_USER, _QUERY = re.compile(r"//[^\s'\"]*@"), re.compile(r"\?[^\s'\")]+")
 logger = logging.getLogger(__name__)
 
 
@@ -137,4 +139,8 @@ def _status(error: Exception) -> int | None:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    """Return an error in words, without a login: clients name the address, which may hold a password or a token."""
+    if (status := _status(error)) is not None:
+        return f"{type(error).__name__}: it answered with {status}"
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {_QUERY.sub('?***', _USER.sub('//***@', first))}"

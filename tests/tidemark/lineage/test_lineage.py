@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import dagster as dg
 import pytest
+import requests
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Grain
@@ -25,7 +27,7 @@ from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION
 from dagster_tidemark.settings import Settings
 from tests.conftest import free_port
-from tests.tidemark.lineage.receiver import Receiver, receiver
+from tests.tidemark.lineage.receiver import Receiver, _Post, receiver
 
 SETTINGS = Settings(code_location="shop", catalog_uri="jdbc:postgresql://db/lake?user=u&password=hunter2")
 FEED = Feed("orders", "orders/", Grain.DAY, {"order_id": "bigint"}, required=("order_id",))
@@ -265,10 +267,31 @@ def test_refused_event_is_skipped_and_logged_once_and_other_answers_are_waited_f
     assert sender.send("run", "START of b", 2, 5.0)
     assert sender.sent("run") == ({"START of a", "START of b"} if goes_on else {"START of b"})
     assert [r.message for r in caplog.records if "is skipped" in r.message] == (
-        ["run run: the lineage event `START of a` is skipped: the receiver refuses it: Answered: wrong"]
+        [f"run run: the lineage event `START of a` is skipped: the receiver refuses it: Answered: it answered with {status}"]
         if goes_on
         else []
     )
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_fault_of_a_real_client_holds_no_login(answers: bool, http: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Post, "do_POST", lambda post: post.send_error(503))
+    port = http.server_address[1] if answers else free_port()
+    with closing(requests.Session()) as session:
+        url = f"http://anna:hunter2@127.0.0.1:{port}/api?key=hunter2"
+        sender = EventSender(lambda _: session.post(url).raise_for_status())
+        assert not sender.send("run", "one", 1, 20.0)
+    assert sender.fault.startswith("HTTPError: it answered with 503" if answers else "ConnectionError: ")
+    assert "hunter2" not in sender.fault and "anna" not in sender.fault
+
+
+def test_login_in_the_text_of_an_error_is_left_out() -> None:
+    def emit(_: Any) -> None:
+        raise OSError("no route to https://anna:hunt@er2@lineage.acme.example/api?key=hunter2 (tried once)\nhunter2")
+
+    sender = EventSender(emit)
+    assert not sender.send("run", "one", 1, 20.0)
+    assert sender.fault == "OSError: no route to https://***@lineage.acme.example/api?*** (tried once)"
 
 
 def test_run_whose_events_cannot_be_built_does_not_hold_back_others(

@@ -55,6 +55,7 @@ class SensorTick:
         error: First line of the newest tick's error; empty if that tick did not fail.
         unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
             is then the reason why loading fails, or empty if the code server does not answer.
+        every: The sensor's minimum interval in seconds.
     """
 
     sensor: str
@@ -62,6 +63,7 @@ class SensorTick:
     is_off: bool = False
     error: str = ""
     unreachable: bool = False
+    every: float = 0.0
 
 
 def sensor_ticks(instance: dg.DagsterInstance, location: str = "") -> list[SensorTick]:
@@ -110,8 +112,9 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
     data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
     if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):
         return None
+    every = float(data.min_interval or 0)
     if data.last_tick_success_timestamp is not None:
-        return SensorTick(name, data.last_tick_success_timestamp, is_off)
+        return SensorTick(name, data.last_tick_success_timestamp, is_off, every=every)
     # The newest tick has not ended, or it failed.
     origin, selector = state.instigator_origin_id, state.selector_id
     complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
@@ -123,8 +126,8 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
         why = _first_line(refused)
         # After half a minute Dagster reports an unreachable code server as a load error.
         is_away = DagsterUserCodeUnreachableError.__name__ in why
-        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
-    return SensorTick(name, at, is_off, _first_line(error))
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True, every=every)
+    return SensorTick(name, at, is_off, _first_line(error), every=every)
 
 
 def _first_line(error: SerializableErrorInfo | None) -> str:

@@ -114,9 +114,9 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
     ]
     book = IncidentStore(instance, settings.code_location).read()
     parts.append((_IF_CHANNELS, book.channels))
-    expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches)]
+    expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches), *watched.sensors]
     expected_names = {name for sensor in expected for name in (sensor, PREFIX + sensor)}
-    times = sensor_states.tick_times(instance, expected_names, settings.code_location)
+    times = sensor_states.tick_times(instance, expected_names, watched.home or settings.code_location)
     return PlatformState(
         at=at,
         evaluated_at=kept.at if kept is not None else None,

@@ -1,11 +1,13 @@
 """A contract is met only as of the last completed look: the causes that make it unknown, and their reasons."""
 
+import json
 import socket
 import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +99,10 @@ def ticked(
     at: float,
     status: Any = InstigatorStatus.RUNNING,
     location: str = "here",
+    every: int = 1,
 ) -> None:
     code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
-    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=1)
+    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=every)
     state = InstigatorState(RemoteInstigatorOrigin(code, sensor), InstigatorType.SENSOR, status, data)
     held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
     (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
@@ -162,8 +165,24 @@ def test_sensors_of_other_code_locations_make_nothing_unknown(instance: DagsterI
         ticked(instance, sensor, NOW - 5, location="grocer")
         ticked(instance, sensor, NOW - 180)  # of the same name, elsewhere
     assert told(instance) == {}
+    elsewhere = replace(WATCHED, location="a_package", home="grocer")
+    assert doubts(instance, elsewhere, NOW).sensors == {}, "Dagster's name of the location is another"
     ticked(instance, "automation", NOW - 180, location="grocer")
     assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
+
+
+def test_sensor_that_ticks_once_a_minute_is_late_after_two(instance: DagsterInstance) -> None:
+    ticked(instance, "maintenance", NOW - 119, every=60)
+    assert doubts(instance, WATCHED, NOW).sensors == {}
+    ticked(instance, "maintenance", NOW - 121, every=60)
+    assert doubts(instance, WATCHED, NOW).sensors["maintenance"].said == "sensor maintenance last ticked 2 min 1 s ago"
+
+
+def test_watched_sources_and_sensors_are_kept_and_older_records_are_read() -> None:
+    watched = replace(WATCHED, sensors=("lineage",), home="here")
+    assert Watched.from_dict(json.loads(json.dumps(watched.as_dict()))) == watched
+    older = {name: each for name, each in WATCHED.as_dict().items() if name not in ("sensors", "home", "reported")}
+    assert Watched.from_dict(older) == WATCHED
 
 
 def test_code_server_failure_of_several_sensors_is_reported_as_one_cause(instance: DagsterInstance) -> None:

@@ -84,10 +84,14 @@ def instance(home: DagsterInstance) -> DagsterInstance:
 
 
 def ticked(
-    instance: DagsterInstance, sensor: str, at: float, status: InstigatorStatus = InstigatorStatus.RUNNING
+    instance: DagsterInstance,
+    sensor: str,
+    at: float,
+    status: InstigatorStatus = InstigatorStatus.RUNNING,
+    every: int = 1,
 ) -> None:
     """Record a complete tick of a sensor."""
-    test_doubts.ticked(instance, sensor, at, status)
+    test_doubts.ticked(instance, sensor, at, status, every=every)
     origin = RemoteInstigatorOrigin(
         RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__"), sensor
     )
@@ -199,6 +203,24 @@ def test_a_deliberate_pause_of_a_stream_is_named_and_raises_no_alarm(instance: D
     assert of(figures, "tidemark_asset_contract_state", asset="core/readings", state="unknown") == 1
     assert of(figures, "tidemark_asset_paused", asset="core/readings") == 1
     assert of(figures, "tidemark_asset_paused", asset="core/orders") == 0
+
+
+def test_optional_sensors_have_a_part_with_a_limit_of_two_intervals(instance: DagsterInstance) -> None:
+    now = time.time()
+    optional = {"lineage": 5, "maintenance": 60, "freshness_report": 60}
+    saved_overview.keep(instance, LOCATION, Kept(now, "code", replace(WATCHED, sensors=tuple(optional)), rows(now)))
+    missing = {f"sensor {name}": f"unknown: sensor {name} has not completed a tick yet" for name in optional}
+    assert health_of(instance) == missing
+    for name, every in optional.items():
+        ticked(instance, name, now - 24 if name == "lineage" else now - 115, every=every)
+    assert health_of(instance) == {}
+    ticked(instance, "lineage", now - 26, every=5)
+    assert list(health_of(instance)) == ["sensor lineage"]
+    for name, every in optional.items():
+        ticked(instance, name, now - 121, every=every)
+    assert list(health_of(instance)) == [f"sensor {name}" for name in optional]
+    for name, every in optional.items():
+        ticked(instance, name, now + 3600, every=every)
 
 
 def test_a_full_queue_in_which_no_run_ends_is_down(instance: DagsterInstance) -> None:

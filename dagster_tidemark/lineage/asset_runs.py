@@ -77,7 +77,7 @@ def event_name(asset: str, state: AssetRunState) -> str:
 def begun(
     instance: DagsterInstance, record: dg.RunRecord, graph: AnyGraph, skip: Collection[str] = ()
 ) -> Iterator[AssetRun]:
-    """Yield the assets of a run that has begun, without the events to skip (`event_name`). Inputs have no snapshot yet."""
+    """Yield the assets of a run that has begun, without events to skip (`event_name`). Inputs have no snapshot yet."""
     run, at = record.dagster_run, record.start_time or record.create_timestamp.timestamp()
     state = AssetRunState.START
     for asset in _RunLog(instance, run).assets(graph):

@@ -46,8 +46,8 @@ class LookResult(Generic[T]):
 class CachedLook(Generic[T]):
     """A function that is called in its own thread, at most once at a time.
 
-    A call that hangs is abandoned after a minute or more, so that a new one can find the service well again. At most three
-    calls are abandoned at a time.
+    A call that hangs is abandoned after a minute or more, so that a new one can find the service well again. At most
+    three calls are abandoned at a time.
 
     Args:
         look: Reads the figures. The first line of its error becomes the fault; of other libraries the class alone.

@@ -38,7 +38,7 @@ class HealthPart:
     """A part of the deployment.
 
     Args:
-        since: Time since which the part is not ok or is paused (Unix seconds); None if it is ok, or the time is not known.
+        since: Time since which the part is not ok, or is paused (Unix seconds); None otherwise, or if it is not known.
         said: The fault, or the pause by a person, in words.
         remedy: The next step for a person.
     """

@@ -362,6 +362,12 @@ METRICS: tuple[MetricSpec, ...] = (
         _of_tables(lambda table: table.delete_files),
     ),
     MetricSpec(
+        "tidemark_table_maintenance_due",
+        _T,
+        "Maintenance debt: number of due actions that `status` shows; absent if the sensor maintenance does not run",
+        _of_state(lambda state: (((asset,), count) for asset, count in state.maintenance_due.items())),
+    ),
+    MetricSpec(
         "tidemark_table_size_bytes",
         _T,
         "Size of the data files of the current snapshot",

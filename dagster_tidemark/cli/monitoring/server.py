@@ -5,6 +5,7 @@ of parts (`health`). A scrape never waits longer than the limits of the looks.
 """
 
 import json
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,6 +101,8 @@ class MetricsServer(ThreadingHTTPServer):
         self.monitor = monitor
         self.registry = CollectorRegistry()
         self.registry.register(_Undescribed(monitor))
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Answers)
 
 

@@ -119,7 +119,7 @@ class _Names:
         if self._count > _MOST_TYPES:
             raise Unusable(
                 "unreadable",
-                f"its Avro schema has more than {_MOST_TYPES} types, counted at each use of a name; write fewer members",
+                f"its Avro schema has more than {_MOST_TYPES} types, counted at each use; write fewer members",
             )
         if isinstance(given, list):
             return self._union([self.type_of(each, space, within) for each in given], given)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 import threading
 import time
@@ -41,7 +42,9 @@ from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.incidents.incident import Book, ChannelState
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable
+from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview
 from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
@@ -287,6 +290,22 @@ def test_one_unreadable_table_is_named_and_the_others_keep_their_figures(
     assert list(spec.read(picture)) == [(("core/orders",), 2.0), (("core/sales",), 2.0)]
 
 
+def test_due_maintenance_of_each_table_is_a_figure(instance: DagsterInstance) -> None:
+    (spec,) = (spec for spec in METRICS if spec.name == "tidemark_table_maintenance_due")
+
+    def due() -> dict[tuple[str, ...], float]:
+        return dict(spec.read(Picture(time.time(), look(instance).value, None, (), {})))
+
+    assert due() == {}, "the sensor has not run"
+    actions = [DueAction("core.orders", action, "why") for action in (Action.COMPACT, Action.EXPIRE)]
+    old = DueAction("ops.quarantine", Action.EXPIRE, "why")
+    found = MaintenanceOverview(time.time(), "", (*actions, old), {"raw.readings": "OSError"})
+    keep_overview(instance, LOCATION, found)
+    assert due() == {("core/orders",): 2.0, ("marts/sales",): 0.0, ("ops/quarantine",): 1.0}
+    keep_overview(instance, LOCATION, replace(found, at=time.time() - 901))
+    assert due() == {}
+
+
 # Over HTTP.
 
 
@@ -298,6 +317,15 @@ def served(monitor: Monitor) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
+
+
+def test_the_server_listens_on_an_address_of_ipv6() -> None:
+    platform, tables = CachedLook[Any](dict, every=1.0, limit=0.2), CachedLook[Any](dict, every=1.0, limit=0.2)
+    with (
+        MetricsServer(("::1", 0), Monitor(platform, tables)) as server,
+        socket.create_connection(server.server_address[:2], timeout=5) as connection,
+    ):
+        assert connection.family is socket.AF_INET6
 
 
 def get(url: str) -> tuple[int, str]:

@@ -129,7 +129,7 @@ def _records(schema: AvroSchema, blocks: Iterator[Block]) -> Iterator[list[dict[
                 if len(held) == MOST_ROWS or stream.size - size > MOST_BYTES:
                     yield held
                     held, size = [], stream.size
-            if block.bytes_.read(1):
+            if block.bytes_.read(1):  # type: ignore[attr-defined]  # public, but missing in the library's types
                 raise damaged(f"a block has more bytes than its {block.num_records} rows")
     except (*LIMITS_OF_ARROW, Unusable, StoreFault):
         raise

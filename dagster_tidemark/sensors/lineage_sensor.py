@@ -105,7 +105,7 @@ def report(
     changed = dg.RunsFilter(statuses=_READ, updated_after=since)
     for record in instance.get_run_records(changed, limit=most, order_by="update_timestamp", ascending=True):
         run_id = record.dagster_run.run_id
-        for found in _unreported(instance, graph, record, position, sender.sent(run_id)):
+        for found in _unreported(instance, graph, record, position, sender):
             if not count:
                 deadline = max(deadline, event_time.now() + _LEAST)
             left = deadline - event_time.now()
@@ -130,15 +130,18 @@ def _unreported(
     graph: AnyGraph,
     record: dg.RunRecord,
     position: LineagePosition,
-    sent: Collection[str],
+    sender: EventSender,
 ) -> Iterator[AssetRun]:
-    run = record.dagster_run
+    run, sent = record.dagster_run, sender.sent(record.dagster_run.run_id)
     if run.run_id in position.ended:
         return
-    if run.run_id not in position.begun:
-        yield from begun(instance, record, graph, sent)
-    if run.status in _ENDED:
-        yield from ended(instance, record, graph, sent)
+    try:
+        if run.run_id not in position.begun:
+            yield from begun(instance, record, graph, sent)
+        if run.status in _ENDED:
+            yield from ended(instance, record, graph, sent)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # a fault of the storage is none of these
+        sender.skip(run.run_id, "each other", f"the run's log cannot be read: {type(error).__name__}: {error}")
 
 
 def _note(record: dg.RunRecord, position: LineagePosition) -> None:

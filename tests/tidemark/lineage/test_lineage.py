@@ -19,7 +19,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Grain
 from dagster_tidemark.lineage import event_sender
-from dagster_tidemark.lineage.asset_runs import AssetRun, AssetRunState, AssetVersion
+from dagster_tidemark.lineage.asset_runs import AssetRun, AssetRunState, AssetVersion, begun
 from dagster_tidemark.lineage.event_sender import EventSender, LineageMissing, emit_with_client, is_configured
 from dagster_tidemark.lineage.run_events import LineageNames, event_of, run_uuid
 from dagster_tidemark.sensors import lineage_sensor
@@ -311,6 +311,30 @@ def test_run_whose_events_cannot_be_built_does_not_hold_back_others(
         f"run {bad}: the lineage event `START of core/orders` is skipped: it cannot be built: "
         "OverflowError: time out of range"
     )
+
+
+def test_run_whose_log_cannot_be_read_does_not_hold_back_others(
+    home: DagsterInstance, http: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lineage = Lineage(home)
+    bad = lineage.run(orders, sales)
+    lineage.run(orders)
+    fault: Exception = ConnectionError("the storage is away")
+
+    def read(instance: DagsterInstance, record: dg.RunRecord, *more: Any) -> Iterator[AssetRun]:
+        if record.dagster_run.run_id == bad:
+            raise fault
+        return begun(instance, record, *more)
+
+    monkeypatch.setattr(lineage_sensor, "begun", read)
+    with pytest.raises(ConnectionError, match="the storage is away"):
+        lineage.tick()
+    assert http.said() == [], "a fault of the storage is waited for"
+    fault = KeyError("no such step")
+    assert lineage.tick() == "2 events sent"
+    (named,) = [r.message for r in caplog.records if "is skipped" in r.message]
+    assert named.startswith(f"run {bad}: the lineage event `each other` is skipped: the run's log cannot be read: Key")
+    assert lineage.tick() == "0 events sent"
 
 
 def test_run_id_that_is_no_uuid_gets_one() -> None:

@@ -403,6 +403,12 @@ def _parts(
     judged = [*automated, *others]
     automated += [freshness_asset(settings, cache(lambda: graph_of_definitions(judged)))] if freshness_report else []
     scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
+    optional = [
+        *([freshness_sensor(scope)] if freshness_report else []),
+        *lineage_sensors(settings, feeds, by_name, scope),
+        *([maintenance_sensor(maintained, settings, scope=scope)] if maintained else []),
+    ]
+    optional_names = [sensor.name.removeprefix(prefix) for sensor in optional]
     landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
     return dg.Definitions(
         assets=automated,
@@ -412,17 +418,15 @@ def _parts(
             *automation_sensors([*automated, *checks], scope=scope, others=others),
             catch_up_sensor(scope),
             contract_sensor(
-                _watched(settings, feeds, streams, asset_events),
+                _watched(settings, feeds, streams, asset_events, optional_names),
                 scope=scope,
                 routes=[channel.route for channel in channels],
                 expected=expected,
             ),
             *([incident_sensor(channels, settings, scope=scope)] if channels else []),
-            *([freshness_sensor(scope)] if freshness_report else []),
             dead_runs_sensor(scope),
-            *lineage_sensors(settings, feeds, by_name, scope),
             *([streams_sensor(streams, settings, scope=scope)] if streams else []),
-            *([maintenance_sensor(maintained, settings, scope=scope)] if maintained else []),
+            *optional,
             *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
         ],
         schedules=[
@@ -464,13 +468,18 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
 
 
 def _watched(
-    settings: Settings, feeds: Sequence[Feed], streams: Sequence[Stream | Deliveries], events: AssetEvents | None
+    settings: Settings,
+    feeds: Sequence[Feed],
+    streams: Sequence[Stream | Deliveries],
+    events: AssetEvents | None,
+    sensors: Sequence[str],
 ) -> Watched:
-    """Return the sources outside the event log that sensors and shifts watch."""
+    """Return the sources outside the event log that sensors and shifts watch, and the optional sensors."""
     at_work = [stream for stream in streams if stream.why_off(settings) is None]
     return Watched(
         settings.code_location,
         {feed.name: source_key(feed).to_user_string() for feed in feeds},
         tuple(post_of(stream, settings) for stream in at_work),
         () if events is None else tuple(events.assets),
+        tuple(sensors),
     )

@@ -43,7 +43,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = self.formatException(record.exc_info)
         line |= self.more(record)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _without_surrogates(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def write_json_logs(more: Callable[[logging.LogRecord], Mapping[str, str]] | None = None) -> JsonFormatter:
@@ -109,7 +109,7 @@ class JsonLines:
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             if line.strip():
-                self._stream.write((line if _is_object(line) else _of_text(line)) + "\n")
+                self._stream.write((_without_surrogates(line) if _is_object(line) else _of_text(line)) + "\n")
         return len(text)
 
     def flush(self) -> None:
@@ -128,6 +128,11 @@ class JsonLines:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _without_surrogates(text: str) -> str:
+    """Return JSON that can be written. A surrogate, as from a file name that is no UTF-8, becomes an escape of JSON."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _is_object(line: str) -> bool:

@@ -55,6 +55,7 @@ class SensorTick:
         error: First line of the newest tick's error; empty if that tick did not fail.
         unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
             is then the reason why loading fails, or empty if the code server does not answer.
+        every: The sensor's minimum interval in seconds.
     """
 
     sensor: str
@@ -62,14 +63,24 @@ class SensorTick:
     is_off: bool = False
     error: str = ""
     unreachable: bool = False
+    every: float = 0.0
 
 
-def sensor_ticks(instance: dg.DagsterInstance) -> list[SensorTick]:
-    """Return the last complete tick of each sensor that has ticked."""
+def sensor_ticks(instance: dg.DagsterInstance, location: str = "") -> list[SensorTick]:
+    """Return the last complete tick of each sensor that has ticked.
+
+    Args:
+        location: Only sensors of this code location. If no sensor of the instance belongs to it, Dagster has loaded
+            the code under another name; then sensors of all locations are returned.
+    """
+    return [tick for state in _states(instance, location) if (tick := _sensor_tick(instance, state)) is not None]
+
+
+def _states(instance: dg.DagsterInstance, location: str) -> list[InstigatorState]:
     if instance.schedule_storage is None:
         return []
-    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    return [tick for state in states if (tick := _sensor_tick(instance, state)) is not None]
+    states = list(instance.all_instigator_state(instigator_type=InstigatorType.SENSOR))
+    return [each for each in states if each.repository_selector.location_name == location] or states
 
 
 @dataclass(frozen=True)
@@ -80,12 +91,14 @@ class TickTime:
     seconds: float
 
 
-def tick_times(instance: dg.DagsterInstance, sensors: Collection[str]) -> dict[str, TickTime]:
-    """Return the last complete tick of some sensors, by name. Sensors without a complete tick are left out."""
-    if instance.schedule_storage is None:
-        return {}
+def tick_times(instance: dg.DagsterInstance, sensors: Collection[str], location: str = "") -> dict[str, TickTime]:
+    """Return the last complete tick of some sensors, by name. Sensors without a complete tick are left out.
+
+    Args:
+        location: The code location, as for `sensor_ticks`.
+    """
     found = {}
-    for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+    for state in _states(instance, location):
         if state.instigator_name not in sensors:
             continue
         complete = [TickStatus.SUCCESS, TickStatus.SKIPPED]
@@ -120,8 +133,9 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
     data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
     if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):
         return None
+    every = float(data.min_interval or 0)
     if data.last_tick_success_timestamp is not None:
-        return SensorTick(name, data.last_tick_success_timestamp, is_off)
+        return SensorTick(name, data.last_tick_success_timestamp, is_off, every=every)
     # The newest tick has not ended, or it failed.
     origin, selector = state.instigator_origin_id, state.selector_id
     complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
@@ -133,8 +147,8 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
         why = _first_line(refused)
         # After half a minute Dagster reports an unreachable code server as a load error.
         is_away = DagsterUserCodeUnreachableError.__name__ in why
-        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True)
-    return SensorTick(name, at, is_off, _first_line(error))
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True, every=every)
+    return SensorTick(name, at, is_off, _first_line(error), every=every)
 
 
 def _first_line(error: SerializableErrorInfo | None) -> str:

@@ -70,12 +70,16 @@ class Watched:
         feeds: Source assets that the sensor `landing` watches, by feed.
         posts: Streams that shifts read.
         reported: External assets whose events the sensor `asset_events` receives.
+        sensors: Optional sensors that the location declares: `lineage`, `maintenance`, `freshness_report`.
+        home: Dagster's name of the location, from its workspace; empty if it is not known.
     """
 
     location: str = ""
     feeds: Mapping[str, str] = field(default_factory=dict)
     posts: tuple[PostOf, ...] = ()
     reported: tuple[str, ...] = ()
+    sensors: tuple[str, ...] = ()
+    home: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the members for JSON."""
@@ -85,7 +89,8 @@ class Watched:
     def from_dict(cls, found: Mapping[str, Any]) -> Watched:
         """Build it from the result of `as_dict`."""
         posts = tuple(PostOf(post["stream"], post["asset"], tuple(post["keys"])) for post in found["posts"])
-        return cls(found["location"], found["feeds"], posts, tuple(found.get("reported", ())))
+        reported, sensors = tuple(found.get("reported", ())), tuple(found.get("sensors", ()))
+        return cls(found["location"], found["feeds"], posts, reported, sensors, found.get("home", ""))
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
-    sensors = _of_sensors(instance, now)
+    sensors = _of_sensors(instance, watched.home or watched.location, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
@@ -308,9 +313,10 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     return None
 
 
-def _of_sensors(instance: DagsterInstance, now: float) -> dict[str, Cause]:
+def _of_sensors(instance: DagsterInstance, location: str, now: float) -> dict[str, Cause]:
     """Return a cause for each sensor that does not tick. Sensors with the same fault have the same cause."""
-    quiet = [tick for tick in sensor_states.sensor_ticks(instance) if tick.is_off or now - tick.at > LOOK_SECONDS]
+    ticks = sensor_states.sensor_ticks(instance, location)
+    quiet = [tick for tick in ticks if tick.is_off or now - tick.at > max(LOOK_SECONDS, 2 * tick.every)]
     no_code = any(tick.unreachable and not tick.is_off for tick in quiet)
     kinds: dict[tuple[bool, str, str], list[sensor_states.SensorTick]] = {}
     for tick in sorted(quiet, key=lambda tick: tick.sensor):

@@ -29,8 +29,9 @@ class StreamRow:
         rate: Rows per second in the last minute, summed over its shifts.
         refused: Number of messages that its shifts have turned away.
         hindrance: Fault that keeps shifts from taking messages; empty if there is none.
-        is_behind: True if messages wait and no shift has committed for a minute.
-        is_unread: True if no shift has taken messages lately, for example because the queue does not exist.
+        is_behind: True if messages wait and no shift has committed for a minute, and no person has paused the stream.
+        is_unread: True if no shift has taken messages lately, for example because the queue does not exist. False if a
+            person has paused the stream.
     """
 
     stream: str
@@ -98,6 +99,8 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
     oldest = [float(each["oldest_at"]) for each in facts if each.get("oldest_at") is not None]
     # After a long time without messages, a message that has just arrived does not make a stream late.
     waiting_since = [float(each.get("waiting_since") or 0.0) for each in facts if each.get("backlog")]
+    is_paused = cause is not None and cause.is_pause
+    is_late = bool(backlog) and now - max([*worked, min(waiting_since, default=0.0)]) > _WITHOUT_COMMIT
     return StreamRow(
         stream=post.stream,
         asset=post.asset,
@@ -108,6 +111,6 @@ def _row(post: PostOf, beats: list[Beat], doubts: Doubts, now: float) -> StreamR
         rate=sum(float(each["rows_per_second"]) for each in facts if "rows_per_second" in each) if facts else None,
         refused=sum(int(each["refused"]) for each in facts if "refused" in each) if facts else None,
         hindrance=cause.said if cause is not None else next(iter(hindrances), ""),
-        is_behind=bool(backlog) and now - max([*worked, min(waiting_since, default=0.0)]) > _WITHOUT_COMMIT,
-        is_unread=cause is not None,
+        is_behind=is_late and not is_paused,
+        is_unread=cause is not None and not is_paused,
     )

@@ -4,7 +4,7 @@ Belongs here: reading. Does not belong here: events of OpenLineage (`run_events`
 (`sensors.lineage_sensor`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -69,32 +69,43 @@ _STATES: Mapping[dg.DagsterRunStatus, AssetRunState] = {
 }
 
 
-def begun(instance: DagsterInstance, record: dg.RunRecord, graph: AnyGraph) -> list[AssetRun]:
-    """Return the assets of a run that has begun. Inputs have no snapshot yet."""
+def event_name(asset: str, state: AssetRunState) -> str:
+    """Return the name of an asset's event in its run."""
+    return f"{state} of {asset}"
+
+
+def begun(
+    instance: DagsterInstance, record: dg.RunRecord, graph: AnyGraph, skip: Collection[str] = ()
+) -> Iterator[AssetRun]:
+    """Yield the assets of a run that has begun, without events to skip (`event_name`). Inputs have no snapshot yet."""
     run, at = record.dagster_run, record.start_time or record.create_timestamp.timestamp()
-    log = _RunLog(instance, run)
-    return [
-        AssetRun(run.run_id, run.job_name, asset, AssetRunState.START, at, _inputs(graph, asset), AssetVersion(asset))
-        for asset in log.assets(graph)
-    ]
+    state = AssetRunState.START
+    for asset in _RunLog(instance, run).assets(graph):
+        if event_name(asset, state) not in skip:
+            yield AssetRun(run.run_id, run.job_name, asset, state, at, _inputs(graph, asset), AssetVersion(asset))
 
 
-def ended(instance: DagsterInstance, record: dg.RunRecord, graph: AnyGraph) -> list[AssetRun]:
-    """Return the assets of a run that has ended, each with its own result and the snapshots of tables."""
+def ended(
+    instance: DagsterInstance, record: dg.RunRecord, graph: AnyGraph, skip: Collection[str] = ()
+) -> Iterator[AssetRun]:
+    """Yield the assets of a run that has ended, each with its own result and the snapshots of tables.
+
+    The snapshots of an asset's inputs are read when the asset is yielded. Events to skip (`event_name`) are not read.
+    """
     run = record.dagster_run
     log, at = _RunLog(instance, run), record.end_time or record.update_timestamp.timestamp()
     began = record.start_time or record.create_timestamp.timestamp()
-    found = []
     for asset in log.assets(graph):
         made, step = log.built.get(asset), log.planned.get(asset, "")
         # An asset that a failed run has built is complete: its table has the commit.
         state = AssetRunState.COMPLETE if made is not None else _STATES[run.status]
+        if event_name(asset, state) in skip:
+            continue
         inputs = _inputs(graph, asset, instance, before=log.started.get(step, began))
         output = AssetVersion(asset, _snapshot(made.asset_materialization) if made is not None else "")
         error = log.errors.get(step, "") if state is AssetRunState.FAIL else ""
         when = made.timestamp if made is not None else at
-        found.append(AssetRun(run.run_id, run.job_name, asset, state, when, inputs, output, error))
-    return found
+        yield AssetRun(run.run_id, run.job_name, asset, state, when, inputs, output, error)
 
 
 class _RunLog:

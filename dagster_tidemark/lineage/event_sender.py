@@ -6,9 +6,10 @@ the client has them, configured by OpenLineage's own variables.
 
 import logging
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dagster_tidemark.errors import Terminal
@@ -17,6 +18,10 @@ from dagster_tidemark.pauses import growing_pause
 _VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _DYNAMIC = "OPENLINEAGE__TRANSPORT"
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_MOST_RUNS = 20  # partly sent runs to remember; a run that is deleted before it ends stays one
+_RECEIVER_AT_FAULT = {401, 403, 404, 408, 429}
+"""Statuses that concern all events: a wrong token or address, or a receiver that is busy."""
+_USER, _QUERY = re.compile(r"//[^\s'\"]*@"), re.compile(r"\?[^\s'\")]+")
 logger = logging.getLogger(__name__)
 
 
@@ -58,31 +63,57 @@ class EventSender:
         self._emit, self._clock = emit, clock
         self._thread: threading.Thread | None = None
         self._failures, self._paused_until = 0, 0.0
+        self._sent: dict[str, set[str]] = {}
+        self._named_run = ""
         self.fault = ""
-        """Why the last events were not sent; empty if they were."""
+        """Why the last event was not sent; empty if it was."""
 
     def is_ready(self) -> bool:
         """Return True if events may be sent now: none is under way, and the pause after a failure is over."""
         hangs = self._thread is not None and self._thread.is_alive()
         return not hangs and self._clock() >= self._paused_until
 
-    def send(self, events: Sequence[Any], seconds: float) -> bool:
-        """Send events in order. Return True if all were sent within the time."""
-        outcome: list[str] = []
+    def sent(self, run_id: str) -> Collection[str]:
+        """Return the names of a run's events that need not be sent again, also of those that were sent too late."""
+        return self._sent.get(run_id, ())
 
-        def _all() -> None:
+    def forget(self, run_id: str) -> None:
+        """Forget a run, because its events are sent."""
+        self._sent.pop(run_id, None)
+
+    def send(self, run_id: str, name: str, event: Any, seconds: float) -> bool:
+        """Send an event of a run. Return False if it must be sent again.
+
+        Args:
+            name: Name of the event in its run.
+        """
+        sent, outcome = self._sent.setdefault(run_id, set()), list[str]()
+        while len(self._sent) > _MOST_RUNS:
+            del self._sent[next(each for each in self._sent if each != run_id)]
+
+        def _one() -> None:
             try:
-                for event in events:
-                    self._emit(event)
-                outcome.append("")
+                self._emit(event)
             except Exception as error:  # transports raise errors of any type
-                outcome.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+                if not _is_refused(error):
+                    outcome.append(_said(error))
+                    return
+                self.skip(run_id, name, f"the receiver refuses it: {_said(error)}")
+            sent.add(name)
+            outcome.append("")
 
-        self._thread = threading.Thread(target=_all, daemon=True)
+        self._thread = threading.Thread(target=_one, daemon=True)
         self._thread.start()
         self._thread.join(seconds)
         self._note(outcome[0] if outcome else f"no answer within {seconds:g} s")
         return not self.fault
+
+    def skip(self, run_id: str, name: str, why: str) -> None:
+        """Skip an event that can never be sent. The first one of a run is logged."""
+        self._sent.setdefault(run_id, set()).add(name)
+        if self._named_run != run_id:
+            logger.warning("run %s: the lineage event `%s` is skipped: %s", run_id, name, why)
+        self._named_run = run_id
 
     def _note(self, fault: str) -> None:
         if fault and not self.fault:
@@ -93,3 +124,23 @@ class EventSender:
         self._failures = self._failures + 1 if fault else 0
         if fault:
             self._paused_until = self._clock() + growing_pause(self._failures, _FIRST_PAUSE, _LONGEST_PAUSE)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Return True if the receiver answered that this event is wrong."""
+    status = _status(error)
+    return status is not None and 400 <= status < 500 and status not in _RECEIVER_AT_FAULT
+
+
+def _status(error: Exception) -> int | None:
+    """Return the status of the receiver's answer; None if there was no answer."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _said(error: Exception) -> str:
+    """Return an error in words, without a login: clients name the address, which may hold a password or a token."""
+    if (status := _status(error)) is not None:
+        return f"{type(error).__name__}: it answered with {status}"
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {_QUERY.sub('?***', _USER.sub('//***@', first))}"

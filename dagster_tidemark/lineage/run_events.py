@@ -60,7 +60,7 @@ def event_of(found: AssetRun, names: LineageNames) -> RunEvent:
 
     facets: dict[str, RunFacet] = {
         "parent": parent_run.ParentRunFacet(
-            parent_run.Run(str(UUID(found.run_id))), parent_run.Job(names.jobs, found.job), producer=PRODUCER
+            parent_run.Run(_parent_uuid(found.run_id)), parent_run.Job(names.jobs, found.job), producer=PRODUCER
         )
     }
     if found.error:
@@ -79,3 +79,11 @@ def event_of(found: AssetRun, names: LineageNames) -> RunEvent:
 def run_uuid(run_id: str, asset: str) -> str:
     """Return OpenLineage's id of an asset in a run. A repeated event has the same id."""
     return str(uuid5(NAMESPACE_URL, f"{run_id}/{asset}"))
+
+
+def _parent_uuid(run_id: str) -> str:
+    """Return Dagster's run id as a UUID. An id that is none, as of a run that was created by hand, becomes one."""
+    try:
+        return str(UUID(run_id))
+    except ValueError:
+        return str(uuid5(NAMESPACE_URL, run_id))

@@ -107,14 +107,16 @@ def contract_sensor(
         for line in unkept.news():
             context.log.warning(line)
         standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
+        at_home = watched or Watched()
         if watched is not None and settings is not None:
             world.look(instance, settings, watched.location, plan.now)
             rows = tuple(_only_ours(row, scope) for row in standing_rows(graph, plan, standings, not_kept))
-            before = kept(instance, watched.location)
-            keep(instance, watched.location, Kept(plan.now, code_of(settings), watched, rows, dict(plan.left)))
+            before, origin = kept(instance, watched.location), context.code_location_origin
+            at_home = replace(watched, home=origin.location_name if origin is not None else "")
+            keep(instance, watched.location, Kept(plan.now, code_of(settings), at_home, rows, dict(plan.left)))
             planned = {asset for asset in graph.nodes if None not in plan.aside(asset)}
             end_finished(instance, settings.code_location, plan.left.keys(), plan.now, planned)
-        doubt, book = doubts(instance, watched or Watched(), plan.now), Book()
+        doubt, book = doubts(instance, at_home, plan.now), Book()
         if watched is not None and settings is not None:
             look = Look(
                 plan,

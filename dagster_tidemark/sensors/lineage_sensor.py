@@ -7,7 +7,7 @@ for it, and a killed run is reported too. Does not belong here: reading a run (`
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.event_log.observations import source_key
-from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended
+from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended, event_name
 from dagster_tidemark.lineage.event_sender import EventSender, emit_with_client, is_configured
 from dagster_tidemark.lineage.run_events import LineageNames, event_of
 from dagster_tidemark.sensors.scope import LocationScope
@@ -26,6 +26,7 @@ from dagster_tidemark.sources.feed import Feed
 
 NAME = "lineage"
 _SECONDS = 8.0  # for sending in one tick
+_LEAST = 1.0  # for the events of the first run in a tick, even if reading took all the time; and for one event
 _OVERLAP = 10.0  # a run's row may become visible later than its time of change
 _PAGE = 50
 _MOST_BEGUN = 1000  # runs that were deleted before they ended
@@ -92,30 +93,55 @@ def lineage_sensors(
 def report(
     instance: DagsterInstance, graph: AnyGraph, position: LineagePosition, sender: EventSender, names: LineageNames
 ) -> int:
-    """Send the events of the runs that have changed, and return their number. The position moves with each sent run."""
-    began, count = event_time.now(), 0
+    """Send the events of the runs that have changed, and return their number.
+
+    The position moves after all events of a run are sent. The sender remembers the sent events of a run, so a large
+    run is sent over several ticks.
+    """
+    deadline, count = event_time.now() + _SECONDS, 0
     since = datetime.fromtimestamp(position.at - _OVERLAP, UTC)
     # Runs that are reported already take no place of new ones.
     most = _PAGE + len(position.begun) + len(position.ended)
     changed = dg.RunsFilter(statuses=_READ, updated_after=since)
     for record in instance.get_run_records(changed, limit=most, order_by="update_timestamp", ascending=True):
-        events = [event_of(each, names) for each in _unreported(instance, graph, record, position)]
-        left = _SECONDS - (event_time.now() - began)
-        if events and (left <= 0 or not sender.send(events, left)):
-            break
-        count += len(events)
+        run_id = record.dagster_run.run_id
+        for found in _unreported(instance, graph, record, position, sender):
+            if not count:
+                deadline = max(deadline, event_time.now() + _LEAST)
+            left = deadline - event_time.now()
+            if left <= 0:
+                return count
+            name = event_name(found.asset, found.state)
+            try:
+                event = event_of(found, names)
+            except Exception as error:  # one run whose events cannot be built must not hold back all others
+                sender.skip(run_id, name, f"it cannot be built: {type(error).__name__}: {error}")
+                continue
+            if not sender.send(run_id, name, event, max(left, _LEAST)):
+                return count
+            count += 1
         _note(record, position)
+        sender.forget(run_id)
     return count
 
 
 def _unreported(
-    instance: DagsterInstance, graph: AnyGraph, record: dg.RunRecord, position: LineagePosition
-) -> list[AssetRun]:
-    run = record.dagster_run
+    instance: DagsterInstance,
+    graph: AnyGraph,
+    record: dg.RunRecord,
+    position: LineagePosition,
+    sender: EventSender,
+) -> Iterator[AssetRun]:
+    run, sent = record.dagster_run, sender.sent(record.dagster_run.run_id)
     if run.run_id in position.ended:
-        return []
-    start = [] if run.run_id in position.begun else begun(instance, record, graph)
-    return [*start, *(ended(instance, record, graph) if run.status in _ENDED else [])]
+        return
+    try:
+        if run.run_id not in position.begun:
+            yield from begun(instance, record, graph, sent)
+        if run.status in _ENDED:
+            yield from ended(instance, record, graph, sent)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # a fault of the storage is none of these
+        sender.skip(run.run_id, "each other", f"the run's log cannot be read: {type(error).__name__}: {error}")
 
 
 def _note(record: dg.RunRecord, position: LineagePosition) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_tidemark.json_logs import JsonLines
+from dagster_tidemark.json_logs import JsonFormatter, JsonLines
 from tests.checkout import CHECKOUT
 
 _PROGRAM = """
@@ -119,3 +120,16 @@ def test_an_object_passes_unchanged_and_other_text_in_braces_does_not() -> None:
     assert first == '{"message": "a"}'
     assert [json.loads(line)["message"] for line in (second, third)] == ["{not json}", "[1]"]
     assert not stream.isatty()
+
+
+def test_a_line_with_a_surrogate_is_written_with_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    name = b"caf\xe9.csv".decode(errors="surrogateescape")
+    with path.open("w", encoding="utf-8") as written:
+        stream = JsonLines(written)
+        stream.write(f"{name} \U0001f600 é\n" + json.dumps({"message": name}, ensure_ascii=False) + "\n")
+        record = logging.LogRecord("x", logging.INFO, "", 0, "%s", (name,), None)
+        stream.write(JsonFormatter().format(record) + "\n")
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\\udce9") == 3 and "\U0001f600 é" in text
+    assert [json.loads(line)["message"] for line in text.splitlines()] == [f"{name} \U0001f600 é", name, name]

@@ -46,19 +46,27 @@ class LookResult(Generic[T]):
 class CachedLook(Generic[T]):
     """A function that is called in its own thread, at most once at a time.
 
-    A call that hangs is abandoned after a minute, so that a new one can find the service well again. At most three
-    calls are abandoned at a time.
+    A call that hangs is abandoned after a minute or more, so that a new one can find the service well again. At most
+    three calls are abandoned at a time.
 
     Args:
         look: Reads the figures. The first line of its error becomes the fault; of other libraries the class alone.
         every: Seconds during which a look is not repeated. A failed look is repeated after five seconds.
         limit: Longest time that `result` waits.
+        hangs_after: Seconds after which a call counts as a fault. A call is not abandoned before.
     """
 
     def __init__(
-        self, look: Callable[[], T], *, every: float, limit: float, clock: Callable[[], float] = time.time
+        self,
+        look: Callable[[], T],
+        *,
+        every: float,
+        limit: float,
+        hangs_after: float = _HANGS_AFTER,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._look, self._every, self._limit, self._clock = look, every, limit, clock
+        self._hangs_after, self._abandoned_after = hangs_after, max(_ABANDONED_SECONDS, hangs_after)
         self._changed = threading.Condition()
         self._running: list[float] = []
         self._ended_at: float | None = None
@@ -81,7 +89,7 @@ class CachedLook(Generic[T]):
         if len(self._running) > _MOST_ABANDONED:
             return False
         if pending := self._pending():
-            return now - pending[-1] > _ABANDONED_SECONDS
+            return now - pending[-1] > self._abandoned_after
         is_failing = self._result.failing_since is not None
         pause = min(self._every, _RETRIED_AFTER) if is_failing else self._every
         return self._ended_at is None or now - self._ended_at >= pause
@@ -115,9 +123,9 @@ class CachedLook(Generic[T]):
             self._changed.notify_all()
 
     def _with_hanging(self) -> LookResult[T]:
-        """Return the result. If a call has been running for 20 seconds, it counts as a fault."""
+        """Return the result. A call that has been running for too long counts as a fault."""
         now, last = self._clock(), self._result
         since = min(self._pending(), default=now)
-        if now - since < _HANGS_AFTER or last.failing_since is not None:
+        if now - since < self._hangs_after or last.failing_since is not None:
             return last
         return LookResult(last.value, last.at, last.seconds, since, f"no answer for {now - since:.0f} s")

@@ -38,8 +38,8 @@ class HealthPart:
     """A part of the deployment.
 
     Args:
-        since: Time since which the part is not ok (Unix seconds); None if it is ok, or the time is not known.
-        said: The fault in words.
+        since: Time since which the part is not ok, or is paused (Unix seconds); None otherwise, or if it is not known.
+        said: The fault, or the pause by a person, in words.
         remedy: The next step for a person.
     """
 
@@ -150,13 +150,18 @@ def _channels(state: PlatformState) -> list[HealthPart]:
 
 
 def _tables(look: LookResult[Any]) -> HealthPart:
-    if look.failing_since is None:
-        return HealthPart(TABLES, PartState.OK if look.at is not None else PartState.UNKNOWN)
     remedy = "check the catalog and the warehouse from this host"
+    if look.failing_since is None:
+        faults = {asset: each for asset, each in (look.value or {}).items() if isinstance(each, str)}
+        if faults:
+            said = f"the metadata of {names(sorted(faults))} cannot be read ({names(sorted(set(faults.values())))})"
+            return HealthPart(TABLES, PartState.DOWN, look.at, said, remedy)
+        return HealthPart(TABLES, PartState.OK if look.at is not None else PartState.UNKNOWN)
     return HealthPart(TABLES, PartState.DOWN, look.failing_since, look.said, remedy)
 
 
 def _of_cause(part: str, cause: Cause | None) -> HealthPart:
     if cause is None:
         return HealthPart(part, PartState.OK)
-    return HealthPart(part, PartState.DOWN, cause.since, cause.without_age, cause.remedy)
+    state = PartState.OK if cause.is_pause else PartState.DOWN
+    return HealthPart(part, state, cause.since, cause.without_age, cause.remedy)

@@ -34,14 +34,14 @@ class Picture:
 
     Args:
         state: The last state of the platform; None if it is too old to be shown.
-        tables: The figures of the tables, by asset; None if they are too old.
+        tables: The figures of each asset's table, or why they cannot be read; None if they are too old.
         parts: The health of the parts.
         looks: The looks that the figures come from, by name.
     """
 
     now: float
     state: PlatformState | None
-    tables: Mapping[str, TableFigures] | None
+    tables: Mapping[str, TableFigures | str] | None
     parts: Sequence[HealthPart]
     looks: Mapping[str, LookResult[Any]]
 
@@ -93,7 +93,11 @@ def _of_streams(figure: Callable[[StreamRow], float | None]) -> Callable[[Pictur
 
 
 def _of_tables(figure: Callable[[TableFigures], float]) -> Callable[[Picture], Iterable[Sample]]:
-    return lambda picture: (((asset,), float(figure(each))) for asset, each in (picture.tables or {}).items())
+    def _read(picture: Picture) -> Iterable[Sample]:
+        found = (picture.tables or {}).items()
+        return (((asset,), float(figure(each))) for asset, each in found if isinstance(each, TableFigures))
+
+    return _read
 
 
 def _of_state(
@@ -117,6 +121,10 @@ def _states(state: PlatformState) -> Iterable[tuple[tuple[str, ...], float]]:
     for row in state.rows:
         if row.state:
             yield from (((row.asset, name), float(row.state == name)) for name in _STATES)
+
+
+def _paused(row: ContractRow, _: float) -> float | None:
+    return float(bool(row.causes) and all(cause.is_pause for cause in row.causes)) if row.contract else None
 
 
 def _quarantine(state: PlatformState) -> Iterable[tuple[tuple[str, ...], float]]:
@@ -188,6 +196,12 @@ METRICS: tuple[MetricSpec, ...] = (
         "1 for the present state of the contract, 0 for the others: met, at risk, not judged, unknown, breached, "
         "set aside",
         _of_state(_states),
+    ),
+    MetricSpec(
+        "tidemark_asset_paused",
+        _A,
+        "1 if the state of the contract is in doubt only because a person has paused a stream, else 0",
+        _of_rows(_paused),
     ),
     MetricSpec(
         "tidemark_asset_last_build_timestamp_seconds",
@@ -346,6 +360,12 @@ METRICS: tuple[MetricSpec, ...] = (
         _T,
         "Maintenance debt: number of files with deleted rows, which each read applies",
         _of_tables(lambda table: table.delete_files),
+    ),
+    MetricSpec(
+        "tidemark_table_maintenance_due",
+        _T,
+        "Maintenance debt: number of due actions that `status` shows; absent if the sensor maintenance does not run",
+        _of_state(lambda state: (((asset,), count) for asset, count in state.maintenance_due.items())),
     ),
     MetricSpec(
         "tidemark_table_size_bytes",

@@ -4,6 +4,7 @@ Belongs here: reading, with the functions of `status`. Does not belong here: met
 (`health`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -30,6 +31,7 @@ from dagster_tidemark.engine.doubts import (
 from dagster_tidemark.event_log.observations import QUARANTINE, dead_letters_told
 from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, kept_overview
 from dagster_tidemark.planner.decisions import RANGES
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import PREFIX
@@ -71,6 +73,8 @@ class PlatformState:
         book: Incidents and their unsent messages.
         dead_letters: Number of notifications in the dead-letter queue.
         tables: Assets that may have a table.
+        maintenance_due: Number of due maintenance actions of each table, by asset; empty if the sensor `maintenance`
+            has not run lately. Tables that it cannot read are left out.
     """
 
     at: float
@@ -87,6 +91,7 @@ class PlatformState:
     book: Book
     dead_letters: int
     tables: Sequence[str]
+    maintenance_due: Mapping[str, int]
 
 
 def platform_state(settings: Settings) -> PlatformState:
@@ -112,10 +117,12 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         (STREAMS, watched.posts),
         (ASSET_EVENTS, watched.reported),
     ]
+    tables = tuple(row.asset for row in kept.rows if not row.source) if kept is not None else ()
     book = IncidentStore(instance, settings.code_location).read()
     parts.append((_IF_CHANNELS, book.channels))
-    expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches)]
-    times = sensor_states.tick_times(instance, {name for sensor in expected for name in (sensor, PREFIX + sensor)})
+    expected = [*automation, *_ALWAYS, *(name for name, watches in parts if watches), *watched.sensors]
+    expected_names = {name for sensor in expected for name in (sensor, PREFIX + sensor)}
+    times = sensor_states.tick_times(instance, expected_names, watched.home or settings.code_location)
     return PlatformState(
         at=at,
         evaluated_at=kept.at if kept is not None else None,
@@ -134,7 +141,8 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         ),
         book=book,
         dead_letters=dead_letters_told(instance),
-        tables=tuple(row.asset for row in kept.rows if not row.source) if kept is not None else (),
+        tables=tables,
+        maintenance_due=_due(kept_overview(instance, settings.code_location), tables),
     )
 
 
@@ -145,6 +153,14 @@ def _rows(instance: DagsterInstance, kept: saved_overview.Kept | None, at: float
         return kept_rows(instance, kept, None, at, MappingProxyType({}))
     except NoSuchAsset:  # the location has no automated asset
         return ()
+
+
+def _due(upkeep: MaintenanceOverview | None, assets: Sequence[str]) -> Mapping[str, int]:
+    if upkeep is None:
+        return {}
+    counted = Counter(each.table.replace(".", "/") for each in upkeep.due)
+    unreadable = {table.replace(".", "/") for table in upkeep.unreadable}
+    return {asset: counted[asset] for asset in sorted({*assets, *counted} - unreadable)}
 
 
 def _by_age(instance: DagsterInstance, asset: str) -> dict[str, int]:

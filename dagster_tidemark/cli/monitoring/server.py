@@ -5,6 +5,7 @@ of parts (`health`). A scrape never waits longer than the limits of the looks.
 """
 
 import json
+import socket
 import time
 from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,9 +27,11 @@ from dagster_tidemark.settings import Settings
 PLATFORM_EVERY, PLATFORM_LIMIT = 5.0, 5.0
 TABLES_EVERY, TABLES_LIMIT = 60.0, 1.0
 """Tables have their own look. It is slower, so a scrape does not wait for it: figures may be one look old."""
+TABLES_HANG_AFTER = 120.0
+"""A look at a thousand tables may take a minute. The sensor `contracts` finds a catalog that hangs much sooner."""
 SHOWN_SECONDS = 60.0
 """Figures of an older look are not shown, because they would look like the present."""
-_TABLES_SHOWN = TABLES_EVERY * 3
+_TABLES_SHOWN = TABLES_EVERY + 2 * TABLES_HANG_AFTER
 
 
 class Monitor(Collector):
@@ -37,7 +40,7 @@ class Monitor(Collector):
     def __init__(
         self,
         platform: CachedLook[PlatformState],
-        tables: CachedLook[dict[str, TableFigures]],
+        tables: CachedLook[dict[str, TableFigures | str]],
     ) -> None:
         self._platform, self._tables = platform, tables
 
@@ -50,14 +53,14 @@ class Monitor(Collector):
             known[:] = [platform_state(settings)]
             return known[0]
 
-        def _tables() -> dict[str, TableFigures]:
+        def _tables() -> dict[str, TableFigures | str]:
             if not known:
                 raise TablesUnreadable("the tables are not known yet, because Dagster's storage could not be read")
             return table_figures(settings, known[0].tables)
 
         return cls(
             CachedLook(_platform, every=PLATFORM_EVERY, limit=PLATFORM_LIMIT),
-            CachedLook(_tables, every=TABLES_EVERY, limit=TABLES_LIMIT),
+            CachedLook(_tables, every=TABLES_EVERY, limit=TABLES_LIMIT, hangs_after=TABLES_HANG_AFTER),
         )
 
     def picture(self) -> Picture:
@@ -98,6 +101,8 @@ class MetricsServer(ThreadingHTTPServer):
         self.monitor = monitor
         self.registry = CollectorRegistry()
         self.registry.register(_Undescribed(monitor))
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Answers)
 
 

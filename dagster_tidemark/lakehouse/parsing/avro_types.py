@@ -42,6 +42,9 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 _WITHOUT_A_TYPE = {"duration", "big-decimal"}
 _IN_A_TEXT = {"boolean", "int", "long", "double", "string"}
 _MOST_DIGITS, _DIGITS_OF_128 = 76, 38
+_MOST_TYPES = 100_000
+"""Largest number of types in a schema, counted at each use of a name. A name that is used twice in each of 40 levels
+would otherwise be resolved for days."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class _Names:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, str]] = {}
+        self._count = 0
 
     def type_of(self, given: Any, space: str, within: tuple[str, ...]) -> AvroType:
         """Return the type of a part of a schema.
@@ -107,7 +111,16 @@ class _Names:
         Args:
             space: The namespace of names without one.
             within: The records around this part. A record inside of itself has no type in Arrow.
+
+        Raises:
+            Unusable: the schema has too many types.
         """
+        self._count += 1
+        if self._count > _MOST_TYPES:
+            raise Unusable(
+                "unreadable",
+                f"its Avro schema has more than {_MOST_TYPES} types, counted at each use; write fewer members",
+            )
         if isinstance(given, list):
             return self._union([self.type_of(each, space, within) for each in given], given)
         if isinstance(given, str):

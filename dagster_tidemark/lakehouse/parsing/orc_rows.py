@@ -6,7 +6,7 @@ reads a part of a file has a stripe in memory. Does not belong here: values of c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,6 +71,7 @@ def opened(source: FileBytes, longest_read: int | None = None) -> orc.ORCFile:
 def _tables(declared: DeclaredContent, source: FileBytes, part: Part) -> Iterator[pa.Table | pa.RecordBatch]:
     file = opened(source)
     columns = list(declared.found_in(set(file.schema.names)).values())
+    _require_clear(columns, file.schema)
     if part.begin == 0 and part.end >= source.size:
         yield from _of_whole_file(source, file.nrows, columns)
         return
@@ -80,6 +81,17 @@ def _tables(declared: DeclaredContent, source: FileBytes, part: Part) -> Iterato
             stripe = file.read_stripe(n, columns=columns)
             for at in range(0, stripe.num_rows, MOST_ROWS):
                 yield stripe.slice(at, MOST_ROWS)
+
+
+def _require_clear(columns: Sequence[str], schema: pa.Schema) -> None:
+    """Raise Unusable if the name of a column could also mean a member of another one. Arrow then reads the member."""
+    nested = [each.name for each in schema if pa.types.is_nested(each.type)]
+    for name in columns:
+        if outer := next((each for each in nested if name.startswith(f"{each}.")), None):
+            raise Unusable(
+                "unreadable",
+                f"column {name} cannot be told from a member of its nested column {outer}; rename one of them",
+            )
 
 
 def _of_whole_file(source: FileBytes, rows: int, columns: list[str]) -> Iterator[pa.Table]:

@@ -1,11 +1,13 @@
 """A contract is met only as of the last completed look: the causes that make it unknown, and their reasons."""
 
+import json
 import socket
 import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +93,16 @@ def beat(instance: DagsterInstance, at: float, **facts: Any) -> None:
     instance_store.save(instance, "post", str(Beat("a run", at, at, 0.0, facts)))
 
 
-def ticked(instance: DagsterInstance, sensor: str, at: float, status: Any = InstigatorStatus.RUNNING) -> None:
-    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
-    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=1)
+def ticked(
+    instance: DagsterInstance,
+    sensor: str,
+    at: float,
+    status: Any = InstigatorStatus.RUNNING,
+    location: str = "here",
+    every: int = 1,
+) -> None:
+    code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
+    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=every)
     state = InstigatorState(RemoteInstigatorOrigin(code, sensor), InstigatorType.SENSOR, status, data)
     held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
     (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
@@ -149,6 +158,31 @@ def test_contract_state_is_unknown_when_its_sensor_does_not_tick(instance: Dagst
     assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
     ticked(instance, "automation", NOW - 5, InstigatorStatus.STOPPED)
     assert set(told(instance).values()) == {"sensor automation is switched off"}
+
+
+def test_sensors_of_other_code_locations_make_nothing_unknown(instance: DagsterInstance) -> None:
+    for sensor in ("automation", "catch_up", "landing"):
+        ticked(instance, sensor, NOW - 5, location="grocer")
+        ticked(instance, sensor, NOW - 180)  # of the same name, elsewhere
+    assert told(instance) == {}
+    elsewhere = replace(WATCHED, location="a_package", home="grocer")
+    assert doubts(instance, elsewhere, NOW).sensors == {}, "Dagster's name of the location is another"
+    ticked(instance, "automation", NOW - 180, location="grocer")
+    assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
+
+
+def test_sensor_that_ticks_once_a_minute_is_late_after_two(instance: DagsterInstance) -> None:
+    ticked(instance, "maintenance", NOW - 119, every=60)
+    assert doubts(instance, WATCHED, NOW).sensors == {}
+    ticked(instance, "maintenance", NOW - 121, every=60)
+    assert doubts(instance, WATCHED, NOW).sensors["maintenance"].said == "sensor maintenance last ticked 2 min 1 s ago"
+
+
+def test_watched_sources_and_sensors_are_kept_and_older_records_are_read() -> None:
+    watched = replace(WATCHED, sensors=("lineage",), home="here")
+    assert Watched.from_dict(json.loads(json.dumps(watched.as_dict()))) == watched
+    older = {name: each for name, each in WATCHED.as_dict().items() if name not in ("sensors", "home", "reported")}
+    assert Watched.from_dict(older) == WATCHED
 
 
 def test_code_server_failure_of_several_sensors_is_reported_as_one_cause(instance: DagsterInstance) -> None:

@@ -60,9 +60,26 @@ def test_instance_without_schedule_storage_has_no_stopped_sensors(instance: dg.D
 def test_sensor_tick_is_the_end_of_the_last_successful_one() -> None:
     with dg.instance_for_test() as instance:
         stored(instance, "never", InstigatorStatus.RUNNING)
-        data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0)
+        data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0, min_interval=60)
         stored(instance, "landing", InstigatorStatus.STOPPED, data=data)
-        assert sensor_states.sensor_ticks(instance) == [SensorTick("landing", 8.0, is_off=True)]
+        assert sensor_states.sensor_ticks(instance) == [SensorTick("landing", 8.0, is_off=True, every=60.0)]
+
+
+def test_ticks_of_other_code_locations_are_left_out_unless_the_location_has_none() -> None:
+    with dg.instance_for_test() as instance:
+        for location, at in (("here", 8.0), ("there", 3.0)):
+            data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at)
+            stored(instance, "landing", InstigatorStatus.RUNNING, location, data)
+            code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
+            origin = RemoteInstigatorOrigin(code, "landing")
+            owner = (origin.get_id(), "landing", InstigatorType.SENSOR, TickStatus.SUCCESS)
+            selector = origin.get_selector().get_id()
+            instance.create_tick(TickData(*owner, at - 1, [], [], end_timestamp=at, selector_id=selector))
+        assert sensor_states.sensor_ticks(instance, "here") == [SensorTick("landing", 8.0)]
+        assert sensor_states.sensor_ticks(instance, "there") == [SensorTick("landing", 3.0)]
+        assert tick_times(instance, {"landing"}, "here") == {"landing": TickTime(8.0, 1.0)}
+        assert tick_times(instance, {"landing"}, "there") == {"landing": TickTime(3.0, 1.0)}
+        assert len(sensor_states.sensor_ticks(instance, "named otherwise in the workspace")) == 2
 
 
 def test_tick_time_is_the_end_and_the_duration_of_the_last_complete_tick(instance: dg.DagsterInstance) -> None:

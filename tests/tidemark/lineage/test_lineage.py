@@ -4,24 +4,30 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import dagster as dg
 import pytest
+import requests
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Grain
 from dagster_tidemark.lineage import event_sender
+from dagster_tidemark.lineage.asset_runs import AssetRun, AssetRunState, AssetVersion, begun
 from dagster_tidemark.lineage.event_sender import EventSender, LineageMissing, emit_with_client, is_configured
-from dagster_tidemark.lineage.run_events import run_uuid
+from dagster_tidemark.lineage.run_events import LineageNames, event_of, run_uuid
 from dagster_tidemark.sensors import lineage_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION
 from dagster_tidemark.settings import Settings
 from tests.conftest import free_port
-from tests.tidemark.lineage.receiver import Receiver, receiver
+from tests.tidemark.lineage.receiver import Receiver, _Post, receiver
 
 SETTINGS = Settings(code_location="shop", catalog_uri="jdbc:postgresql://db/lake?user=u&password=hunter2")
 FEED = Feed("orders", "orders/", Grain.DAY, {"order_id": "bigint"}, required=("order_id",))
@@ -197,8 +203,144 @@ def test_a_receiver_that_never_answers_does_not_hold_the_tick(http: Receiver) ->
     http.answers.clear()
     sender = EventSender(lambda _: http.answers.wait(60))
     began = time.monotonic()
-    assert not sender.send([1, 2], 0.2) and time.monotonic() - began < 2
+    assert not sender.send("run", "one", 1, 0.2) and time.monotonic() - began < 2
     assert sender.fault == "no answer within 0.2 s" and not sender.is_ready()
+
+
+def test_event_whose_answer_came_late_counts_as_sent() -> None:
+    answers, now = threading.Event(), [0.0]
+    sender = EventSender(lambda _: answers.wait(60), clock=lambda: now[0])
+    assert not sender.send("run", "one", 1, 0.1)
+    now[0] += 400
+    assert not sender.is_ready() and not sender.sent("run")
+    answers.set()
+    while not sender.is_ready():
+        time.sleep(0.01)
+    assert sender.sent("run") == {"one"}
+
+
+def test_large_run_is_sent_over_several_ticks_each_event_once(
+    home: DagsterInstance, http: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    def emit(event: Any) -> None:
+        time.sleep(0.05)
+        sent.append(event)
+
+    monkeypatch.setattr(lineage_sensor, "EventSender", lambda _: EventSender(emit))
+    monkeypatch.setattr(lineage_sensor, "_SECONDS", 0.0)
+    monkeypatch.setattr(lineage_sensor, "_LEAST", 0.03)
+    lineage = Lineage(home)
+    start = lineage.cursor
+    lineage.run(orders, sales)
+    monkeypatch.setattr(event_sender, "_FIRST_PAUSE", 0.0)
+    for count in range(1, 4):
+        lineage.tick()
+        time.sleep(0.1)  # the answer comes after the tick
+        assert len(sent) == count and json.loads(lineage.cursor or "")["ended"] == {}, "the run is not complete"
+    lineage.tick()
+    time.sleep(0.1)
+    lineage.tick()
+    assert len({(each.job.name, each.eventType) for each in sent}) == len(sent) == 4
+    assert lineage.cursor != start and len(json.loads(lineage.cursor or "")["ended"]) == 1
+
+
+class Answered(Exception):
+    """An error of an HTTP client that has an answer."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("wrong")
+        self.response = SimpleNamespace(status_code=status)
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [(422, True), (400, True), (401, False), (429, False), (503, False)])
+def test_refused_event_is_skipped_and_logged_once_and_other_answers_are_waited_for(
+    status: int, goes_on: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def emit(event: Any) -> None:
+        if event == 1:
+            raise Answered(status)
+
+    sender = EventSender(emit)
+    assert sender.send("run", "START of a", 1, 5.0) is goes_on is (sender.fault == "")
+    assert sender.send("run", "START of b", 2, 5.0)
+    assert sender.sent("run") == ({"START of a", "START of b"} if goes_on else {"START of b"})
+    refusal = f"the receiver refuses it: Answered: it answered with {status}"
+    named = [r.message for r in caplog.records if "is skipped" in r.message]
+    assert named == ([f"run run: the lineage event `START of a` is skipped: {refusal}"] if goes_on else [])
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_fault_of_a_real_client_holds_no_login(answers: bool, http: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Post, "do_POST", lambda post: post.send_error(503))
+    port = http.server_address[1] if answers else free_port()
+    with closing(requests.Session()) as session:
+        url = f"http://anna:hunter2@127.0.0.1:{port}/api?key=hunter2"
+        sender = EventSender(lambda _: session.post(url).raise_for_status())
+        assert not sender.send("run", "one", 1, 20.0)
+    assert sender.fault.startswith("HTTPError: it answered with 503" if answers else "ConnectionError: ")
+    assert "hunter2" not in sender.fault and "anna" not in sender.fault
+
+
+def test_login_in_the_text_of_an_error_is_left_out() -> None:
+    def emit(_: Any) -> None:
+        raise OSError("no route to https://anna:hunt@er2@lineage.acme.example/api?key=hunter2 (tried once)\nhunter2")
+
+    sender = EventSender(emit)
+    assert not sender.send("run", "one", 1, 20.0)
+    assert sender.fault == "OSError: no route to https://***@lineage.acme.example/api?*** (tried once)"
+
+
+def test_run_whose_events_cannot_be_built_does_not_hold_back_others(
+    home: DagsterInstance, http: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lineage = Lineage(home)
+    bad = lineage.run(orders, sales)
+    lineage.run(orders)
+
+    def build(found: AssetRun, names: LineageNames) -> Any:
+        if found.run_id == bad:
+            raise OverflowError("time out of range")
+        return event_of(found, names)
+
+    monkeypatch.setattr(lineage_sensor, "event_of", build)
+    assert lineage.tick() == "2 events sent" and {name for name, _ in http.said()} == {"core/orders"}
+    (named,) = [r.message for r in caplog.records if "is skipped" in r.message]
+    assert named == (
+        f"run {bad}: the lineage event `START of core/orders` is skipped: it cannot be built: "
+        "OverflowError: time out of range"
+    )
+
+
+def test_run_whose_log_cannot_be_read_does_not_hold_back_others(
+    home: DagsterInstance, http: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lineage = Lineage(home)
+    bad = lineage.run(orders, sales)
+    lineage.run(orders)
+    fault: Exception = ConnectionError("the storage is away")
+
+    def read(instance: DagsterInstance, record: dg.RunRecord, *more: Any) -> Iterator[AssetRun]:
+        if record.dagster_run.run_id == bad:
+            raise fault
+        return begun(instance, record, *more)
+
+    monkeypatch.setattr(lineage_sensor, "begun", read)
+    with pytest.raises(ConnectionError, match="the storage is away"):
+        lineage.tick()
+    assert http.said() == [], "a fault of the storage is waited for"
+    fault = KeyError("no such step")
+    assert lineage.tick() == "2 events sent"
+    (named,) = [r.message for r in caplog.records if "is skipped" in r.message]
+    assert named.startswith(f"run {bad}: the lineage event `each other` is skipped: the run's log cannot be read: Key")
+    assert lineage.tick() == "0 events sent"
+
+
+def test_run_id_that_is_no_uuid_gets_one() -> None:
+    found = AssetRun("by hand", "job", "core/orders", AssetRunState.START, 0.0, (), AssetVersion("core/orders"))
+    facets: Any = event_of(found, LineageNames("shop", "lake")).run.facets
+    assert str(uuid5(NAMESPACE_URL, "by hand")) == facets["parent"].run.runId
 
 
 def test_a_long_history_is_reported_page_by_page(

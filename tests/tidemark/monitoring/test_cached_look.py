@@ -117,3 +117,14 @@ def test_a_new_look_that_answers_ends_the_fault_although_an_old_one_still_hangs(
 
 def test_the_limits_leave_room_for_a_minute() -> None:
     assert cached_look._HANGS_AFTER + LIMIT < 60
+
+
+def test_a_look_with_its_own_limit_counts_as_hanging_only_after_it(service: Service) -> None:
+    slow = CachedLook(service, every=60.0, limit=LIMIT, hangs_after=120.0, clock=service.clock)
+    service.answers.clear()
+    slow.result()
+    service.now += 119
+    assert slow.result().failing_since is None and service.asked == 1, "it is not abandoned before"
+    service.now += 1
+    assert slow.result().failing_since == 1000.0
+    service.answers.set()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import HTTPError
 
@@ -21,6 +23,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInst
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType, TickData, TickStatus
 from dagster._daemon.types import DaemonHeartbeat
 from prometheus_client.parser import text_string_to_metric_families
+from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
@@ -28,17 +31,21 @@ from dagster_tidemark.cli.contract_rows import kept_rows
 from dagster_tidemark.cli.monitoring import platform_state
 from dagster_tidemark.cli.monitoring.cached_look import CachedLook, LookResult
 from dagster_tidemark.cli.monitoring.health import HealthPart, PartState, is_healthy, parts
-from dagster_tidemark.cli.monitoring.metric_families import METRICS
+from dagster_tidemark.cli.monitoring.metric_families import METRICS, Picture
 from dagster_tidemark.cli.monitoring.platform_state import PlatformState, state_of
 from dagster_tidemark.cli.monitoring.server import MetricsServer, Monitor
 from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_figures
 from dagster_tidemark.cli.storage import StorageUnreachable
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.doubts import CONTRACTS, LANDING, QUEUE, Cause, Doubts, Looked, PostOf, Watched, note_look
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow
 from dagster_tidemark.incidents.incident import Book, ChannelState
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable
+from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview
+from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
 from tests.tidemark.checks import test_doubts
@@ -80,10 +87,14 @@ def instance(home: DagsterInstance) -> DagsterInstance:
 
 
 def ticked(
-    instance: DagsterInstance, sensor: str, at: float, status: InstigatorStatus = InstigatorStatus.RUNNING
+    instance: DagsterInstance,
+    sensor: str,
+    at: float,
+    status: InstigatorStatus = InstigatorStatus.RUNNING,
+    every: int = 1,
 ) -> None:
     """Record a complete tick of a sensor."""
-    test_doubts.ticked(instance, sensor, at, status)
+    test_doubts.ticked(instance, sensor, at, status, every=every)
     origin = RemoteInstigatorOrigin(
         RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__"), sensor
     )
@@ -175,6 +186,46 @@ def test_each_dead_or_hung_part_is_named_within_a_minute(instance: DagsterInstan
     assert health_of(instance) == {}
 
 
+def test_a_deliberate_pause_of_a_stream_is_named_and_raises_no_alarm(instance: DagsterInstance) -> None:
+    now = time.time()
+    asleep = rows(now)[0], row("core/readings", sources=("raw/readings",)), rows(now)[2]
+    saved_overview.keep(instance, LOCATION, Kept(now, "code", WATCHED, asleep))
+    beat(instance, now - 90, backlog=7, committed_at=now - 90, began_at=now - 300)
+    pause = Override("1", OverrideKind.PAUSE, "readings", (), "anna", "moves", now - 90, streams=("readings",))
+    store = OverrideStore(instance)
+    store.change(lambda _: [replace(pause, location=LOCATION)])
+    try:
+        found = parts(look(instance), TABLES, time.time())
+        (paused,) = [part for part in found if part.part == "stream readings"]
+        assert red(found) == {} and "readings is paused by anna" in paused.said and "tidemark resume" in paused.remedy
+        with served(monitor_of(instance)) as url:
+            figures = series(get(f"{url}/metrics")[1])
+    finally:
+        store.change(lambda _: [])
+    assert of(figures, "tidemark_stream_behind", stream="readings") == 0
+    assert of(figures, "tidemark_asset_contract_state", asset="core/readings", state="unknown") == 1
+    assert of(figures, "tidemark_asset_paused", asset="core/readings") == 1
+    assert of(figures, "tidemark_asset_paused", asset="core/orders") == 0
+
+
+def test_optional_sensors_have_a_part_with_a_limit_of_two_intervals(instance: DagsterInstance) -> None:
+    now = time.time()
+    optional = {"lineage": 5, "maintenance": 60, "freshness_report": 60}
+    saved_overview.keep(instance, LOCATION, Kept(now, "code", replace(WATCHED, sensors=tuple(optional)), rows(now)))
+    missing = {f"sensor {name}": f"unknown: sensor {name} has not completed a tick yet" for name in optional}
+    assert health_of(instance) == missing
+    for name, every in optional.items():
+        ticked(instance, name, now - 24 if name == "lineage" else now - 115, every=every)
+    assert health_of(instance) == {}
+    ticked(instance, "lineage", now - 26, every=5)
+    assert list(health_of(instance)) == ["sensor lineage"]
+    for name, every in optional.items():
+        ticked(instance, name, now - 121, every=every)
+    assert list(health_of(instance)) == [f"sensor {name}" for name in optional]
+    for name, every in optional.items():
+        ticked(instance, name, now + 3600, every=every)
+
+
 def test_a_full_queue_in_which_no_run_ends_is_down(instance: DagsterInstance) -> None:
     found = look(instance)
     assert found.value is not None
@@ -213,6 +264,48 @@ def test_unreadable_tables_are_named(instance: DagsterInstance) -> None:
     assert list(red(parts(look(instance), failing, time.time()))) == ["table metadata"]
 
 
+def test_one_unreadable_table_is_named_and_the_others_keep_their_figures(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = threading.Barrier(4)
+
+    class Lake:
+        def load_table(self, name: str) -> Any:
+            at_once.wait(30)  # tables are read at the same time
+            if name == "core.gone":
+                raise NoSuchTableError
+            if name == "core.bad":
+                raise OSError("https://u:hunter2@store")
+            return SimpleNamespace(current_snapshot=lambda: None, metadata=SimpleNamespace(snapshots=[1, 2]))
+
+    monkeypatch.setattr("dagster_tidemark.lakehouse.stored_tables.opened_catalog", lambda _: Lake())
+    found = table_figures(SETTINGS, ["core/orders", "core/bad", "core/gone", "core/sales", "flat"])
+    empty = TableFigures(0, 2, 0, 0, 0, 0)
+    assert found == {"core/orders": empty, "core/bad": "OSError", "core/sales": empty}
+    tables = LookResult(found, time.time(), 0.1, None, "")
+    said = "down: the metadata of core/bad cannot be read (OSError)"
+    assert red(parts(look(instance), tables, time.time())) == {"table metadata": said}
+    picture = Picture(time.time(), None, found, (), {})
+    (spec,) = (spec for spec in METRICS if spec.name == "tidemark_table_snapshots")
+    assert list(spec.read(picture)) == [(("core/orders",), 2.0), (("core/sales",), 2.0)]
+
+
+def test_due_maintenance_of_each_table_is_a_figure(instance: DagsterInstance) -> None:
+    (spec,) = (spec for spec in METRICS if spec.name == "tidemark_table_maintenance_due")
+
+    def due() -> dict[tuple[str, ...], float]:
+        return dict(spec.read(Picture(time.time(), look(instance).value, None, (), {})))
+
+    assert due() == {}, "the sensor has not run"
+    actions = [DueAction("core.orders", action, "why") for action in (Action.COMPACT, Action.EXPIRE)]
+    old = DueAction("ops.quarantine", Action.EXPIRE, "why")
+    found = MaintenanceOverview(time.time(), "", (*actions, old), {"raw.readings": "OSError"})
+    keep_overview(instance, LOCATION, found)
+    assert due() == {("core/orders",): 2.0, ("marts/sales",): 0.0, ("ops/quarantine",): 1.0}
+    keep_overview(instance, LOCATION, replace(found, at=time.time() - 901))
+    assert due() == {}
+
+
 # Over HTTP.
 
 
@@ -224,6 +317,15 @@ def served(monitor: Monitor) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
+
+
+def test_the_server_listens_on_an_address_of_ipv6() -> None:
+    platform, tables = CachedLook[Any](dict, every=1.0, limit=0.2), CachedLook[Any](dict, every=1.0, limit=0.2)
+    with (
+        MetricsServer(("::1", 0), Monitor(platform, tables)) as server,
+        socket.create_connection(server.server_address[:2], timeout=5) as connection,
+    ):
+        assert connection.family is socket.AF_INET6
 
 
 def get(url: str) -> tuple[int, str]:
@@ -238,7 +340,7 @@ def get(url: str) -> tuple[int, str]:
 def monitor_of(instance: DagsterInstance) -> Monitor:
     return Monitor(
         CachedLook(lambda: state_of(instance, SETTINGS), every=0.0, limit=10.0),
-        CachedLook(lambda: TABLES.value or {}, every=0.0, limit=10.0),
+        CachedLook(lambda: dict[str, TableFigures | str](TABLES.value or {}), every=0.0, limit=10.0),
     )
 
 

@@ -124,6 +124,14 @@ def test_unread_stream_is_reported_as_behind_without_a_dependent_contract(
     assert behind([_contract(unread), _contract(sound)]) == ["pings"]
 
 
+def test_paused_stream_is_neither_behind_nor_unread_and_names_the_pause(instance: DagsterInstance) -> None:
+    late = {"began_at": NOW - 600, "backlog": 12, "committed_at": NOW - 61}
+    pause = Cause("pause of pings", NOW, "pings is paused by anna", is_pause=True)
+    paused = told(instance, late, doubts=Doubts(sources={"raw/pings": pause}))
+    assert (paused.is_behind, paused.is_unread, paused.hindrance) == (False, False, "pings is paused by anna")
+    assert behind([_contract(paused)]) == []
+
+
 def _contract(stream: StreamRow) -> ContractRow:
     return ContractRow(stream.asset, "a source", "", 0.0, 0, None, "", None, None, None, stream=stream)
 

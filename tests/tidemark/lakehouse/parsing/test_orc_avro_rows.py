@@ -20,6 +20,7 @@ import pytest
 from pyarrow import orc
 
 from dagster_tidemark.lakehouse.parsing import avro_blocks, avro_rows
+from dagster_tidemark.lakehouse.parsing.avro_types import AvroSchema
 from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of as orc_rows_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
@@ -70,6 +71,18 @@ def test_each_row_of_an_avro_file_is_in_exactly_one_part(seed: int) -> None:
         for row in rows.columns["n"].to_pylist()
     ]
     assert found == list(range(200))
+
+
+@pytest.mark.parametrize("about", [None, 50])
+def test_orc_column_whose_name_could_mean_a_member_is_refused_by_name(about: int | None) -> None:
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"a": [{"b": 1}, {"b": 2}], "a.b": ["x", None]}), sink)
+    with pytest.raises(Unusable, match=r"column a\.b cannot be told from a member of its nested column a; rename"):
+        rows_of(sink.getvalue(), {"word": "string"}, key="a.orc", about=about, names={"word": ["a.b"]})
+    sink = io.BytesIO()
+    orc.write_table(pa.table({"a": [1, 2], "a.b": ["x", None]}), sink)
+    found = rows_of(sink.getvalue(), {"word": "string"}, key="a.orc", about=about, names={"word": ["a.b"]})
+    assert [row[0] for row in found] == ["x", None]
 
 
 def test_orc_file_with_one_large_stripe_is_read_in_bounded_memory() -> None:
@@ -137,6 +150,26 @@ def test_block_that_claims_more_rows_than_bytes_is_refused() -> None:
         rows_of(body, COLUMNS, key="a.avro")
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_block_that_claims_fewer_rows_than_it_holds_is_refused(rows: int) -> None:
+    held = as_avro(3, codec="null")
+    empty = as_avro(0, codec="null")
+    assert held.startswith(empty) and held[len(empty)] == avro_kinds.number(3)[0]
+    body = empty + avro_kinds.number(rows) + held[len(empty) + 1 :]
+    for later in (b"", held[len(empty) :]):
+        with pytest.raises(Unusable, match=rf"not a valid Avro file, .*a block has more bytes than its {rows} rows"):
+            rows_of(body + later, COLUMNS, key="a.avro")
+
+
+def test_avro_schema_that_doubles_with_each_level_is_refused_quickly() -> None:
+    schema: Any = {"type": "record", "name": "R0", "fields": [{"name": "n", "type": "long"}]}
+    for level in range(1, 40):
+        twice = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{level - 1}"}]
+        schema = {"type": "record", "name": f"R{level}", "fields": twice}
+    with pytest.raises(Unusable, match="its Avro schema has more than 100000 types, counted at each use"):
+        AvroSchema.of(json.dumps(schema).encode())
+
+
 def test_avro_file_without_rows_has_none_and_fastavro_writes_what_is_read() -> None:
     assert rows_of(as_avro(0), COLUMNS, key="a.avro") == []
     sink = io.BytesIO()
@@ -172,6 +205,7 @@ def test_missing_time_zone_database_is_not_reported_as_damage(tmp_path: Path) ->
     orc.write_table(pa.table({"at": pa.array([1], pa.timestamp("us"))}), path)
     program = """
 import sys
+from dagster_tidemark.lakehouse.parsing.avro_types import AvroSchema
 from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing

@@ -71,7 +71,7 @@ class Choice:
         checks: Results of checks that no run evaluated.
         notes: Notes of the planner.
         kept: Number of old runs that stay, by reason.
-        of_runs: The events of these runs: from a storage id to the run.
+        of_runs: Run id of each event of these runs, by storage id.
     """
 
     runs: Sequence[OldRun] = ()
@@ -140,7 +140,7 @@ class _Choosing:
         self._ours = self._planned | set(_own_sources(instance, graph))
         self._events = list(old_records.asset_events(instance))
         self._checks = old_records.checks(instance)
-        # The share of a day in which a contract was met is computed from the results of that day.
+        # `status` computes the share of the last day from the check results of that day.
         self._checks_before = min(before, now - _DAY)
         last = old_records.last_ids(instance, _TAIL)
         self._marks = {*last, *known.tails, *(event.id for event in self._events[-_TAIL:])}

@@ -23,7 +23,7 @@ LISTENERS = "listener_"
 """Prefix of the names of listeners' sensors, after the location's own prefix."""
 LINEAGE = "lineage"
 _OVERLAP = 10.0
-"""Seconds before its position from which the sensor `lineage` reads runs again."""
+"""Seconds before its position. The sensor `lineage` reads runs that changed since then again."""
 
 
 class PruneRefused(Transient):
@@ -73,7 +73,7 @@ class ReportsRuns:
     """Runs that a sensor `lineage` has not reported yet.
 
     Args:
-        since: Time from which it reads changed runs (Unix seconds).
+        since: It reads runs that changed at this time or later (Unix seconds).
         begun: Runs whose end it still reports.
     """
 
@@ -92,9 +92,9 @@ class KnownLocations:
     Args:
         ours: Names of the code locations that declare assets of the graph.
         open_runs: Runs that were open when a checkpoint was saved. A restart asks for their end.
-        tails: Storage ids by which a restarted planner recognizes its position.
-        listeners: What the listeners of all locations have not handled.
-        lineage: What the sensors `lineage` of all locations have not reported.
+        tails: Storage ids that mark the position of a restarted planner.
+        listeners: Events that listeners of any location have not handled.
+        lineage: Runs that sensors `lineage` of any location have not reported.
     """
 
     ours: frozenset[str]

@@ -48,12 +48,12 @@ class LostFacts:
 
 
 class _CheckpointIsNewer(Exception):
-    """A planner has saved a checkpoint with events after the moment at which all readers stop."""
+    """A planner has saved a checkpoint with events after the moment where all readers stop."""
 
 
 @dataclass
 class _Moment:
-    """A moment at which all readers stop, although others write to the log.
+    """The moment where all readers stop, although others write to the log.
 
     Args:
         now: Unix seconds.

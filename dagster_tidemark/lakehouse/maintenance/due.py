@@ -18,7 +18,7 @@ _LONGEST_PAUSE = 86_400.0
 
 
 class Action(StrEnum):
-    """Kinds of maintenance, named after Iceberg's procedures, in the order in which they run."""
+    """Kinds of maintenance, named after Iceberg's procedures. They run in this order."""
 
     COMPACT = "rewrite_data_files"
     DELETES = "rewrite_position_delete_files"
@@ -116,7 +116,7 @@ class TableFacts:
         held_bytes: Bytes that only these snapshots need.
         last: The last run of each action.
         builds: A run that builds the table at present; empty if there is none.
-        preview: A preview's branch without a commit of its own; empty if there is none.
+        preview: A preview's branch that has no commit yet; empty if there is none.
     """
 
     table: str
@@ -159,7 +159,7 @@ class DueAction:
 
 
 def due_actions(facts: TableFacts, policy: MaintenancePolicy, now: float) -> list[DueAction]:
-    """Return the due actions on a table, in the order in which they should run.
+    """Return the due actions on a table. They should run in this order.
 
     Args:
         now: Unix seconds.

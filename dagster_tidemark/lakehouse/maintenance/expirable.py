@@ -52,7 +52,7 @@ class TableHistory:
 
 @dataclass(frozen=True)
 class Pins:
-    """What readers of the lake need.
+    """Snapshots that readers of the lake need.
 
     Args:
         since: All snapshots that were current at this time or later stay (milliseconds).
@@ -92,7 +92,7 @@ def expirable(history: TableHistory, pins: Pins) -> list[int]:
 
 
 def unwritten_preview(history: TableHistory) -> str:
-    """Return a preview's branch without a commit of its own; empty if there is none.
+    """Return a preview's branch that has no commit yet; empty if there is none.
 
     Iceberg takes the age of a branch from its newest snapshot. That of such a branch is a snapshot of the table, which
     may be old, so an expiry may drop a new branch.

@@ -36,7 +36,7 @@ _TARGET_BYTES = 512 * 2**20
 _MANIFEST_TARGET = "commit.manifest.target-size-bytes"
 _MANIFEST_BYTES = 8 * 2**20
 _HELD_MS, _NEWEST = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
-"""Properties with which the owner of a table keeps more than `held_for`."""
+"""Properties of a table. Its owner sets them to keep more than `held_for`."""
 _MAIN = "main"
 _MARKS = "tidemark."
 _STAGED = "wap.id"
@@ -44,7 +44,7 @@ _CONTINUES_AFTER = ("tidemark.incorporates", "tidemark.reported")
 """Table properties with a snapshot that a stream continues after. The snapshot may be another table's."""
 _BRANCH_SECONDS = BRANCH_DAYS * 86_400.0
 _LONGEST_PIN = 7 * 86_400.0
-"""Age of a snapshot in seconds at which such a property no longer holds it. Its stream reads all rows instead."""
+"""Seconds. Such a property does not hold a snapshot of a greater age. Its stream reads all rows instead."""
 _KEPT_MANIFESTS = 20_000
 
 _lock = Lock()
@@ -57,11 +57,11 @@ class NotRead(Transient):
 
 @dataclass(frozen=True)
 class TableNeeds:
-    """What a table shows about the needs of readers of any table.
+    """Needs of readers of any table, as one table shows them.
 
     Args:
         snapshots: Snapshots of any table after which a stream continues.
-        has_preview: True if a preview has a branch of it.
+        has_preview: True if a preview has a branch of the table.
     """
 
     snapshots: frozenset[int] = frozenset()

@@ -132,3 +132,13 @@ def test_only_old_files_of_deleted_runs_are_found() -> None:
 
 def test_sql_storages_are_recognized(instance: dg.DagsterInstance) -> None:
     assert old_records.is_sql(instance) is (instance.schedule_storage is not None)
+
+
+def test_run_key_is_the_tag_by_which_dagster_finds_the_run_again(instance: dg.DagsterInstance) -> None:
+    @dg.job
+    def nothing() -> None: ...
+
+    for key, tags in (("file-1", {"dagster/run_key": "file-1"}), (None, {})):
+        run = instance.create_run_for_job(nothing, tags=tags)
+        found = instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": "file-1"}))
+        assert (run.run_id in {each.run_id for each in found}) is old_records.has_run_key(run) is (key is not None)

@@ -267,7 +267,7 @@ def test_refused_event_is_skipped_and_logged_once_and_other_answers_are_waited_f
     assert sender.send("run", "START of b", 2, 5.0)
     assert sender.sent("run") == ({"START of a", "START of b"} if goes_on else {"START of b"})
     refusal = f"the receiver refuses it: Answered: it answered with {status}"
-    named = [r.message for r in caplog.records if "is skipped" in r.message]
+    named = [r.getMessage() for r in caplog.records if "is skipped" in r.getMessage()]
     assert named == ([f"run run: the lineage event `START of a` is skipped: {refusal}"] if goes_on else [])
 
 
@@ -306,7 +306,7 @@ def test_run_whose_events_cannot_be_built_does_not_hold_back_others(
 
     monkeypatch.setattr(lineage_sensor, "event_of", build)
     assert lineage.tick() == "2 events sent" and {name for name, _ in http.said()} == {"core/orders"}
-    (named,) = [r.message for r in caplog.records if "is skipped" in r.message]
+    (named,) = [r.getMessage() for r in caplog.records if "is skipped" in r.getMessage()]
     assert named == (
         f"run {bad}: the lineage event `START of core/orders` is skipped: it cannot be built: "
         "OverflowError: time out of range"
@@ -332,7 +332,7 @@ def test_run_whose_log_cannot_be_read_does_not_hold_back_others(
     assert http.said() == [], "a fault of the storage is waited for"
     fault = KeyError("no such step")
     assert lineage.tick() == "2 events sent"
-    (named,) = [r.message for r in caplog.records if "is skipped" in r.message]
+    (named,) = [r.getMessage() for r in caplog.records if "is skipped" in r.getMessage()]
     assert named.startswith(f"run {bad}: the lineage event `each other` is skipped: the run's log cannot be read: Key")
     assert lineage.tick() == "0 events sent"
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
-from dagster_tidemark.lakehouse.session import settings_of, without_token
+from dagster_tidemark.lakehouse.session import error_line, settings_of
 from dagster_tidemark.lakehouse.table import CATALOG, Table
 from dagster_tidemark.settings import Settings
 
@@ -96,7 +96,7 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
         return None
     except Exception as error:  # any fault; if it is real, Spark's read reports it
         _lakes[spark] = None  # do not try again, because a timeout takes longer than a Spark query
-        said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+        said = error_line(error)
         logger.warning("reading table metadata through Spark for the rest of this session: %s", said)
         return None
 

@@ -61,6 +61,11 @@ def without_token(text: str) -> str:
     return _TOKEN.sub(r"\1***", text)
 
 
+def error_line(error: BaseException) -> str:
+    """Return the type and the first line of an error, without the token of a connection string."""
+    return without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+
+
 # For rows with many columns and rules, Spark generates methods that are so long that Java does not compile them by
 # default. Interpreted methods take four times as long to judge rows.
 _JAVA_OPTIONS = "-Duser.timezone=UTC -XX:-DontCompileHugeMethods"

@@ -15,7 +15,7 @@ from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.iceberg_schema import stored_of
-from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.settings import Settings
@@ -64,7 +64,7 @@ def opened_catalog(settings: Settings) -> Catalog | None:
     except Exception as error:  # drivers and catalogs raise errors of any type
         raise CatalogUnreadable(
             "the declared columns cannot be compared with the tables. "
-            f"The catalog {settings.catalog_shown} does not answer: {_said(error)}"
+            f"The catalog {settings.catalog_shown} does not answer: {error_line(error)}"
         ) from error
 
 
@@ -75,8 +75,4 @@ def _look(lake: Catalog, name: str) -> tuple[str, Stored | str | None]:
     except NoSuchTableError:
         return name, None
     except Exception as error:  # the catalog, the store or the file fails
-        return name, f"The metadata of {name} cannot be read: {_said(error)}"
-
-
-def _said(error: Exception) -> str:
-    return without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+        return name, f"The metadata of {name} cannot be read: {error_line(error)}"

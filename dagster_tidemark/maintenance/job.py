@@ -34,9 +34,9 @@ from dagster_tidemark.lakehouse.maintenance.orphans import OrphansRefused, next_
 from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
+    error_line,
     naming_the_server,
     new_session,
-    without_token,
 )
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upkeep, saved_upkeep
@@ -163,7 +163,7 @@ class MaintenanceWork:
         except OrphansRefused as error:
             return ActionResult(REFUSED, message=str(error))
         except Exception as error:  # of Spark, the catalog or the store, about this table
-            return ActionResult(FAILED, message=without_token(f"{type(error).__name__}: {error}").partition("\n")[0])
+            return ActionResult(FAILED, message=error_line(error))
 
     def _record(
         self,
@@ -209,7 +209,7 @@ class MaintenanceWork:
                 lambda: self._journal.commit(TableCommit(rows=rows)), MAINTENANCE.name, look_again=self._journal.refresh
             )
         except Exception as error:  # of the catalog or the store
-            said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+            said = error_line(error)
             self.log.warning(f"{row.table}: {row.action} is not recorded in {MAINTENANCE.name}: {said}")
 
     @cached_property
@@ -224,7 +224,7 @@ class MaintenanceWork:
         try:
             return open_lake(self.settings)
         except Exception as error:  # drivers and catalogs raise errors of any type
-            said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+            said = error_line(error)
             raise MaintenanceStopped(f"the catalog {self.settings.catalog_shown} does not answer: {said}") from error
 
     @cached_property

@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction, MaintenancePolicy, TableFacts, due_actions
 from dagster_tidemark.lakehouse.maintenance.expirable import Pins
 from dagster_tidemark.lakehouse.maintenance.facts import NotRead, TableNeeds, facts_of, needs_of, pins_of
-from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep
 from dagster_tidemark.maintenance.slack import OpenRuns
@@ -55,7 +55,7 @@ class LakeFacts:
         try:
             names = [".".join(each) for each in _identifiers(lake, ())]
         except Exception as error:  # catalogs raise errors of any type
-            self.others, self._unlisted = None, without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+            self.others, self._unlisted = None, error_line(error)
             return
         self.others = tuple(name for name in names if name not in self.tables)
 
@@ -137,7 +137,7 @@ class LakeFacts:
                 yield each
 
     def _give_up(self, name: str, error: Exception) -> None:
-        said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+        said = error_line(error)
         self.unreadable[name] = said
         self.facts.pop(name, None)
 

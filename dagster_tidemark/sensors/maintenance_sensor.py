@@ -16,7 +16,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.lakehouse.maintenance.due import DueAction
-from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.job import MAINTENANCE_ASSET, maintenance_job, run_config
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, saved_upkeep
@@ -108,7 +108,7 @@ class FactsReader:
                     break
             self.fault = ""
         except Exception as error:  # drivers and catalogs raise errors of any type
-            said = without_token(f"{type(error).__name__}: {error}").partition("\n")[0]
+            said = error_line(error)
             self.fault = f"the catalog {self.settings.catalog_shown} does not answer: {said}"
 
 

@@ -23,7 +23,7 @@ def show_arrivals(settings: Settings, *, as_json: bool) -> None:
         NothingRuns: no platform runs, and the environment names no Dagster home.
         StorageUnreachable: Dagster's storage does not answer.
     """
-    take_environment(settings)
+    settings = take_environment(settings)
     with opened_instance() as instance:
         rows = IncidentStore(instance, settings.code_location).read().arrivals
     if as_json:

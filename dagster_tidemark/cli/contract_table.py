@@ -36,7 +36,7 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
     # Without a border and with short headings, so that it fits into 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     shown.pad_edge = False
-    for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
+    for column in ("asset", "contract", "state", "lag", "due", "last run"):
         shown.add_column(column, no_wrap=column == "asset")
     for row in found:
         shown.add_row(
@@ -46,7 +46,6 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
             _brief(row.lag) if row.lag else "",
             _due(row, now),
             _last(row, now),
-            "" if row.within is None else f"{100 * row.within:.3g} %",
         )
     return shown
 

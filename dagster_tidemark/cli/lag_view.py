@@ -16,7 +16,7 @@ from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.wording import moment
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.engine.lag_history import AssetLag
@@ -40,8 +40,7 @@ def show_lags(settings: Settings, asset: str | None, *, as_json: bool) -> None:
     from dagster_tidemark import location
     from dagster_tidemark.engine.lag_history import lags
 
-    take_environment(settings)
-    settings = load_settings()  # the platform scales contracts
+    settings = take_environment(settings)
     with location.without_broken_parts():
         graph = location.asset_graph(settings)
     name_left_out(settings)

@@ -78,7 +78,7 @@ class OverrideTarget:
 @contextmanager
 def open_target(settings: Settings) -> Iterator[OverrideTarget]:
     """Open the instance of the running platform, or the instance that the environment names."""
-    take_environment(settings)
+    settings = take_environment(settings)
     with opened_instance() as instance:
         yield OverrideTarget(instance, settings)
 

@@ -52,7 +52,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
         NoSuchAsset: no asset has this name.
         StorageUnreachable: Dagster's storage does not answer.
     """
-    take_environment(settings)
+    settings = take_environment(settings)
     with opened_instance() as instance:
         found = _found(instance, settings, asset)
         if as_json:

@@ -12,7 +12,6 @@ from dagster_tidemark.cli import (
     doctor,
     env,
     incidents,
-    init,
     lock,
     maintain,
     metrics,
@@ -41,7 +40,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(init.init)
+app.command()(new.init)
 app.command()(up.up)
 app.command(**sample_feed.OPTIONS)(sample_feed.feed)
 app.command()(env.env)

@@ -22,7 +22,7 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable, end_finished, owed_again
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow, keep
-from dagster_tidemark.execution.read_again import owed, partitions_to_read_again
+from dagster_tidemark.execution.load_asset import owed, partitions_to_read_again
 from dagster_tidemark.incidents.causes import _platform
 from dagster_tidemark.incidents.incident import CauseKind
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node

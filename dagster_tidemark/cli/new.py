@@ -1,4 +1,4 @@
-"""`tidemark init`, `tidemark new feed` and `tidemark new table`: write projects and modules that load without changes."""
+"""`tidemark init`, `new feed` and `new table`: write projects and modules that load without further changes."""
 
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Loads a feed's files into a table, from within an asset.
 
-Belongs here: what the asset's run knows, such as partitions to read again because a person asked for a rebuild. Does not
-belong here: the steps of a load (`lakehouse.loading`).
+Belongs here: what the run knows, such as partitions to read again because a person asked for a rebuild. Does not belong
+here: the steps of a load (`lakehouse.loading`).
 """
 
 from collections import Counter, defaultdict

@@ -38,13 +38,6 @@ from tests.tidemark.streams import toy
 HOUR = "2026-10-05-07:00"
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    return folder
-
-
 @pytest.fixture
 def instance(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
     monkeypatch.setenv("DAGSTER_HOME", str(home))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from dagster_tidemark.sensors.contract_sensor import CHECK
+from dagster_tidemark.engine.saved_overview import CHECK
 from tests.proof.shapes_location import BERLIN_HOURS, DAYS, SHELVES
 from tests.proof.shapes_platform import ToyPlatform
 

@@ -38,7 +38,6 @@ class ServiceFailed(Transient):
 
     def __init__(self, service: Service, log: Path) -> None:
         super().__init__(f"{service.title} did not start; the end of {log}:\n{last_lines(log)}")
-        self.service = service
 
 
 class SupervisorDied(Transient):

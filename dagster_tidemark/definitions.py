@@ -1,66 +1,35 @@
 """Dagster definitions of a code location: its assets and checks, with sensors, schedules and resources."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
-from dagster_tidemark.asset_graph.input_promises import declare_promises
-from dagster_tidemark.asset_page import with_pages
+from dagster_tidemark.asset_events.declared import AssetEvents, Listener
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
-from dagster_tidemark.dagster_internals import code_loading
-from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
-from dagster_tidemark.dagster_internals.run_logs import use_log_format
-from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
-from dagster_tidemark.engine.condition import with_automation
-from dagster_tidemark.engine.doubts import Watched
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import recorded_in_process
-from dagster_tidemark.event_log.observations import source_key
-from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
-from dagster_tidemark.feed_partitions import require_loadable_feeds
 from dagster_tidemark.incidents.channels.channel import Channel
-from dagster_tidemark.incidents.declared import declare_channels
-from dagster_tidemark.incidents.expected import ExpectedArrival, require_sources
+from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.maintenance.maintained_tables import maintained_tables
+from dagster_tidemark.location_parts import LocationParts, definitions_of, keys_of
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
-from dagster_tidemark.sensors import asset_event_sensors
-from dagster_tidemark.sensors.arrival_check import arrival_checks
-from dagster_tidemark.sensors.automation import automation_sensors
-from dagster_tidemark.sensors.catch_up import catch_up_sensor
-from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
-from dagster_tidemark.sensors.dead_runs import dead_runs_sensor
-from dagster_tidemark.sensors.freshness_sensor import freshness_sensor
-from dagster_tidemark.sensors.incident_sensor import delivery_check, incident_sensor, incidents_asset
-from dagster_tidemark.sensors.landing import landing_sensor
-from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
-from dagster_tidemark.sensors.maintenance_sensor import maintenance_asset, maintenance_sensor
-from dagster_tidemark.sensors.reconcile_schedules import reconcile_schedules
-from dagster_tidemark.sensors.retention_schedule import age_of, prune_schedules
-from dagster_tidemark.sensors.scope import LocationScope
-from dagster_tidemark.sensors.source_checks import dead_letters, landing_checks, notifications
-from dagster_tidemark.sensors.streams import streams_sensor
-from dagster_tidemark.settings import Settings, refuse_undeclared_names
-from dagster_tidemark.sources.feed import Feed, refuse_overlaps
+from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.s3_events import ReadsMessage
-from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.streams.transport import require_distinct
-from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions
+from dagster_tidemark.table_partitions import DeclarationRefused
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
@@ -99,75 +68,6 @@ def _assets_in(package: ModuleType) -> list[Any]:
             "taken from components: merge the others into the location's definitions (dg.Definitions.merge)"
         )
     return [*(given.assets or ()), *(given.asset_checks or ())]
-
-
-def _each_key_once(assets: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
-    """Within `leaving_out`, leave out assets whose key an earlier asset has, because Dagster would refuse the location.
-
-    For assets of components this is already reported.
-    """
-    if not is_leaving_out():
-        return list(assets)
-    seen: set[dg.AssetKey] = set()
-    kept = []
-    for asset in assets:
-        keys = set(_keys_of([asset]))
-        if keys & seen & declared.keys:
-            continue
-        with refusing():
-            if double := keys & seen:
-                names = ", ".join(sorted(key.to_user_string() for key in double))
-                raise DeclarationRefused(f"asset {names} is declared twice; give one of the two another name")
-            seen |= keys
-            kept.append(asset)
-    return kept
-
-
-def _with_their_inputs(assets: Sequence[Any], others: Sequence[Any], declared: ComponentDeclarations) -> list[Any]:
-    """Return the assets whose inputs exist. Dagster would refuse a location with a missing input.
-
-    Within `leaving_out`, missing inputs are recorded, not raised. Otherwise Dagster itself reports missing inputs of
-    assets in Python.
-
-    Raises:
-        DeclarationRefused: an input of a component's asset does not exist.
-    """
-    kept, before = list(assets), -1
-    while len(kept) != before:
-        before = len(kept)
-        known = {*_keys_of(kept), *_keys_of(others)}
-        kept = [asset for asset in kept if _has_its_inputs(asset, known, declared)]
-    return kept
-
-
-def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: ComponentDeclarations) -> bool:
-    is_computed = isinstance(asset, dg.AssetsDefinition) and asset.is_executable
-    if not is_computed or not isinstance(asset.node_def, dg.OpDefinition):
-        return True
-    read = {asset.keys_by_input_name[name] for name, each in asset.op.ins.items() if not each.dagster_type.is_nothing}
-    lacking = ", ".join(sorted(key.to_user_string() for key in read - known))
-    is_named = is_leaving_out() or not declared.keys.isdisjoint(asset.keys)
-    with refusing(), declared.naming_places():
-        if lacking and is_named:
-            keys = ", ".join(sorted(key.to_user_string() for key in asset.keys))
-            raise DeclarationRefused(
-                f"asset {keys}: its ins have {lacking}, which does not exist or is left out; correct one of the two"
-            )
-    return not (lacking and is_named)
-
-
-def _each_name_once(feeds: Sequence[Feed], declared: ComponentDeclarations) -> list[Feed]:
-    """Raise if two feeds have the same name. Within `leaving_out`, leave out the later one."""
-    kept: dict[str, Feed] = {}
-    for feed in feeds:
-        first = kept.setdefault(feed.name, feed)
-        with refusing(), declared.naming_places():
-            if first is not feed:
-                raise DeclarationRefused(
-                    f"feed {feed.name} is declared twice, for {first.prefix} and for {feed.prefix}; give one of the "
-                    "two another name"
-                )
-    return list(kept.values())
 
 
 def build_definitions(
@@ -225,13 +125,13 @@ def build_definitions(
     resources = _resources(settings, tables, spark="spark") | overrides
     # The library's own sensors, checks and assets find resources by prefixed names, which are the same everywhere.
     prefixed = {f"{PREFIX}{name}": resources[name] for name in ("landing", "events_queue", "lakehouse", "io_manager")}
-    ours = _parts(
-        settings,
-        assets,
-        feeds,
-        tables,
-        streams,
-        declared,
+    parts = LocationParts(
+        settings=settings,
+        assets=assets,
+        feeds=feeds,
+        tables=tables,
+        declared=declared,
+        streams=streams,
         notify=notify,
         expected=expected,
         asset_events=asset_events,
@@ -240,6 +140,7 @@ def build_definitions(
         retention=retention,
         freshness_report=freshness_report,
     )
+    ours = definitions_of(parts)
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
 
 
@@ -283,14 +184,13 @@ def extend(
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
-    every = ComponentDeclarations({**added.by_asset, **declared.by_asset})
-    ours = _parts(
-        settings,
-        assets,
-        feeds,
-        tables,
-        streams,
-        every,
+    parts = LocationParts(
+        settings=settings,
+        assets=assets,
+        feeds=feeds,
+        tables=tables,
+        declared=ComponentDeclarations({**added.by_asset, **declared.by_asset}),
+        streams=streams,
         notify=notify,
         expected=expected,
         asset_events=asset_events,
@@ -301,9 +201,10 @@ def extend(
         others=theirs,
         prefix=PREFIX,
     )
+    ours = definitions_of(parts)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
-        defs = selecting_as_before(defs, set(_keys_of(ours.assets or ())))
+        defs = selecting_as_before(defs, set(keys_of(ours.assets or ())))
     return dg.Definitions.merge(defs, ours, own)
 
 
@@ -327,135 +228,9 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
     }
 
 
-def _parts(
-    settings: Settings,
-    assets: Iterable[Any],
-    feeds: Sequence[Feed],
-    tables: Iterable[Table],
-    streams: Sequence[Stream | Deliveries],
-    declared: ComponentDeclarations,
-    *,
-    notify: Sequence[Channel] = (),
-    expected: Sequence[ExpectedArrival] = (),
-    asset_events: AssetEvents | None = None,
-    listeners: Sequence[Listener] = (),
-    reads_message: ReadsMessage | None = None,
-    retention: timedelta | None = None,
-    freshness_report: bool = False,
-    others: Sequence[Any] = (),
-    prefix: str = "",
-) -> dg.Definitions:
-    """Return assets, checks, sensors and schedules, without resources and executor.
-
-    Args:
-        declared: Declarations of components.
-        others: The location's other assets and checks.
-        prefix: Prefix of sensors, schedules and jobs; empty if the location has only Tidemark's.
-    """
-    with refusing():
-        refuse_undeclared_names()
-    age: timedelta | None = None
-    with refusing():
-        age = age_of(settings, retention, is_alone=not prefix)
-    with refusing():
-        require_distinct(streams)
-    use_log_format(settings)
-    channels: tuple[Channel, ...] = ()
-    with refusing():
-        channels = declare_channels(settings.code_location, notify)
-    with refusing():
-        require_declared(asset_events, listeners, _keys_by_kind([*assets, *others]))
-    by_name = {table.name: table for table in tables}
-    delivered = [stream.feed_of("any") for stream in streams if isinstance(stream, Deliveries)]
-    assets, feeds = with_window_mappings(assets, others), _each_name_once(feeds, declared)
-    with refusing():
-        files = {source_key(feed).to_user_string() for feed in feeds}
-        declare_promises(settings.code_location, [each.promise for each in expected])
-        require_sources(expected, {key.to_user_string() for key in _keys_of([*assets, *others])}, files)
-    assets = _with_their_inputs(assets, others, declared)
-    if not code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
-        assets = _each_key_once(assets, declared)
-        with refusing(), declared.naming_places():
-            refuse_overlaps([*feeds, *delivered])
-        with refusing(), declared.naming_places():
-            require_equal_partitions(assets, by_name)
-        with refusing(), declared.naming_places():
-            require_loadable_feeds(assets, feeds, by_name, delivered)
-        assets = with_pages(assets, by_name, settings, streams)
-    every = with_automation(assets)
-    automated = [each for each in every if not isinstance(each, dg.AssetChecksDefinition)]
-    own = [each for each in every if isinstance(each, dg.AssetChecksDefinition)]
-    kept = [stream for stream in streams if isinstance(stream, Stream)]
-    lands = bool(feeds or streams or not prefix)
-    of_sources = [
-        *landing_checks(feeds, settings.start_date),
-        *([dead_letters()] if lands else []),
-        *(stream_check(stream, settings) for stream in kept),
-        *(state_check(stream, settings) for stream in streams),
-        *([delivery_check(settings)] if channels else []),
-        *arrival_checks(expected, settings),
-    ]
-    checks = [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
-    automated += [notifications()] if lands else []
-    automated += [incidents_asset()] if channels else []
-    maintained = maintained_tables(by_name.values(), streams) if by_name or streams else {}
-    automated += [maintenance_asset()] if maintained else []
-    judged = [*automated, *others]
-    automated += [freshness_asset(settings, cache(lambda: graph_of_definitions(judged)))] if freshness_report else []
-    scope = LocationScope(prefix, frozenset(_keys_of(automated)) if prefix else None, settings)
-    optional = [
-        *([freshness_sensor(scope)] if freshness_report else []),
-        *lineage_sensors(settings, feeds, by_name, scope),
-        *([maintenance_sensor(maintained, settings, scope=scope)] if maintained else []),
-    ]
-    optional_names = [sensor.name.removeprefix(prefix) for sensor in optional]
-    landing = landing_sensor(feeds, settings.start_date, delivered, reads_message=reads_message, scope=scope)
-    return dg.Definitions(
-        assets=automated,
-        asset_checks=checks,
-        sensors=[
-            *([landing] if lands else []),
-            *automation_sensors([*automated, *checks], scope=scope, others=others),
-            catch_up_sensor(scope),
-            contract_sensor(
-                _watched(settings, feeds, streams, asset_events, optional_names),
-                scope=scope,
-                routes=[channel.route for channel in channels],
-                expected=expected,
-            ),
-            *([incident_sensor(channels, settings, scope=scope)] if channels else []),
-            dead_runs_sensor(scope),
-            *([streams_sensor(streams, settings, scope=scope)] if streams else []),
-            *optional,
-            *asset_event_sensors.sensors_of(asset_events, listeners, settings, scope=scope),
-        ],
-        schedules=[
-            *(reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else []),
-            *prune_schedules(age, scope),
-        ],
-    )
-
-
-def _keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
-    for asset in assets:
-        if isinstance(asset, dg.AssetsDefinition):
-            yield from asset.keys
-        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            yield asset.key
-
-
-def _keys_by_kind(assets: Iterable[Any]) -> dict[str, bool]:
-    """Return the keys of assets, each with True if it is external."""
-    found = dict[str, bool]()
-    for asset in assets:
-        is_external = not (isinstance(asset, dg.AssetsDefinition) and asset.is_executable)
-        found |= dict.fromkeys((key.to_user_string() for key in _keys_of([asset])), is_external)
-    return found
-
-
 def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collection[str]) -> None:
-    known = set(_keys_of(theirs))
-    if double := known.intersection(_keys_of(ours)):
+    known = set(keys_of(theirs))
+    if double := known.intersection(keys_of(ours)):
         names = ", ".join(sorted(key.to_user_string() for key in double))
         raise DeclarationRefused(f"asset {names} is already in this code location; give one of the two another key")
     for asset in (each for each in ours if isinstance(each, dg.AssetsDefinition) and each.is_materializable):
@@ -465,21 +240,3 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
                     f"asset {key.to_user_string()} has a table of Tidemark, but the code location's IO manager "
                     f'`io_manager`: declare it with table_asset, or give it io_manager_key="{IO_MANAGER}"'
                 )
-
-
-def _watched(
-    settings: Settings,
-    feeds: Sequence[Feed],
-    streams: Sequence[Stream | Deliveries],
-    events: AssetEvents | None,
-    sensors: Sequence[str],
-) -> Watched:
-    """Return the sources outside the event log that sensors and shifts watch, and the optional sensors."""
-    at_work = [stream for stream in streams if stream.why_off(settings) is None]
-    return Watched(
-        settings.code_location,
-        {feed.name: source_key(feed).to_user_string() for feed in feeds},
-        tuple(post_of(stream, settings) for stream in at_work),
-        () if events is None else tuple(events.assets),
-        tuple(sensors),
-    )

@@ -2,6 +2,8 @@
 
 Otherwise files would wait for ever in partitions that Dagster does not have, or every run would fail. So loading the
 code location fails, with a line for each wrong asset or feed that names the needed declaration.
+
+sqlglot parses the rules of feeds. It does not know all of Spark's syntax: a rule that it cannot parse is not checked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +15,7 @@ import dagster as dg
 from dagster_tidemark.event_log.observations import QUARANTINE, source_key
 from dagster_tidemark.lakehouse.loading.spec import require_cut_alike, require_loadable
 from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
-from dagster_tidemark.sources.feed import Feed, require_readable
-from dagster_tidemark.sources.rule_columns import require_known_columns
+from dagster_tidemark.sources.feed import RESERVED, Feed, require_readable
 from dagster_tidemark.sources.times import FORMATS, TYPES, Grain
 from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
 
@@ -32,6 +33,7 @@ _CUTS = {
     Grain.MONTH: ("0 0 1 * *", "MonthlyPartitionsDefinition(..."),
 }
 """Cron schedule of each grain's windows, and the Dagster definition with these windows."""
+_WITHOUT_BRACKETS = {"current_time", "localtimestamp"}  # functions of Spark that sqlglot takes for columns
 
 
 def require_loadable_feeds(
@@ -169,3 +171,37 @@ def _of_time(definition: _Definition, feed: Feed) -> str:
     if definition.timezone != zone:
         return f"the asset has the time zone {definition.timezone}: write Feed(timezone={definition.timezone!r})"
     return ""
+
+
+def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> None:
+    """Check that the rules of a feed name only columns that its rows have.
+
+    Args:
+        partition_columns: The columns that rows get from the partition of their file.
+
+    Raises:
+        ValueError: a rule names another column. The message names feed, rule, column and the known columns.
+    """
+    if feed.adds_columns:  # its rows may have any column of its files
+        return
+    known = [*feed.columns, *partition_columns]
+    every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS
+    for reason, rule in feed.rules.items():
+        if unknown := [c for c in columns_of(rule) if c.lower() not in every and not c.startswith("_")]:
+            raise ValueError(
+                f"feed {feed.name}: rule {reason!r} reads {', '.join(map(repr, unknown))}, which is not declared; "
+                f"read one of the columns {', '.join(known)}, or declare the column"
+            )
+
+
+def columns_of(condition: str) -> list[str]:
+    """Return the names of the columns that a SQL condition reads, each once; an empty list if it cannot be parsed."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed = parse_one(condition, dialect="spark")
+    except SqlglotError:
+        return []
+    found = [column.parts[0].name for column in parsed.find_all(exp.Column)]
+    return sorted({name for name in found if name})

@@ -24,6 +24,7 @@ import pytest
 from dagster_tidemark.settings import Settings
 from tests import pages
 from tests.conftest import JARS
+from tests.parquet_files import parquet_of
 
 PAGE = pages.page("your-own-domain.md")
 
@@ -100,12 +101,6 @@ def as_csv(table: pa.Table) -> bytes:
     return target.getvalue()
 
 
-def as_parquet(table: pa.Table) -> bytes:
-    target = io.BytesIO()
-    pq.write_table(table, target)
-    return target.getvalue()
-
-
 def landed() -> dict[str, bytes]:
     """Object key to bytes."""
     files = {}
@@ -113,7 +108,7 @@ def landed() -> dict[str, bytes]:
         day, _, of_day = hour.rpartition("-")
         folder = f"trips/dt={day}/hour={of_day[:2]}"
         files[f"{folder}/a.csv"] = as_csv(trips(hour, 1000 * number))
-        files[f"{folder}/b.parquet"] = as_parquet(trips(hour, 1000 * number + 500))
+        files[f"{folder}/b.parquet"] = parquet_of(trips(hour, 1000 * number + 500))
     files["stations/latest.json"] = json.dumps(STATIONS, indent=2).encode()
     for day, rain in (("2026-10-01", 1.5), ("2026-10-02", 0.0)):
         files[f"weather/dt={day}/w.csv"] = f"city,rain_mm\nParis,{rain}\nRome,0.25\n".encode()

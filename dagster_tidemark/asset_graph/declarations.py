@@ -78,7 +78,7 @@ def _plain(declared: str, timezone: str) -> str:
 
 def _ticks(schedule: str) -> list[float]:
     # Dagster's ticks include the start time; CronSim's begin after it.
-    found = (tick.timestamp() for tick in cron_ticks(schedule, _FROM.timestamp(), "UTC"))
+    found = (tick.timestamp() for tick in cron_ticks(schedule, _FROM.timestamp()))
     return list(islice((at for at in found if at > _FROM.timestamp()), _COMPARED))
 
 

@@ -12,7 +12,6 @@ from dagster_tidemark.cli import (
     doctor,
     env,
     incidents,
-    init,
     lock,
     maintain,
     metrics,
@@ -22,8 +21,6 @@ from dagster_tidemark.cli import (
     prune,
     quarantine,
     reconcile,
-    redrive,
-    sample_feed,
     spark_conf,
     status,
     up,
@@ -41,15 +38,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(init.init)
+app.command()(new.init)
 app.command()(up.up)
-app.command(**sample_feed.OPTIONS)(sample_feed.feed)
+app.command(**up.OPTIONS_OF_FEED)(up.feed)
 app.command()(env.env)
 app.command()(doctor.doctor)
 app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
-app.command()(redrive.redrive)
+app.command()(reconcile.redrive)
 app.command()(maintain.maintain)
 app.command()(prune.prune)
 app.command()(status.status)

@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.doubts import CONTRACTS, Cause, Doubts, brief, doubts, since_look
 from dagster_tidemark.engine.override_store import OverrideStore
-from dagster_tidemark.engine.saved_overview import CHECK, SET_ASIDE, Kept, StandingRow, standing_rows
+from dagster_tidemark.engine.saved_overview import SET_ASIDE, Kept, StandingRow, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE
@@ -25,8 +25,6 @@ from dagster_tidemark.planner.overrides import Override
 if TYPE_CHECKING:
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
     from dagster_tidemark.settings import Settings
-
-_DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class ContractRow:
         reason: Reason for the state, or for waiting.
         last_run: Status of the last run that built the asset.
         last_built: Time of the last build.
-        within: Fraction (0 to 1) of the last day without a breach, or of the time since the first check result.
         set_aside: Parts of the asset that the automation ignores, each with the reason.
         source: True for a source. A source has a row only if the automation ignores a part of it or data was rejected.
         files_rejected: Some of the feed's files that are in quarantine as a whole and are not waived.
@@ -64,7 +61,6 @@ class ContractRow:
     reason: str
     last_run: str | None
     last_built: float | None
-    within: float | None
     set_aside: tuple[str, ...] = ()
     source: bool = False
     files_rejected: tuple[str, ...] = ()
@@ -181,7 +177,6 @@ def _filled(
             reason=row.reason,
             last_run=built.get(row.asset, (None, None))[0],
             last_built=built.get(row.asset, (None, None))[1],
-            within=_within(instance, row.asset, now) if row.contract else None,
             set_aside=row.set_aside,
             source=row.source,
             files_rejected=refused[row.asset][0],
@@ -225,23 +220,6 @@ def quarantined(found: Iterable[ContractRow]) -> list[str]:
     return [row.asset for row in found if row.files_rejected]
 
 
-def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
-    """Return the fraction (0 to 1) of the last day without a breach; None if there are no results.
-
-    Each result counts until the next one. The time before the first result does not count.
-
-    Args:
-        results: The check's results, newest first: the time in Unix seconds, and True if the check passed.
-    """
-    begin, until, good, judged = now - _DAY, now, 0.0, 0.0
-    for at, passed in results:
-        lasted = max(0.0, until - max(at, begin))
-        judged += lasted
-        good += lasted if passed else 0.0
-        until = max(at, begin)
-    return good / judged if judged else None
-
-
 def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ...], int]:
     """Return the files and the number of rows in quarantine, from the latest result of the asset's check."""
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
@@ -249,10 +227,6 @@ def _in_quarantine(instance: DagsterInstance, asset: str) -> tuple[tuple[str, ..
     files, count = said.get("files", []), said.get("rows", 0)
     known = tuple(str(file) for file in files) if isinstance(files, list) else ()
     return known, count if isinstance(count, int) else 0
-
-
-def _within(instance: DagsterInstance, key: str, now: float) -> float | None:
-    return share_within(event_storage.check_results(instance, key, CHECK, now - _DAY), now)
 
 
 def _last_built(instance: DagsterInstance, assets: Sequence[str]) -> dict[str, tuple[str | None, float | None]]:

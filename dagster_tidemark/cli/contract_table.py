@@ -15,7 +15,7 @@ from dagster_tidemark.engine.saved_overview import SET_ASIDE
 from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus
-from dagster_tidemark.planner.wording import moment, names
+from dagster_tidemark.planner.wording import counted, moment, names
 
 _STYLES = {
     FreshnessStatus.MET: "green",
@@ -36,7 +36,7 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
     # Without a border and with short headings, so that it fits into 80 columns.
     shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
     shown.pad_edge = False
-    for column in ("asset", "contract", "state", "lag", "due", "last run", "in time"):
+    for column in ("asset", "contract", "state", "lag", "due", "last run"):
         shown.add_column(column, no_wrap=column == "asset")
     for row in found:
         shown.add_row(
@@ -46,7 +46,6 @@ def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int]
             _brief(row.lag) if row.lag else "",
             _due(row, now),
             _last(row, now),
-            "" if row.within is None else f"{100 * row.within:.3g} %",
         )
     return shown
 
@@ -107,14 +106,10 @@ def _without_contract(row: ContractRow) -> str:
     return "asap" if row.asap else "its readers'"
 
 
-def _count(number: int, of: str) -> str:
-    return f"{number} {of}" if number == 1 else f"{number} {of}s"
-
-
 def _rejected(row: ContractRow) -> str:
     files, rows = len(row.files_rejected), row.rows_rejected
-    of_files = f"{_count(files, 'file')} cannot be loaded ({names(row.files_rejected)})" if files else ""
-    of_rows = f"{_count(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
+    of_files = f"{counted(files, 'file')} cannot be loaded ({names(row.files_rejected)})" if files else ""
+    of_rows = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
     return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `tidemark quarantine --asset {row.asset}`"
 
 

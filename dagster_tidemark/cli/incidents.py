@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dagster_tidemark.cli.commands import fail
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.incidents.incident import Book, Incident
@@ -38,13 +38,12 @@ def incidents(
 ) -> None:
     """Show the open incidents: each root cause that makes data late, with the assets that it concerns."""
     if watch:
-        _watch(load_settings())
+        _watch()
         return
     from dagster_tidemark.cli.incident_view import channel_lines, lines, timeline
     from dagster_tidemark.dagster_internals.event_time import now
 
-    settings = load_settings()
-    with _opened(settings) as store:
+    with _opened() as store:
         book = store.read()
         closed = store.closed() if history or id_ else ()
     found = [*book.incidents, *closed] if history or id_ else list(book.open)
@@ -73,8 +72,7 @@ def acknowledge(
     from dagster_tidemark.incidents.lifecycle import acknowledged
 
     at, end = now(), end_of(now(), for_, until)
-    settings = load_settings()
-    with _opened(settings) as store:
+    with _opened() as store:
         if id_ not in {each.id for each in store.read().open}:
             fail(f"there is no open incident {id_}: `tidemark incidents` lists them", code=2)
         store.change(lambda book: acknowledged(book, id_, Acknowledgement(at, end, because)))
@@ -97,9 +95,8 @@ def mute(
     from dagster_tidemark.incidents.incident import Mute
     from dagster_tidemark.incidents.lifecycle import muted, unmuted
 
-    settings = load_settings()
     if end:
-        with _opened(settings) as store:
+        with _opened() as store:
             known = [mute.what for mute in store.read().mutes]
             if what not in known:
                 fail(f"{what} is not muted; muted are: {', '.join(known) or 'none'}", code=2)
@@ -109,12 +106,12 @@ def mute(
     if not because:
         fail("a mute needs a reason: --because", code=2)
     at, until_ = now(), end_of(now(), for_, until)
-    with _opened(settings) as store:
+    with _opened() as store:
         store.change(lambda book: muted(book, Mute(what, at, until_, because)))
     typer.echo(f"{what} is muted until {_shown(until_)}")
 
 
-def _watch(settings: Settings) -> None:
+def _watch() -> None:
     """Check the daemon, the code server and the sensors every ten seconds, and send messages, until Ctrl-C.
 
     This process does not depend on Dagster's daemon.
@@ -127,7 +124,9 @@ def _watch(settings: Settings) -> None:
     from dagster_tidemark.incidents.declared import channels_of
     from dagster_tidemark.incidents.sender import Sender
     from dagster_tidemark.incidents.watch import Watch
+    from dagster_tidemark.local.platform.instance_lock import take_environment
 
+    settings = take_environment(load_settings())
     graph = location.asset_graph(settings)
     channels = channels_of(settings.code_location)
     if not channels:
@@ -136,7 +135,7 @@ def _watch(settings: Settings) -> None:
     typer.echo(f"watching; {', '.join(channel.label for channel in channels)}")
     while True:
         try:
-            with _opened(settings) as store:
+            with _opened() as store:
                 known = {each.id for each in store.read().incidents}
                 book = watch.look(store.instance, now())
                 Sender.started(store, channels, settings, now).send(seconds=_WATCH_SECONDS)
@@ -154,13 +153,13 @@ def _watch(settings: Settings) -> None:
 
 
 @contextmanager
-def _opened(settings: Settings) -> "Iterator[IncidentStore]":
+def _opened() -> "Iterator[IncidentStore]":
     """Open the incident store of the running platform, or of the instance that the environment names."""
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.incidents.store import IncidentStore
     from dagster_tidemark.local.platform.instance_lock import take_environment
 
-    take_environment(settings)
+    settings = take_environment(load_settings())
     with opened_instance() as instance:
         yield IncidentStore(instance, settings.code_location)
 

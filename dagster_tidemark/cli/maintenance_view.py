@@ -21,7 +21,7 @@ from dagster_tidemark.maintenance.maintained_tables import maintained_tables, sa
 from dagster_tidemark.maintenance.slack import open_runs
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE, PROCESS
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -33,8 +33,7 @@ class NoMaintainedTable(Terminal):
 
 def show_due(settings: Settings, table: str | None) -> list[str]:
     """Print the maintenance that `tidemark maintain` would do now. Return a line for each unreadable table."""
-    take_environment(settings)
-    settings = load_settings()
+    settings = take_environment(settings)
     tables = _tables(settings)
     chosen = _chosen(tables, table)
     with opened_instance() as instance:
@@ -57,8 +56,7 @@ def show_due(settings: Settings, table: str | None) -> list[str]:
 
 def maintain_now(settings: Settings, table: str | None) -> list[str]:
     """Maintain tables in a run of this process. Return a line for each fault."""
-    take_environment(settings)
-    settings = load_settings()
+    settings = take_environment(settings)
     tables = _tables(settings)
     chosen = _chosen(tables, table)
     with opened_instance() as instance:

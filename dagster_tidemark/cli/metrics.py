@@ -31,8 +31,7 @@ def metrics(
         fail("`metrics` needs the extra: pip install 'dagster-tidemark[metrics]'", code=2)
     from dagster_tidemark.local.platform.instance_lock import take_environment
 
-    take_environment(load_settings())
-    settings = load_settings()
+    settings = take_environment(load_settings())
     try:
         server = MetricsServer((host, port), Monitor.of(settings))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`tidemark new feed` and `tidemark new table`: write modules that the code location loads without further changes."""
+"""`tidemark init`, `new feed` and `new table`: write projects and modules that load without further changes."""
 
 import dataclasses
 from pathlib import Path
@@ -183,3 +183,21 @@ def _write(project: Path, path: Path, text: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     return path
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="New or empty folder. The package gets its name.")],
+    example: Annotated[str, typer.Option(help="Write a complete example project: grocer.")] = "",
+) -> None:
+    """Write a new project: one feed with a sample file, one table, one test and a Makefile.
+
+    Exits with 2, and writes nothing, if the folder is not empty or its name is no valid package name.
+    """
+    from dagster_tidemark.scaffold.new_project import EXAMPLES, write_project
+
+    if example and example not in EXAMPLES:
+        raise typer.BadParameter(f"expected {', '.join(EXAMPLES)}, not {example!r}", param_hint="--example")
+    written = write_project(directory, example)
+    typer.echo(f"{directory}: wrote {len(written)} files; README.md describes them")
+    typer.echo("in this folder, `make dev` starts the platform, and `make test` runs the tests")
+    typer.echo("`tidemark new feed` and `tidemark new table` add modules")

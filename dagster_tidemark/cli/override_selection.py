@@ -1,6 +1,6 @@
-"""What a person names in `tidemark pause`, `skip` and `rebuild`: an asset, a group, a feed or a stream, and partitions.
+"""Selections of `tidemark pause`, `skip` and `rebuild`: an asset, a group, a feed or a stream, and partitions.
 
-Pure. Belongs here: from names to assets, and the refusal of what cannot be meant. Does not belong here: the commands
+Pure. Belongs here: from names to assets, and the refusal of impossible selections. Does not belong here: the commands
 (`cli.overrides`) and their work on an instance (`cli.override_work`).
 """
 
@@ -18,7 +18,7 @@ _RANGE = ".."
 
 
 class NotSelectable(Terminal):
-    """A name selects nothing, or the automation cannot do what was asked for what it selects."""
+    """A name selects nothing, or the command does not apply to the selected assets."""
 
 
 @dataclass(frozen=True)

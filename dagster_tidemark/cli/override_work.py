@@ -78,7 +78,7 @@ class OverrideTarget:
 @contextmanager
 def open_target(settings: Settings) -> Iterator[OverrideTarget]:
     """Open the instance of the running platform, or the instance that the environment names."""
-    take_environment(settings)
+    settings = take_environment(settings)
     with opened_instance() as instance:
         yield OverrideTarget(instance, settings)
 
@@ -137,7 +137,7 @@ def _override(target: OverrideTarget, graph: Graph, command: Command, found: Sel
 
 
 def _replaced(before: Sequence[Override], new: Override) -> list[Override]:
-    """Return the earlier overrides, of which a skip or a rebuild ends those that it repeats completely."""
+    """Return the earlier overrides. A new skip or rebuild ends the earlier ones that it repeats completely."""
     if new.kind is OverrideKind.PAUSE:
         return list(before)
     same = [
@@ -198,7 +198,7 @@ def _paused(pauses: Sequence[Override]) -> str:
 
 
 def ended(target: OverrideTarget, id_: str, by: str) -> Override:
-    """End an override by its id, and return it. What a skip left out is then pending again.
+    """End an override by its id, and return it. Work that an ended skip left out is pending again.
 
     Raises:
         NotSelectable: there is no such override, or it has ended.

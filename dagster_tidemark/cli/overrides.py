@@ -66,11 +66,11 @@ def pause(
 
 
 def resume(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="What was paused, or the id of the pause.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="The paused selection, or the id of the pause.")],
     by: _By = None,
     as_json: _Json = False,
 ) -> None:
-    """End pauses. The work that was missed is caught up."""
+    """End pauses. Missed work is caught up."""
     from dagster_tidemark.cli.override_work import open_target, resumed
 
     with open_target(load_settings()) as target:
@@ -79,7 +79,7 @@ def resume(
         typer.echo(json.dumps([asdict(each) for each in ended], indent=2))
         return
     for each in ended:
-        typer.echo(f"{each.id}: this pause of {each.what} has ended; what was missed is caught up")
+        typer.echo(f"{each.id}: this pause of {each.what} has ended; missed work is caught up")
     for each in others:
         typer.echo(f"{each.id}: {each.what} is still paused {each.told()}")
 
@@ -91,7 +91,7 @@ def skip(
     by: _By = None,
     as_json: _Json = False,
 ) -> None:
-    """Leave out what is pending for the selection now. Only later changes of its inputs are built.
+    """Leave out the selection's work that is pending now. Only later changes of its inputs are built.
 
     A skipped partition stays as it is, and assets that read it do not wait for it.
     """
@@ -101,7 +101,7 @@ def skip(
     if as_json:
         typer.echo(json.dumps(asdict(made), indent=2))
         return
-    typer.echo(f"{made.id}: what is pending now is skipped {made.told()}")
+    typer.echo(f"{made.id}: the work that is pending now is skipped {made.told()}")
     _list(made, found)
     typer.echo(f"to undo it: tidemark overrides --end {made.id}")
 
@@ -136,7 +136,7 @@ def overrides(
     by: _By = None,
     as_json: _Json = False,
 ) -> None:
-    """List pauses, skips and rebuilds, or end one of them. What a skip left out is then pending again."""
+    """List pauses, skips and rebuilds, or end one. Work that an ended skip left out is pending again."""
     from dagster_tidemark.cli.override_view import lines
     from dagster_tidemark.cli.override_work import ended, open_target
     from dagster_tidemark.dagster_internals.event_time import now

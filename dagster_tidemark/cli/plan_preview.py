@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
@@ -26,7 +26,7 @@ from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine.code_plan import follow, plan_of
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
-from dagster_tidemark.lakehouse.session import new_session
+from dagster_tidemark.lakehouse.session import opened_session
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.decisions import RANGES
 from dagster_tidemark.preview import preview_runs
@@ -69,7 +69,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
     definitions = location.definitions(settings)
     tables = location.tables(settings)
     store = Store(settings.state_dir, name or DEFAULT)
-    with store.used_for("being built"), DagsterInstance.get() as instance, _session(settings) as spark:
+    with store.used_for("being built"), DagsterInstance.get() as instance, opened_session(settings) as spark:
         if (before := store.read()) is not None:
             if before.is_half_published:
                 raise NotToPublish(
@@ -126,7 +126,7 @@ def publish(settings: Settings, name: str = "") -> None:
         manifest = _recorded(store)
         require_publishable(manifest, _code(definitions, settings))
         tables = location.tables(settings)
-        with DagsterInstance.get() as instance, _session(settings) as spark:
+        with DagsterInstance.get() as instance, opened_session(settings) as spark:
             publisher = Publisher(
                 definitions,
                 instance,
@@ -161,7 +161,7 @@ def discard(settings: Settings, name: str = "") -> None:
     with store.used_for("being dropped"):
         manifest = _recorded(store)
         published = [own.asset for own in manifest.tables if own.decided]
-        with _session(settings) as spark:
+        with opened_session(settings) as spark:
             _discard(settings, spark, store, manifest)
     print(f"preview {store.name} ({manifest.id}): dropped")
     if published:
@@ -282,16 +282,6 @@ def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitio
         for finding in lock.unversioned()
         if finding.asset not in known and (chosen is None or finding.asset in chosen)
     }
-
-
-@contextmanager
-def _session(settings: Settings) -> Iterator[SparkSession]:
-    spark = new_session(settings)
-    try:
-        yield spark
-    finally:
-        with suppress(Exception):  # the server is gone, and its error is reported already
-            spark.stop()
 
 
 def _say(line: str) -> None:

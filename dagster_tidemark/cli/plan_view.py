@@ -41,7 +41,7 @@ from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOvervie
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.planner.wording import moment
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 
 _REASONS = 3
 """Maximum number of reasons printed for an asset, and of assets printed for a changed definition."""
@@ -154,8 +154,7 @@ def of_the_platform(settings: Settings) -> Settings:
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
     """
-    take_environment(settings)
-    return load_settings()
+    return take_environment(settings)
 
 
 def selected_keys(settings: Settings, select: str) -> list[str]:

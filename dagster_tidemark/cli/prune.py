@@ -50,8 +50,7 @@ def prune(
     from dagster_tidemark.sensors.freshness_sensor import reports_need
 
     age = _age(older_than)
-    take_environment(load_settings())
-    settings = load_settings()  # those of the platform that runs
+    settings = take_environment(load_settings())
     assets = location.asset_graph(settings)  # a broken module would hide assets, whose runs would seem unplanned
     told = Console(stderr=True)
     with opened_instance() as instance:

@@ -36,11 +36,11 @@ from dagster_tidemark.lakehouse.loading.dry_run import DryRun, rehearse
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
-from dagster_tidemark.lakehouse.session import naming_the_server, new_session
+from dagster_tidemark.lakehouse.session import naming_the_server, opened_session
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.sensors.change_detection import ask_again
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Grain, OutsideLayout, Partition
 from dagster_tidemark.sources.s3 import S3Bucket
 
@@ -92,14 +92,12 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
         NothingRuns: no platform runs, and the environment names none.
         SparkUnreachable: the platform's Spark server does not answer.
     """
-    take_environment(settings)
-    settings = load_settings()
+    settings = take_environment(settings)
     # The code location is loaded after the environment is set, because it reads the environment at import.
     known = _declared(settings)
     with ExitStack() as stack:
         instance = stack.enter_context(DagsterInstance.get())
-        spark = new_session(settings)
-        stack.callback(spark.stop)
+        spark = stack.enter_context(opened_session(settings))
         stack.enter_context(naming_the_server(spark))
         bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
         yield QuarantineTarget(

@@ -26,10 +26,8 @@ def status(
     code location is broken and was left out.
     """
     from dagster_tidemark import location
-    from dagster_tidemark.cli.arrival_view import show_arrivals
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
-    from dagster_tidemark.cli.lag_view import show_lags
-    from dagster_tidemark.cli.status_view import dead_channels, show_contracts, show_services
+    from dagster_tidemark.cli.status_view import dead_channels, show_arrivals, show_contracts, show_lags, show_services
     from dagster_tidemark.preview.manifest import half_published
 
     if services:

@@ -1,4 +1,4 @@
-"""Output of `tidemark status`: the contracts, or the platform's services.
+"""Output of `tidemark status`: the contracts, the platform's services, expected arrivals, or lags.
 
 Belongs here: opening the instance, and printing. Does not belong here: the content of a row
 (`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
@@ -7,6 +7,7 @@ Belongs here: opening the instance, and printing. Does not belong here: the cont
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagster_tidemark.cli.commands import name_left_out
-from dagster_tidemark.cli.contract_rows import ContractRow, kept_rows, not_looked_yet, rows
+from dagster_tidemark.cli.contract_rows import ContractRow, NoSuchAsset, kept_rows, not_looked_yet, rows
 from dagster_tidemark.cli.contract_table import explained
 from dagster_tidemark.cli.incident_view import dead_lines
 from dagster_tidemark.cli.override_view import lines as override_lines
@@ -28,17 +29,22 @@ from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
+from dagster_tidemark.incidents.incident import ArrivalRow
 from dagster_tidemark.incidents.sender import dead
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.wording import title
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.maintenance.maintenance_overview import kept_overview
+from dagster_tidemark.planner.contract_status import span
+from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+    from dagster_tidemark.engine.lag_history import AssetLag
 
 _WATCH_SECONDS = 3.0
+_DAY = 86_400.0
 
 
 def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> Sequence[ContractRow]:
@@ -52,7 +58,7 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
         NoSuchAsset: no asset has this name.
         StorageUnreachable: Dagster's storage does not answer.
     """
-    take_environment(settings)
+    settings = take_environment(settings)
     with opened_instance() as instance:
         found = _found(instance, settings, asset)
         if as_json:
@@ -150,3 +156,78 @@ def show_services(settings: Settings, *, as_json: bool) -> None:
     for service in found:
         shown.add_row(*("" if value is None else str(value) for value in service.values()))
     Console().print(shown)
+
+
+def show_arrivals(settings: Settings, *, as_json: bool) -> None:
+    """Print the misses, the newest and the next window of each source with expected arrivals.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+        StorageUnreachable: Dagster's storage does not answer.
+    """
+    settings = take_environment(settings)
+    with opened_instance() as instance:
+        found = IncidentStore(instance, settings.code_location).read().arrivals
+    if as_json:
+        print(json.dumps([asdict(row) for row in found], indent=2))
+    elif found:
+        Console().print(arrival_table(found))
+    else:
+        print("no expected arrivals, or the sensor contracts has not run yet")
+
+
+def arrival_table(found: Sequence[ArrivalRow]) -> Table:
+    """Return a table with a row for the windows of a source in the same state."""
+    table = Table("source", "windows", "state", "due", "arrived")
+    for row in found:
+        more = f" and {row.count - len(row.partitions)} more" if row.count > len(row.partitions) else ""
+        state = f"{row.state}: {row.said}" if row.said else str(row.state)
+        times = ("" if at is None else moment(at) for at in (row.due_at, row.arrived_at))
+        table.add_row(*map(Text, (row.source, ", ".join(row.partitions) + more, state, *times)))
+    return table
+
+
+def show_lags(settings: Settings, asset: str | None, *, as_json: bool) -> None:
+    """Print mean, 95th percentile and maximum of each asset's lag, and the share of time within its contract.
+
+    The figures cover the last 24 hours, or the time since the first event of the log.
+
+    Args:
+        asset: The key of the only asset to show; None shows all.
+
+    Raises:
+        NothingRuns: no platform runs, and the environment names no Dagster home.
+        NoSuchAsset: no asset with a contract has this key.
+        StorageUnreachable: Dagster's storage does not answer.
+    """
+    from dagster_tidemark import location
+    from dagster_tidemark.engine.lag_history import lags
+
+    settings = take_environment(settings)
+    with location.without_broken_parts():
+        graph = location.asset_graph(settings)
+    name_left_out(settings)
+    with opened_instance() as instance:
+        end = now()
+        found = lags(instance, graph, [(end - _DAY, end)], contract_scale=settings.contract_scale)
+    if asset is not None:
+        found = [each for each in found if each.asset == asset]
+        if not found:
+            raise NoSuchAsset(f"no asset with a contract has the key {asset}, or the event log is empty")
+    if as_json:
+        print(json.dumps([asdict(each) for each in found], indent=2))
+    elif found:
+        Console().print(lag_table(found))
+    else:
+        print("the event log is empty, or no asset has a contract")
+
+
+def lag_table(found: Sequence["AssetLag"]) -> Table:
+    """Return a table with a row for each asset."""
+    table = Table("asset", "contract", "mean lag", "p95", "longest", "in time")
+    if found:
+        table.caption = f"since {moment(min(each.start for each in found))}"
+    for each in found:
+        spans = (span(seconds) for seconds in (each.lag.mean, each.lag.p95, each.lag.longest))
+        table.add_row(*map(Text, (each.asset, each.contract, *spans, f"{each.lag.within:.2%}")))
+    return table

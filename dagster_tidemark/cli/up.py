@@ -1,11 +1,17 @@
-"""`tidemark up`: run the local platform until Ctrl-C."""
+"""`tidemark up` and `tidemark feed`: run the local platform until Ctrl-C, or its sample feed alone."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dagster_tidemark.cli.commands import fail, require_local
 from dagster_tidemark.settings import load_settings
+
+OPTIONS_OF_FEED: dict[str, Any] = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
+"""All arguments, including `--help`, are passed to the sample feed."""
 
 
 def up(
@@ -31,3 +37,12 @@ def up(
     if feed not in ("sample", "none"):
         fail(f"FEED={feed}: expected sample or none", code=2)
     run_platform(settings, with_feed=feed == "sample", with_kafka=kafka, verbose=verbose, console=Console())
+
+
+def feed(context: typer.Context) -> None:
+    """Write the code location's sample files to the landing bucket, continuously."""
+    from dagster_tidemark import location
+
+    settings = load_settings(may_be_unfit=True)  # in production only this command itself is refused
+    require_local(settings, "tidemark feed")
+    location.feed_command(settings)(context.args, prog_name="tidemark feed")

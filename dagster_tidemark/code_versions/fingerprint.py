@@ -1,24 +1,27 @@
 """Follows references through the project, and hashes all definitions and files found.
 
-Belongs here: following references. Does not belong here: the text of a definition (`normal_form`), and the definitions
+Belongs here: following references. Docstrings and names of functions count only if code reads them as values, such as a
+query kept in a docstring. Does not belong here: the text of a definition (`normal_form`), and the definitions
 where the code of an asset begins (`assets`).
 """
 
 import ast
 import hashlib
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dagster_tidemark.code_versions.data_files import data_files
-from dagster_tidemark.code_versions.docstrings import docstrings, reads_docstrings, reads_names
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Attribute, Given, Inlined, Ref, as_counted, as_named
+
+_DOCS = {"__doc__", "getdoc", "getsource"}
+_NAMES = {"__name__", "__qualname__"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +190,9 @@ class Code:
         forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # any import order is possible
         is_function = any(isinstance(statement, FUNCTIONS) for statement in statements)
         node = _joined(f"{self.project.label(of.module)}: {of.name}{'()' if is_function else ''}", forms)
-        reads = {"docstrings": reads_docstrings(statements), "names": reads_names(statements)}
+        reads = {"docstrings": _reads_docstrings(statements), "names": _reads_names(statements)}
         found = frozenset(what for what, is_read in reads.items() if is_read)
-        return replace(node, docs=docstrings(statements, module), reads=found)
+        return replace(node, docs=_docstrings(statements, module), reads=found)
 
     def _of_effect(self, effect: Effect) -> NormalForm:
         module = self.project.module(effect.module)
@@ -218,3 +221,33 @@ def _joined(label: str, forms: Iterable[NormalForm]) -> _Node:
     forms = list(forms)
     refs = tuple(ref for form in forms for ref in form.refs)
     return _Node(label, ";".join(form.text for form in forms), refs, tuple(u for form in forms for u in form.undecided))
+
+
+def _docstrings(statements: Sequence[ast.stmt], module: Module) -> str:
+    """Return the docstrings in some statements, in order.
+
+    The module's docstring is added if the statements use the name `__doc__`.
+    """
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    found = [ast.get_docstring(node) for node in nodes if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    if any(isinstance(node, ast.Name) and node.id == "__doc__" for node in nodes):
+        found.append(ast.get_docstring(module.tree))
+    return "\n".join(filter(None, found))
+
+
+def _reads_docstrings(statements: Iterable[ast.stmt]) -> bool:
+    """Return True if statements read any docstring. The syntax does not show which object's docstring is read."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr in _DOCS) or (isinstance(node, ast.Name) and node.id in _DOCS)
+        for node in nodes
+    )
+
+
+def _reads_names(statements: Iterable[ast.stmt]) -> bool:
+    """Return True if statements read the name of a function."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in _NAMES
+        for statement in statements
+        for node in ast.walk(statement)
+    )

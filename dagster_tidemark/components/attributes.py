@@ -229,15 +229,15 @@ def partitions_by(grain: Grain, timezone: str = "UTC") -> dg.PartitionsDefinitio
     return dg.DailyPartitionsDefinition(start.isoformat(), timezone=zone, end_offset=1)
 
 
-def function_named(attribute: str, path: str) -> Callable[..., Any]:
+def transform_named(path: str) -> Callable[..., Any]:
     """Return the function that `package.module:name` names.
 
     Raises:
         ValueError: the name does not exist, cannot be imported, or is not a function.
     """
-    found = named(attribute, path)
+    found = named("transform", path)
     if not callable(found):
-        raise ValueError(f"{attribute} {path} is a {type(found).__name__}; expected a function")
+        raise ValueError(f"transform {path} is a {type(found).__name__}; expected a function")
     return found  # type: ignore[no-any-return]
 
 

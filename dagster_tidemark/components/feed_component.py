@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_tidemark.components.attributes import Duration, FileForm, function_named, partitions_by, partitions_of
+from dagster_tidemark.components.attributes import Duration, FileForm, partitions_by, partitions_of, transform_named
 from dagster_tidemark.components.base_component import BaseComponent
 from dagster_tidemark.components.scaffolding import FeedScaffolder
 from dagster_tidemark.lakehouse.partitioning import ByDimensions, ByKey, ByTime, Partitioning, partitioning_of
@@ -126,7 +126,7 @@ class FeedComponent(BaseComponent):
         feed, options = self.declaration.feed, self._asset_options()
         assert feed is not None
         if self.transform:
-            options["transform"] = function_named("transform", self.transform)
+            options["transform"] = transform_named(self.transform)
         # Dagster adds the reference to defs.yaml. `feed_assets` would add a reference to a line of this module.
         no_references = dg.CodeReferencesMetadataValue(code_references=[])
         source, table = feed_assets(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from dagster_tidemark.components.attributes import ComponentInput, function_named, named, partitions_of
+from dagster_tidemark.components.attributes import ComponentInput, named, partitions_of, transform_named
 from dagster_tidemark.components.base_component import BaseComponent
 from dagster_tidemark.components.scaffolding import TableScaffolder
 from dagster_tidemark.derived_table import table_asset
@@ -39,7 +39,7 @@ class TableComponent(BaseComponent):
         ins = {name: self._input(each) for name, each in self.ins.items()}
         partitions = partitions_of(self.partitions)
         declare = table_asset(table, ins=ins, partitions=partitions, **self._asset_options())
-        return [declare(function_named("transform", self.transform))]
+        return [declare(transform_named(self.transform))]
 
     def _input(self, given: str | ComponentInput) -> str | dg.AssetIn:
         if isinstance(given, str):

@@ -32,10 +32,10 @@ def report_freshness(instance: DagsterInstance, states: Mapping[str, Freshness],
             instance.report_runless_asset_event(change)
 
 
-def cron_ticks(schedule: str, start: float, timezone: str) -> Iterator[datetime]:
-    """Yield Dagster's ticks of a cron schedule, from a time (Unix seconds) on. The time itself may be a tick.
+def cron_ticks(schedule: str, start: float) -> Iterator[datetime]:
+    """Yield Dagster's ticks of a cron schedule in UTC, from a time (Unix seconds) on. The time itself may be a tick.
 
     Raises:
         Exception: the schedule is invalid.
     """
-    return cron_string_iterator(start, schedule, timezone)
+    return cron_string_iterator(start, schedule, "UTC")

@@ -44,14 +44,14 @@ def bucket(settings: Settings, s3: Any) -> str:
         page = next(opened.pages(""))
         clock = compared(page.listed_at)
     kind = "versioned" if versioned else "unversioned"
-    read = _read(opened, list(page.objects), versioned=versioned)
+    read = _read(opened, list(page.objects))
     if read is None:
         _read_nothing(s3, name)
         read = "no object to read yet, reading is permitted"
     return f"{name} ({kind}): listed, {read}; {clock}"
 
 
-def _read(opened: S3Bucket, objects: list[LandedObject], *, versioned: bool) -> str | None:
+def _read(opened: S3Bucket, objects: list[LandedObject]) -> str | None:
     """Read a byte of the first object that can be read; None if there is none to read."""
     fault: ObjectUnavailable | None = None
     for landed in [each for each in objects if each.size][:_TRIED]:

@@ -31,6 +31,7 @@ _OF_SERVICES = {
 }  # fmt: skip
 """Packages whose exceptions are the answer of a service, or its silence."""
 _DENIED = ("AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AuthorizationError", "Forbidden", "403")
+_LONGEST_LINE = 300
 _NAMED_BY_AWS = re.compile(r"not authorized to perform: ([a-z0-9]+:\w+)")
 _NAMED_BY_ARROW = re.compile(r"ACCESS_DENIED during (\w+) operation")
 
@@ -193,10 +194,10 @@ def permission_in(text: str) -> str:
     return ""
 
 
-def one_line(text: str, longest: int = 300) -> str:
+def one_line(text: str) -> str:
     """Return a text as one line without the token of a connection."""
     said = " ".join(without_token(text).split("\n\n")[0].split())
-    return said if len(said) <= longest else f"{said[: longest - 3]}..."
+    return said if len(said) <= _LONGEST_LINE else f"{said[: _LONGEST_LINE - 3]}..."
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import platform
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from dagster_tidemark.doctor.checks import Check, CheckFailed, same_clock
 from dagster_tidemark.doctor.scratch import drop, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
-from dagster_tidemark.lakehouse.session import ICEBERG_VERSION, new_session, without_token
+from dagster_tidemark.lakehouse.session import ICEBERG_VERSION, opened_session, without_token
 from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import CATALOG
 from dagster_tidemark.settings import Settings
@@ -46,16 +46,6 @@ def checks(settings: Settings) -> list[Check]:
     ]
 
 
-@contextmanager
-def _session(settings: Settings) -> "Iterator[SparkSession]":
-    session = new_session(settings)
-    try:
-        yield session
-    finally:
-        with suppress(Exception):  # the server is gone: the check already failed
-            session.stop()
-
-
 def server(settings: Settings) -> str:
     """Return the versions of Spark, Iceberg and Java.
 
@@ -64,7 +54,7 @@ def server(settings: Settings) -> str:
     """
     import pyspark
 
-    with _session(settings) as spark:
+    with opened_session(settings) as spark:
         with same_clock("Spark") as compared:
             [row] = _selected(spark)
             clock = compared(row.at.astimezone(UTC))
@@ -101,7 +91,7 @@ def job(settings: Settings) -> str:
     """
     namespace = scratch_namespace()
     table = f"{CATALOG}.{namespace}.written"
-    with _session(settings) as spark:
+    with opened_session(settings) as spark:
         try:
             spark.sql(f"CREATE NAMESPACE {CATALOG}.{namespace}").collect()
             spark.sql(f"CREATE TABLE {table} (id bigint) USING iceberg").collect()
@@ -140,7 +130,7 @@ def workers(settings: Settings) -> str:
         CheckFailed: a worker has another Python than this machine, or lacks a package.
     """
     columns = "host string, python string, pyspark string, pyarrow string, numpy string"
-    with _session(settings) as spark:
+    with opened_session(settings) as spark:
         try:
             rows = spark.range(0, _TASKS, 1, _TASKS).mapInArrow(shipped(_versions), columns).collect()
         except Exception as error:  # the client has many error classes

@@ -5,7 +5,6 @@ observations take the same lock: a plan sees either all observations of a listin
 """
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable
 from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
-from dagster_tidemark.event_log.consumer import LogConsumer
+from dagster_tidemark.event_log.consumer import LogConsumer, after
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
@@ -241,7 +240,7 @@ class Engine:
         if not _lock.acquire(timeout=SLICE_SECONDS):
             return Plan(now, catching_up="another sensor is reading the event log")
         try:
-            stop = _after(SLICE_SECONDS)
+            stop = after(SLICE_SECONDS)
             if not self.planner.deciding:  # new events must not change an unfinished plan
                 self._hear_of_others(instance)
                 with collector.paused():
@@ -376,11 +375,6 @@ class Engine:
 def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:
     """Return the entries that are new or changed."""
     return {key: said for key, said in now.items() if before.get(key) != said}
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() > end
 
 
 _engines: dict[str, list[tuple[AnyGraph, Engine]]] = {}

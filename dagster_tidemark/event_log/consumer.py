@@ -114,7 +114,7 @@ class LogConsumer:
         made.reader.know(journal.last_shifts(instance, key))
         made._noted_shifts = list(made.reader.shifts)
         if made._loading is not None:
-            made._load(instance, made._loading, _after(_SLICE_SECONDS))
+            made._load(instance, made._loading, after(_SLICE_SECONDS))
         return made
 
     def _load(self, instance: DagsterInstance, loading: Loading, stop: Callable[[], bool]) -> bool:
@@ -348,7 +348,7 @@ class LogConsumer:
             if not self.keeps or self._unsaved < _SAVE_AFTER_EVENTS or time.monotonic() < self._saved_at + seconds:
                 return
             self._saving = self._begin_to_save()
-        self._go_on_saving(instance, self._saving, _after(_SLICE_SECONDS))
+        self._go_on_saving(instance, self._saving, after(_SLICE_SECONDS))
 
     def save(self, instance: DagsterInstance) -> None:
         """Save a checkpoint for the next process."""
@@ -377,6 +377,7 @@ def _more_blocking(graph: Graph, before: Mapping[str, Collection[str]]) -> dict[
     return {key: checks for key, checks in more.items() if checks}
 
 
-def _after(seconds: float) -> Callable[[], bool]:
+def after(seconds: float) -> Callable[[], bool]:
+    """Return a function that returns True once some seconds have passed."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() > end

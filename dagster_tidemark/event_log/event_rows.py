@@ -173,14 +173,6 @@ def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
         return int(connection.execute(query).scalar() or 0)
 
 
-def events_after(instance: DagsterInstance, after: int, checks: Collection[str] = ()) -> Iterator[Event]:
-    """Yield all events after a storage id. Evaluations are limited to blocking checks and these checks."""
-    for row in rows_after(instance, after, tuple(EventKind)):
-        event = event_of(row, row.id, checks)
-        if event is not None:
-            yield event
-
-
 def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None:
     """Return the event of a row. If the row cannot be read, the event's `problem` is the reason.
 

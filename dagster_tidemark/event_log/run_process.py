@@ -83,7 +83,7 @@ def this_place() -> ProcessHost:
     """Return the place of this process."""
     return ProcessHost(
         boot=_read("/proc/sys/kernel/random/boot_id"),
-        namespace=_link("/proc/self/ns/pid"),
+        namespace=_namespace(),
         container=container_in(_read("/proc/self/mountinfo")),
         machine=_read("/etc/machine-id"),
         host=platform.node(),
@@ -131,12 +131,6 @@ def process_of(run: DagsterRun) -> psutil.Process | None:
     return _living(identity) if fate_of_identity(identity) is ProcessState.ALIVE else None
 
 
-def place_of(run: DagsterRun) -> str:
-    """Return the host of a run's process for messages; empty if the process never wrote its identity."""
-    place = ProcessHost.read(run.tags.get(PROCESS, "").partition(" ")[2])
-    return place.host if place else ""
-
-
 def _living(identity: str) -> psutil.Process | None:
     number, _, began = identity.partition(" ")[0].partition("@")
     try:
@@ -165,8 +159,8 @@ def _read(path: str) -> str:
         return ""
 
 
-def _link(path: str) -> str:
+def _namespace() -> str:
     try:
-        return str(Path(path).readlink())
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""

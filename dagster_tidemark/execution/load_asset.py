@@ -1,4 +1,8 @@
-"""Loads a feed's files into a table, from within an asset."""
+"""Loads a feed's files into a table, from within an asset.
+
+Belongs here: what the run knows, such as partitions to read again because a person asked for a rebuild. Does not belong
+here: the steps of a load (`lakehouse.loading`).
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -8,11 +12,12 @@ from typing import Any, NoReturn
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.dagster_internals import event_storage
+from dagster_tidemark.asset_graph.partition_keys import KeysOf
+from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.engine.override_store import owed_again
 from dagster_tidemark.event_log.observations import ObservationLedger, holds_files
 from dagster_tidemark.execution.load_check import landed_results, told_columns
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema, partition_metadata, table_state
-from dagster_tidemark.execution.read_again import partitions_of, partitions_to_read_again
 from dagster_tidemark.execution.watermark import through
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Loaded, Observed, run_load
@@ -20,13 +25,14 @@ from dagster_tidemark.lakehouse.model_store import Given, Learner, ModelStore, T
 from dagster_tidemark.lakehouse.read import read
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.resources.spark import SparkResource
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.sources.removals import ACCEPTED
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME
+from dagster_tidemark.tags import CODE_VERSION, LISTED_AT, OUTCOME, REBUILD
 
 _TOLD = 20  # maximum number of files listed in the metadata of a run
 
@@ -226,3 +232,35 @@ def observed_removals(instance: dg.DagsterInstance, feed: Feed, start: date) -> 
         accepted=[partition for partition, tags in latest.items() if tags.get(OUTCOME) == ACCEPTED],
         holding=[partition for partition, tags in latest.items() if holds_files(tags)],
     )
+
+
+def partitions_of(context: dg.AssetExecutionContext) -> list[Partition]:
+    """Return the partitions of a run, as plain texts; None stands for an asset without partitions."""
+    has_partitions = context.has_partition_key_range or context.has_partition_key
+    # Dagster passes a multi-partition key as an object, not as a plain text.
+    return [str(key) for key in context.partition_keys] if has_partitions else [None]
+
+
+def partitions_to_read_again(context: dg.AssetExecutionContext) -> frozenset[Partition]:
+    """Return the run's partitions to read again: all if the run has the tag, else those of unfinished rebuilds."""
+    partitions = partitions_of(context)
+    if REBUILD in context.run.tags:
+        return frozenset(partitions)
+    return frozenset(owed(context.instance, context.asset_key, _definition(context), partitions))
+
+
+def owed(
+    instance: dg.DagsterInstance,
+    key: dg.AssetKey,
+    definition: dg.PartitionsDefinition | None,
+    partitions: Sequence[Partition],
+) -> list[Partition]:
+    """Return the partitions of an asset that an unfinished rebuild covers."""
+    keys = KeysOf(Moment(event_time.now()))(definition)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        return owed_again(instance, key.to_user_string(), partitions, lambda each, one: each.covers(keys, one))
+
+
+def _definition(context: dg.AssetExecutionContext) -> dg.PartitionsDefinition | None:
+    found: dg.PartitionsDefinition | None = context.assets_def.specs_by_key[context.asset_key].partitions_def
+    return found

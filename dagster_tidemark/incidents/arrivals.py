@@ -52,7 +52,6 @@ class Arrival:
 
     Args:
         due_at: When its data is due (Unix seconds); None if it is not expected.
-        overdue_at: `due_at` and the grace.
         arrived_at: When its data arrived. If several files are expected, when the newest did.
         said: The fault of its data in words; empty if it has none.
     """
@@ -61,7 +60,6 @@ class Arrival:
     partition: Partition
     state: ArrivalState
     due_at: float | None
-    overdue_at: float | None
     ends_at: float
     arrived_at: float | None = None
     said: str = ""
@@ -130,7 +128,7 @@ class _Source:
         for partition in judged:
             end, due_at = spans[partition].end, due[partition]
             if due_at is None:
-                yield Arrival(self.node.key, partition, ArrivalState.NOT_EXPECTED, None, None, end)
+                yield Arrival(self.node.key, partition, ArrivalState.NOT_EXPECTED, None, end)
                 continue
             overdue_at = due_at + self.expected.grace.total_seconds()
             arrived_at = self._arrived_at(partition) if partition in known else None
@@ -144,7 +142,7 @@ class _Source:
             else:
                 is_late = arrived_at is not None and arrived_at > overdue_at
                 state = ArrivalState.LATE if is_late else ArrivalState.ON_TIME
-            yield Arrival(self.node.key, partition, state, due_at, overdue_at, end, arrived_at, said)
+            yield Arrival(self.node.key, partition, state, due_at, end, arrived_at, said)
 
     def _loaded(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the rows of partitions whose newest data is in the table that loads them.

@@ -1,7 +1,7 @@
 """Root causes of late data at one moment, found in the plan, the contracts and the doubts.
 
-Pure. The caller must prevent changes of the planner's memory meanwhile. Belongs here: which cause is at fault, which
-contracts it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
+Pure. The caller must prevent changes of the planner's memory during a call. Belongs here: which cause is at fault,
+which contracts it breaks, and when. Does not belong here: incidents over time (`incidents.lifecycle`).
 
 A contract is in trouble if its deadline has passed, or if the earliest possible end of its run is after the deadline.
 A run that has not started counts with its usual duration, so that an ordinary day causes no warning. The usual
@@ -291,7 +291,7 @@ class _Search:
         return _not_requested(asset, said)
 
     def _pause(self, decision: Decision) -> RootCause:
-        """Return the pause of a partition. One with an end repairs itself then."""
+        """Return the pause of a partition. A pause with an end repairs itself at its end."""
         node, until = self._evidence.graph.nodes[decision.asset], decision.next_try
         pause = self._evidence.history.overrides.pause_of(node, decision.partition, self._now)
         what, since = (pause.what, pause.at) if pause is not None else (decision.asset, 0.0)

@@ -273,7 +273,7 @@ class ArrivalRow:
     """Windows of a source in the same state, for `tidemark status`.
 
     Args:
-        partitions: Some of them, the earliest due first.
+        partitions: Keys of some windows, the earliest due first.
         due_at: When the first is due (Unix seconds).
         arrived_at: When the data of the first arrived.
     """

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _OUTAGE_SECONDS = 60.0
 """A shorter pause between two ticks counts as a slow tick."""
 _OUTAGE_COUNTS = 900.0
-"""Seconds after an outage. For so long, data that arrived before its end may be late because of it."""
+"""Seconds after an outage in which data that arrived before its end may be late because of the outage."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -219,6 +219,21 @@ def new_session(settings: Settings) -> SparkSession:
         session.sparkContext.pythonExec = sys.executable  # the default is the `python3` on the path
     _settings[session] = settings
     return session
+
+
+@contextmanager
+def opened_session(settings: Settings) -> Iterator[SparkSession]:
+    """Open a new session, and stop it at the end of the block.
+
+    Raises:
+        SparkUnreachable: as in `new_session`.
+    """
+    session = new_session(settings)
+    try:
+        yield session
+    finally:
+        with suppress(Exception):  # the server is gone, and its error is reported already
+            session.stop()
 
 
 _settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()

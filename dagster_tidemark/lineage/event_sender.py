@@ -74,7 +74,7 @@ class EventSender:
         return not hangs and self._clock() >= self._paused_until
 
     def sent(self, run_id: str) -> Collection[str]:
-        """Return the names of a run's events that need not be sent again, also of those that were sent too late."""
+        """Return the names of a run's events that need not be sent again, including events that were sent too late."""
         return self._sent.get(run_id, ())
 
     def forget(self, run_id: str) -> None:

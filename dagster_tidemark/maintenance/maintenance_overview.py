@@ -26,7 +26,7 @@ class MaintenanceOverview:
 
     Args:
         at: Unix seconds.
-        why_not: Why none of it runs now; empty if it was requested.
+        why_not: Why no maintenance runs now; empty if it was requested.
         due: The due actions.
         unreadable: Why a table's metadata cannot be read, by name.
     """

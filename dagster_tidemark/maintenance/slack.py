@@ -54,7 +54,7 @@ class OpenRuns:
             return f"run {self.maintenance[0][:8]} maintains tables"
         if self.queued:
             return f"{self.queued} runs wait in the queue"
-        # Maintenance may take long, so a slot must stay free for a contract that becomes due meanwhile.
+        # Maintenance may take long. A slot must stay free for a contract that becomes due during it.
         left = None if self.slots is None else self.slots - self.running
         if left is not None and left < min(2, self.slots or 1):
             return f"{self.running} of {self.slots} slots are taken, and one must stay free for loads"

@@ -102,9 +102,9 @@ class FreshnessStatus(StrEnum):
     BREACHED = "breached"
 
 
-def margin_of(tick_seconds: float, launch_seconds: float = LAUNCH_SECONDS) -> float:
+def margin_of(tick_seconds: float) -> float:
     """Return the longest time from the due time of a run to its start: a missed tick, the next tick, and the launch."""
-    return 2 * tick_seconds + launch_seconds
+    return 2 * tick_seconds + LAUNCH_SECONDS
 
 
 def tick_at_or_after(contract: CronContract, at: float) -> float:
@@ -212,12 +212,6 @@ def due(
         opens = max(arrival, ended if isinstance(contract, LagContract) or window is None else opens)
         latest = max(arrival, latest)
     return Due(opens, latest, start_by, promised)
-
-
-def feasible(contract: Contract, pace: Pace) -> bool:
-    """Return True if a run takes less time than the contract allows."""
-    given = contract.fail if isinstance(contract, LagContract) else contract.bound
-    return pace.run_duration + pace.margin < given
 
 
 def verdict(promised: float, at_risk_from: float | None, now: float) -> FreshnessStatus:

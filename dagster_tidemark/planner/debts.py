@@ -82,7 +82,7 @@ class Debts:
         crons = {key for key, _ in looked} if now < self._next_tick else self.graph.nodes.keys()
         for key in crons:
             node = self.graph.nodes[key]
-            if isinstance(node.contract, CronContract) and _counts(node):
+            if isinstance(node.contract, CronContract) and node.has_judged_contract:
                 self._compare(key, (_UNBUILT, None), self._oldest_unbuilt(node, now), at)
         if now >= self._next_tick:
             contracts = [n.contract for n in self.graph.nodes.values() if isinstance(n.contract, CronContract)]
@@ -95,11 +95,11 @@ class Debts:
 
     def assets(self) -> Iterator[str]:
         """Yield the assets whose contract is judged."""
-        return (key for key, node in self.graph.nodes.items() if _counts(node))
+        return (key for key, node in self.graph.nodes.items() if node.has_judged_contract)
 
     def _compare(self, asset: str, cause: _Cause, owed: _Owed | None, at: float) -> None:
         node = self.graph.nodes.get(asset)
-        if node is None or not _counts(node):
+        if node is None or not node.has_judged_contract:
             return
         known = self._open.setdefault(asset, {})
         before = known.get(cause)
@@ -176,7 +176,3 @@ class Debts:
             if promised <= now and not (partition in known or partition in aside or is_pending):
                 return promised, promised
         return None
-
-
-def _counts(node: Node) -> bool:
-    return node.contract is not None and not (node.source or node.left_out)

@@ -90,10 +90,6 @@ def in_words(obstacles: Mapping[Obstacle, str]) -> str:
     return "; ".join(obstacles.values())
 
 
-def _judged(node: Node) -> bool:
-    return node.contract is not None and not (node.source or node.left_out)
-
-
 def _given(contract: Contract) -> float:
     """Return the seconds from the latest arrival that counts to the deadline."""
     return contract.fail if isinstance(contract, LagContract) else contract.bound
@@ -124,7 +120,7 @@ def _chain(node: Node, own: float, chains: dict[str, _Chain]) -> _Chain:
 def _too_slow(graph: Graph, chains: Mapping[str, _Chain]) -> Iterator[tuple[str, str]]:
     for key, node in graph.nodes.items():
         chain = chains[key]
-        if node.contract is not None and _judged(node) and chain.seconds > _given(node.contract):
+        if node.contract is not None and node.has_judged_contract and chain.seconds > _given(node.contract):
             steps = ", ".join(f"{asset} {span(seconds)}" for asset, seconds in chain.runs)
             yield key, f"promised {told(node.contract)}, usual runs take {span(chain.seconds)}: {steps}"
 
@@ -137,7 +133,7 @@ def _inputs_later(
     required = _inputs_at_any_depth(graph, lambda read: not (read.optional or read.use_latest))
     dues: dict[tuple[int, Window], float | None] = {}
     for key, node in graph.nodes.items():
-        if not isinstance(node.contract, CronContract) or not _judged(node) or not node.partitioned:
+        if not isinstance(node.contract, CronContract) or not node.has_judged_contract or not node.partitioned:
             continue
         for number, promise in enumerate(every):
             source = graph.nodes.get(promise.source)
@@ -274,7 +270,7 @@ def _due_together(
     by_source: dict[str, list[tuple[str, float]]] = {}
     for key, node in graph.nodes.items():
         contract = node.contract
-        if contract is None or not _judged(node) or not node.automated:
+        if contract is None or not node.has_judged_contract or not node.automated:
             continue
         given = (key, _given(contract))
         if isinstance(contract, CronContract):

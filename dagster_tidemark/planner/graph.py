@@ -159,6 +159,11 @@ class Node:
         """Reason why the planner should request its runs but cannot; empty if there is none."""
         return self.refused or self.unplannable
 
+    @property
+    def has_judged_contract(self) -> bool:
+        """True if the planner evaluates its contract: it has one, is no source, and is not left out."""
+        return self.contract is not None and not (self.source or self.left_out)
+
     def in_a_row(self, first: Partition, second: Partition) -> bool:
         """Return True if a range from the first partition to the second has only these two."""
         if self.follows is not None:

@@ -26,9 +26,14 @@ def names(all_: Iterable[str]) -> str:
     return ", ".join(found[:_NAMED]) + more
 
 
+def counted(number: int, of: str) -> str:
+    """Return a number with its noun, in the plural unless it is one."""
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def failed(attempts: int) -> str:
     """Return the number of failures in a row, in words."""
-    return f"{attempts} failed attempt" + ("s" if attempts != 1 else "")
+    return counted(attempts, "failed attempt")
 
 
 def unanswered(times: int, next_try: float) -> str:

@@ -71,7 +71,7 @@ class Choice:
         checks: Results of checks that no run evaluated.
         notes: Notes of the planner.
         kept: Number of old runs that stay, by reason.
-        of_runs: Run id of each event of these runs, by storage id.
+        of_runs: Run ids of the events of `runs`, by storage id.
     """
 
     runs: Sequence[OldRun] = ()
@@ -83,7 +83,7 @@ class Choice:
 
     @property
     def event_ids(self) -> frozenset[int]:
-        """Storage ids of all events to delete."""
+        """Storage ids of the events to delete."""
         of_checks = {each.event_id for each in self.checks if each.event_id is not None}
         events, notes = {event.id for event in self.events}, {note.id for note in self.notes}
         return frozenset(of_checks | events | notes | self.of_runs.keys())

@@ -1,8 +1,8 @@
 """The proof that a deletion changes no decision: the history is read with and without the records to delete.
 
-Three readers are compared: one that continues from the saved checkpoint, one that has lost it, and both again without
-the records. Belongs here: reading and comparing. Does not belong here: the choice of records (`retention.choice`), and
-the meaning of a history (`planner.history`).
+A reader that continues from the saved checkpoint, and a reader that has lost it, are compared with the same readers
+without the records. Belongs here: reading and comparing. Does not belong here: the choice of records
+(`retention.choice`), and the meaning of a history (`planner.history`).
 """
 
 import contextlib
@@ -29,7 +29,7 @@ MakeGraph = Callable[[], Graph]
 _ATTEMPTS = 100
 _MOMENTS = 3
 _RECENT = 10_000
-"""Number of the log's latest ids of which each is known. An event with an earlier id may no longer appear."""
+"""Number of latest ids that a moment lists one by one. No new event gets an earlier id."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _read(
 
 def _read_to_the_end(instance: DagsterInstance, consumer: LogConsumer) -> None:
     for _ in range(_ATTEMPTS):
-        # Runs are closed by the read after the one that finds their end.
+        # The read that finds the end of a run does not close it. The next read does.
         if not consumer.read(instance, lambda: False) and not consumer.read(instance, lambda: False):
             return
     raise PruneRefused("the event log cannot be read to its end, so it is unknown which events are needed; try again")
@@ -217,7 +217,7 @@ def _first_seen_later(full: History, less: History) -> Iterator[Target]:
 
 
 def _assets_that_differ(full: LogConsumer, less: LogConsumer) -> Iterator[str]:
-    """Yield the assets whose facts differ, besides those of their partitions."""
+    """Yield the assets whose facts differ. Facts of partitions are compared elsewhere."""
     one, other = _facts(full.history), _facts(less.history)
     for asset in one.keys() | other.keys():
         if one.get(asset) != other.get(asset):

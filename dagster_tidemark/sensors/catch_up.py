@@ -13,12 +13,9 @@ from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.engine.tick_log import line
 from dagster_tidemark.planner.decisions import RANGES, Plan
-from dagster_tidemark.sensors.automation import automation_sensor, automation_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
-
-__all__ = ["automation_sensor", "automation_sensors", "catch_up_sensor", "due_now"]
 
 _TOLD = 10
 

@@ -51,7 +51,6 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
     FreshnessStatus.NOT_JUDGED: "UNKNOWN",
     FreshnessStatus.UNKNOWN: "UNKNOWN",
 }
-__all__ = ["CHECK", "contract_checks", "contract_sensor"]
 STATE = "state"
 _ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, because a short pause is not a fault
 

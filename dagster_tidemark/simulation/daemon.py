@@ -28,7 +28,8 @@ from dagster._core.remote_origin import RemoteInstigatorOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
 from dagster_tidemark.dagster_internals.asset_graph import plan_run
-from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
+from dagster_tidemark.sensors.automation import automation_sensor
+from dagster_tidemark.sensors.catch_up import catch_up_sensor, due_now
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.log import REPOSITORY, SimulatedLog

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka_errors import KafkaMissing, KafkaUnavailable
 from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows
-from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
+from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage, UncommittedMessages
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
@@ -20,6 +20,7 @@ _LOOK_EVERY = 2.0  # seconds between checks for new partitions, a recreated topi
 _SETTLE_SECONDS = 0.3  # longest wait for more records and transaction markers after the first record
 _EMPTY_EVERY = 60.0  # seconds between commits of positions without records
 _CHUNK = 500
+_TIMES_EVERY = 20.0  # seconds between reads of the times, because each read fetches records
 
 
 class KafkaTopic:
@@ -233,3 +234,40 @@ def open_client(options: Mapping[str, str], topic: str) -> "KafkaClient":
             raise
         raise KafkaMissing from error
     return KafkaClient(options, topic)
+
+
+class TopicBacklog:
+    """The unread records of a topic. Used by one thread, with its own connection.
+
+    Args:
+        options: Options of librdkafka.
+        topic: The topic's name.
+    """
+
+    def __init__(self, options: Mapping[str, str], topic: str) -> None:
+        self._options, self._topic = options, topic
+        self._client: KafkaClient | None = None
+        self._times: dict[int, float] = {}
+        """The time of the first unread record of each partition, as of the last fetch."""
+        self._asked = float("-inf")
+
+    def after(self, position: str | None) -> UncommittedMessages:
+        """Return the records after a position: end offset minus position, summed over the partitions that can be read.
+
+        The time of the oldest record may be up to 20 seconds out of date.
+
+        Args:
+            position: The position, as for `KafkaTopic.receive`.
+
+        Raises:
+            KafkaUnavailable, TopicUnknown, KafkaRefused, PositionUnreadable: as in `KafkaTopic.receive`.
+        """
+        self._client = client = self._client or open_client(self._options, self._topic)
+        topic = client.look()
+        logs = client.logs(topic.partitions)
+        begun = begin(self._topic, topic.id, logs, None if position is None else Position.parse(position))
+        unread = {partition: offset for partition, offset in begun.offsets.items() if offset < logs[partition].end}
+        if unread and time.monotonic() - self._asked >= _TIMES_EVERY:
+            self._times, self._asked = client.first_times(topic.id, unread), time.monotonic()
+        oldest = min((at for partition, at in self._times.items() if partition in unread), default=None)
+        return UncommittedMessages(sum(logs[partition].end - offset for partition, offset in unread.items()), oldest)

@@ -22,11 +22,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented, but missing in its types
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented, but missing in its types
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from dagster_tidemark.errors import TidemarkError
-from dagster_tidemark.sources.kafka_errors import KafkaRefused
-from dagster_tidemark.sources.kafka_faults import MOMENTARY, NO_CONCERN, NOT_LET_IN, named, text
+from dagster_tidemark.sources.kafka_errors import KafkaRefused, KafkaUnavailable, TopicUnknown
 from dagster_tidemark.sources.kafka_position import OffsetBounds
 from dagster_tidemark.sources.received_messages import ReceivedMessage
 
@@ -62,6 +65,33 @@ _CONSUMER = _CLIENT | {
 
 _ONE_RECORD = {"queued.min.messages": 1, "queued.max.messages.kbytes": 256, "fetch.message.max.bytes": 4_096}
 _SECONDS_TO_FETCH = 2.0
+_UNKNOWN = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+_NOT_ALLOWED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
+"""Codes of failed logins. The library retries, and is refused again."""
+_NO_CONCERN = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,  # the library requires a group, which no consumer joins
+    # The library retries. The regular check of the topic fails if no broker answers.
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+}
+_MOMENTARY = {
+    # A partition was just created or moved, and its new leader is not ready yet.
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+"""Codes of requests about a partition that succeed when repeated at once."""
+_NEW_PARTITIONS = 3
+_SECONDS_TO_CREATE = 20
 
 
 @dataclass(frozen=True)
@@ -179,8 +209,8 @@ class KafkaClient:
                 ends[partition] = offset
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 out_of_range = True
-            elif error.code() not in NO_CONCERN:
-                raise named(error, self._servers, self._topic)
+            elif error.code() not in _NO_CONCERN:
+                raise _error_of(error, self._servers, self._topic)
         return Polled(tuple(records), ends, out_of_range)
 
     def first_times(self, topic_id: str, offsets: Mapping[int, int]) -> dict[int, float]:
@@ -251,7 +281,7 @@ class KafkaClient:
         try:
             return client({**self._options, **conf, "error_cb": self._say})
         except KafkaException as error:  # an option or a file that the library cannot use
-            raise KafkaRefused(f"Kafka at {self._servers}: {text(error.args[0])}") from None
+            raise KafkaRefused(f"Kafka at {self._servers}: {_text(error.args[0])}") from None
 
     def _say(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -265,7 +295,7 @@ class KafkaClient:
             try:
                 return {each.partition: int(self._answer(future).offset) for each, future in asked.items()}
             except KafkaException as error:
-                if error.args[0].code() not in MOMENTARY or time.monotonic() > deadline:
+                if error.args[0].code() not in _MOMENTARY or time.monotonic() > deadline:
                     raise self._named(error) from None
             time.sleep(0.05)
         return {}
@@ -276,7 +306,7 @@ class KafkaClient:
         begun, self._said = time.monotonic(), None
         while time.monotonic() - begun < 2 * _SECONDS_TO_ANSWER:
             self._admin.poll(0)
-            if self._said is not None and self._said.code() in NOT_LET_IN:
+            if self._said is not None and self._said.code() in _NOT_LET_IN:
                 raise KafkaException(self._said)
             with contextlib.suppress(NotYet):
                 return future.result(timeout=0.2)
@@ -285,12 +315,44 @@ class KafkaClient:
     def _named(self, error: KafkaException) -> TidemarkError:
         self._admin.poll(0)
         told: KafkaError = error.args[0]
-        if self._said is not None and told.code() in NO_CONCERN:
+        if self._said is not None and told.code() in _NO_CONCERN:
             told = self._said  # the reason why no broker answers
-        return named(told, self._servers, self._topic)
+        return _error_of(told, self._servers, self._topic)
 
 
 def _place(message: Message) -> tuple[int, int]:
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None, "a message without partition or offset"
     return partition, offset
+
+
+def _error_of(error: KafkaError, servers: str, topic: str) -> TidemarkError:
+    """Return Tidemark's error for an error of the library, with a one-line message."""
+    code = error.code()
+    if code in _UNKNOWN:
+        return TopicUnknown(f"Kafka at {servers} has no topic {topic}; create it, or correct its name")
+    if code in _NOT_ALLOWED:
+        return KafkaRefused(f"Kafka at {servers} does not allow the user to read the topic {topic}: {_text(error)}")
+    if code in _NOT_LET_IN:
+        return KafkaRefused(f"Kafka at {servers} refused the login: {_text(error)}")
+    return KafkaUnavailable(f"Kafka at {servers} does not answer ({_text(error)}); is it running?")
+
+
+def _text(error: KafkaError) -> str:
+    """Return the library's message on one line."""
+    return " ".join(error.str().split())
+
+
+def create_topic(options: Mapping[str, str], topic: str) -> None:
+    """Create a topic on a laptop's own broker unless it exists. On other clusters, operators create topics.
+
+    Raises:
+        KafkaUnavailable: the broker did not create the topic.
+    """
+    admin = AdminClient({**options, "log_level": 2})
+    made = admin.create_topics([NewTopic(topic, _NEW_PARTITIONS, 1)], request_timeout=_SECONDS_TO_CREATE)[topic]
+    try:
+        made.result(2 * _SECONDS_TO_CREATE)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise KafkaUnavailable(f"the topic {topic} could not be created: {error.args[0].str()}") from error

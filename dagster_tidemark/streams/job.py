@@ -109,7 +109,7 @@ def _facts_of(stream: Stream | Deliveries, settings: Settings) -> Facts:
     depth = None if queue is None else _depth_of(queue, settings)
     if topic is None:
         return Facts(depth)
-    from dagster_tidemark.sources.kafka_waiting import TopicBacklog
+    from dagster_tidemark.sources.kafka import TopicBacklog
 
     return Facts(depth, TopicBacklog(settings.kafka_options(), topic).after)
 

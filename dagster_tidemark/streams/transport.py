@@ -69,7 +69,7 @@ def create_missing(streams: Sequence[Stream | Deliveries], settings: Settings) -
         for queue in queues_of(streams):
             declared_queue(queue, settings)
     if settings.own_kafka and (topics := topics_of(streams, settings)):
-        from dagster_tidemark.sources.kafka_topics import create_topic
+        from dagster_tidemark.sources.kafka_client import create_topic
 
         for topic in topics:
             create_topic(settings.kafka_options(), topic)

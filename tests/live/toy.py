@@ -14,7 +14,8 @@ import dagster as dg
 
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.planner import run_retries
-from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.sensors.automation import automation_sensor
+from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.tags import CONTENT

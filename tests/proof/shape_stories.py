@@ -7,8 +7,9 @@ do (`tests.proof.fault_stories`). Longer than most files, because there are so m
 import time
 from collections.abc import Callable
 
-from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.sensors.contract_sensor import CHECK
+import dagster as dg
+
+from dagster_tidemark.engine.saved_overview import CHECK
 from tests.proof.shapes_location import BERLIN_HOURS, DAYS, SHELVES
 from tests.proof.shapes_platform import ToyPlatform
 
@@ -354,5 +355,6 @@ def beside_all_that_a_healthy_pair_keeps_its_contract(toy: ToyPlatform) -> None:
         time.sleep(max(0.0, begun + 20 * number - time.time()))
     # How long a run then stands in the queue is a matter of how many others there are.
     assert slowest < 20, f"asked for {slowest:.0f} s after it landed"
-    told = event_storage.check_results(toy.instance, "marts/healthy", CHECK, begun)
-    assert told and all(kept for _, kept in told), told
+    check = dg.AssetCheckKey(dg.AssetKey(["marts", "healthy"]), CHECK)
+    told = toy.instance.event_log_storage.get_asset_check_execution_history(check, limit=1_000)
+    assert told and all(result.status.value == "SUCCEEDED" for result in told), told

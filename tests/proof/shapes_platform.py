@@ -24,10 +24,10 @@ import yaml
 
 from dagster_tidemark.cli.contract_rows import ContractRow, rows
 from dagster_tidemark.dagster_internals import event_storage
+from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.local.dagster.home import end_unfinished_runs
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.host import process_tree
-from dagster_tidemark.sensors.contract_sensor import CHECK
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port

@@ -26,7 +26,8 @@ from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.sensors.automation import automation_sensor
+from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from tests.proof import big_history
 from tests.proof.conftest import Report

@@ -22,7 +22,7 @@ from dagster_tidemark.engine import engine
 from dagster_tidemark.engine.doubts import PostOf, Watched, doubts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable, end_finished, owed_again
 from dagster_tidemark.engine.saved_overview import Kept, StandingRow, keep
-from dagster_tidemark.execution.read_again import owed, partitions_to_read_again
+from dagster_tidemark.execution.load_asset import owed, partitions_to_read_again
 from dagster_tidemark.incidents.causes import _platform
 from dagster_tidemark.incidents.incident import CauseKind
 from dagster_tidemark.planner.graph import Graph, Input, Moment, Node
@@ -36,13 +36,6 @@ from tests.tidemark.automation.world import ordinal, same
 from tests.tidemark.streams import toy
 
 HOUR = "2026-10-05-07:00"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    return folder
 
 
 @pytest.fixture

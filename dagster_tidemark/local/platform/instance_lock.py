@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, load_settings
 
 _SECONDS_FOR_A_LOOK = 2
 
@@ -87,8 +87,10 @@ def running_environment(settings: Settings) -> dict[str, str]:
     raise NothingRuns(settings)
 
 
-def take_environment(settings: Settings) -> None:
-    """Adopt the environment of the running platform. Without one, keep the present environment.
+def take_environment(settings: Settings) -> Settings:
+    """Adopt the environment of the running platform, and return its settings, which may scale the times of contracts.
+
+    If no platform runs, keep the present environment and settings.
 
     Raises:
         NothingRuns: no platform runs, and the present environment names no Dagster home.
@@ -98,6 +100,8 @@ def take_environment(settings: Settings) -> None:
     except NothingRuns:
         if "DAGSTER_HOME" not in os.environ:
             raise
+        return settings
+    return load_settings()
 
 
 def _lock_path(settings: Settings) -> Path:

@@ -8,13 +8,17 @@ import shlex
 import sys
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from dagster_tidemark.local.dagster.run_launcher import server_answers
 from dagster_tidemark.local.host.sockets import port_answers
-from dagster_tidemark.local.platform.code_server import lost_code_server
 from dagster_tidemark.settings import Settings
+
+_PROXY, _SERVER = {"code-server", "start"}, {"api", "grpc"}
 
 
 @dataclass(frozen=True)
@@ -145,4 +149,27 @@ def url_answers(url: str) -> bool:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
+        return False
+
+
+def lost_code_server(pid: int) -> str:
+    """Return the fault of a `dagster dev` in words; empty if there is none, or if its proxies have not started yet.
+
+    A proxy of `dagster dev` outlives its code server and does not start another.
+    """
+    with suppress(psutil.Error):
+        below = psutil.Process(pid).children(recursive=True)
+        if any(_is(process, _PROXY) and not _has_server(process) for process in below):
+            return "lost its code server"
+    return ""
+
+
+def _has_server(proxy: psutil.Process) -> bool:
+    return any(_is(child, _SERVER) for child in proxy.children(recursive=True))
+
+
+def _is(process: psutil.Process, words: set[str]) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and words <= set(process.cmdline())
+    except psutil.Error:
         return False

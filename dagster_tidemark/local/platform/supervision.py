@@ -28,6 +28,7 @@ from dagster_tidemark.settings import Settings
 _SECONDS_TO_ANSWER = 15
 _SECONDS_TO_STOP = 40
 _SECONDS_TO_LACK = 8.0  # a reload replaces the code server within seconds
+_LAST_LINES = 15  # of a log, in an error
 _BEGUN = "supervisord started with pid"
 _FAILED = {"BACKOFF", "FATAL", "EXITED", "UNKNOWN"}
 
@@ -37,7 +38,6 @@ class ServiceFailed(Transient):
 
     def __init__(self, service: Service, log: Path) -> None:
         super().__init__(f"{service.title} did not start; the end of {log}:\n{last_lines(log)}")
-        self.service = service
 
 
 class SupervisorDied(Transient):
@@ -211,10 +211,10 @@ class Supervisor:
             return getattr(server.supervisor, method)(*arguments)
 
 
-def last_lines(log: Path, count: int = 15) -> str:
+def last_lines(log: Path) -> str:
     """Return the last lines of a log."""
     try:
         with log.open(errors="replace") as lines:
-            return "".join(deque(lines, maxlen=count)).rstrip()
+            return "".join(deque(lines, maxlen=_LAST_LINES)).rstrip()
     except FileNotFoundError:
         return "(no such file)"

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -20,7 +20,6 @@ from rich.console import Console
 from dagster_tidemark import location
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.platform.first_day import with_first_day
 from dagster_tidemark.local.platform.first_download import fetch_all_jars
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
 from dagster_tidemark.local.platform.log_tail import followed_logs
@@ -39,6 +38,8 @@ from dagster_tidemark.streams.transport import create_missing
 _SECONDS_BETWEEN_LOOKS = 3.0
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
 """Variables that would lead an AWS client away from the local cloud."""
+SAMPLE = timedelta(days=3)
+"""Longest time before now that a sample feed may write data for."""
 
 
 class _Stopped(BaseException):
@@ -240,3 +241,25 @@ def _ignore_signals() -> None:
 
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def with_first_day(settings: Settings, *, has_sample: bool, now: datetime) -> Settings:
+    """Return the settings of a platform that is about to start, with the first day of its partitions.
+
+    It is the Monday before the sample, so that the UI shows few empty partitions. It is chosen once for a new state
+    folder and stored there: a different day would change the set of partitions. `TIDEMARK_START_DATE` takes precedence.
+
+    Args:
+        has_sample: True if it starts with the sample feed.
+        now: The time in UTC.
+    """
+    if "start_date" in settings.model_fields_set:
+        return settings
+    kept = settings.state_dir / "first_day"
+    if not kept.exists():
+        if not has_sample or settings.platform_home.exists():
+            return settings
+        begins = (now - SAMPLE).date()
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        kept.write_text((begins - timedelta(days=begins.weekday())).isoformat())
+    return settings.model_copy(update={"start_date": date.fromisoformat(kept.read_text())})

@@ -25,7 +25,6 @@ PUBLISHED = "tidemark.published"
 """Property of the table: the number of a commit. All changes up to this commit were sent."""
 
 _MOST_IDS = 200_000  # in memory: 20 MB
-_TIMES = ("episode_started_at", "raised_at", "retracted_at")
 
 
 class AlertTable:

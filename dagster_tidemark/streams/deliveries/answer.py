@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
+from dagster_tidemark.planner.wording import counted
 from dagster_tidemark.sources.manifests import DeliveryManifest
 from dagster_tidemark.streams.deliveries.files import Checked, CheckedFile, FileFinding
 from dagster_tidemark.streams.deliveries.table import LoadedDelivery
@@ -104,7 +105,7 @@ def loaded(manifest: DeliveryManifest, standing: LoadedDelivery, unlisted: Colle
     """Return the answer for a loaded manifest. It is derived from the table: repeated messages get the same answer."""
     by_file = {listed.path: standing.rows.get(manifest.key_of(listed), 0) for listed in manifest.files}
     rows = sum(standing.rows.values())
-    said = f"{_counted(len(by_file), 'file')}, {_counted(rows, 'row')}: all are loaded."
+    said = f"{counted(len(by_file), 'file')}, {counted(rows, 'row')}: all are loaded."
     if standing.replaces:
         said += f" They replace the files loaded earlier for this delivery (manifest {standing.replaces[:12]})."
     return Answer(
@@ -142,7 +143,7 @@ def not_as_listed(
     status = Status.REFUSED if checked.is_wrong else Status.INCOMPLETE
     said = f"Nothing is loaded: {_named([(each.listed.path, each.message) for each in faults])}."
     if status is Status.INCOMPLETE:
-        late = f"{_counted(len(lacking), 'file')} did not arrive within {waited.total_seconds() / 60:g} minutes"
+        late = f"{counted(len(lacking), 'file')} did not arrive within {waited.total_seconds() / 60:g} minutes"
         said += f" {late}. Send the message again when all files are uploaded."
     return Answer(
         manifest.delivery_id,
@@ -171,7 +172,7 @@ def not_loadable(
             count = sum(bad.values())
             files.append({"key": path, "finding": "bad_rows", "bad_rows": count, "reasons": dict(bad)})
             of_reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
-            said.append((path, f"{_counted(count, 'bad row')} ({of_reasons})"))
+            said.append((path, f"{counted(count, 'bad row')} ({of_reasons})"))
         else:
             files.append({"key": path, "finding": str(FileFinding.AS_LISTED)})
     first = [
@@ -203,7 +204,7 @@ def _of_check(each: CheckedFile) -> dict[str, Any]:
 
 def _named(faults: Sequence[tuple[str, str]]) -> str:
     said = "; ".join(f"{path}: {why}" for path, why in faults[:_SHOWN])
-    return said + (f"; and {_counted(len(faults) - _SHOWN, 'more file')}" if len(faults) > _SHOWN else "")
+    return said + (f"; and {counted(len(faults) - _SHOWN, 'more file')}" if len(faults) > _SHOWN else "")
 
 
 def _stays(standing: LoadedDelivery | None) -> str:
@@ -217,9 +218,5 @@ def _beside(unlisted: Collection[str]) -> str:
         return ""
     names = ", ".join(sorted(unlisted)[:_SHOWN]) + (", ..." if len(unlisted) > _SHOWN else "")
     return (
-        f" {_counted(len(unlisted), 'file')} in the folder {'is' if len(unlisted) == 1 else 'are'} not listed: {names}."
+        f" {counted(len(unlisted), 'file')} in the folder {'is' if len(unlisted) == 1 else 'are'} not listed: {names}."
     )
-
-
-def _counted(number: int, of: str) -> str:
-    return f"{number} {of}" if number == 1 else f"{number} {of}s"

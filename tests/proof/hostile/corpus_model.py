@@ -6,7 +6,6 @@ stand in the table afterwards (with what is stored differently from the good row
 its files leave in quarantine.
 """
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,8 @@ from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from tests.parquet_files import parquet_of
 
 
 @dataclass(frozen=True)
@@ -239,14 +239,7 @@ def parquet(
         source = text if pa.types.is_string(kinds[column]) or pa.types.is_binary(kinds[column]) else good
         arrays[column] = array([source(start, number)[column] for number in numbers], kinds[column])
     arrays.update(columns or {})
-    return written(pa.table({name: values for name, values in arrays.items() if values is not None}), **options)
-
-
-def written(table: pa.Table, **options: Any) -> bytes:
-    """A table as a Parquet file."""
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
+    return parquet_of(pa.table({name: values for name, values in arrays.items() if values is not None}), **options)
 
 
 # Cases of feed orders
@@ -319,7 +312,7 @@ def rows(name: str, sent: Sequence[Sent], unsure: str = "", form: str = "csv") -
             return join(json_line(start, number, cells[number]) for number in numbers)
         table = [[as_text(start, number, cells[number], column) for column in COLUMNS] for number in numbers]
         if form == "parquet":
-            return written(
+            return parquet_of(
                 pa.table(
                     {name: pa.array(v, pa.string()) for name, v in zip(COLUMNS, zip(*table, strict=True), strict=True)}
                 )

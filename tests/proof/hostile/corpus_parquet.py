@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.parquet_files import parquet_of
 from tests.proof.hostile.corpus_material import (
     EMPTY,
     JUNK,
@@ -34,7 +35,6 @@ from tests.proof.hostile.corpus_model import (
     parquet,
     text,
     turned_away,
-    written,
 )
 
 IDS = ("order_id", "line_number", "customer_id", "product_id", "store_id", "quantity")
@@ -83,17 +83,17 @@ def doubled(start: datetime, *names: str) -> bytes:
     table = pa.table({c: pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in COLUMNS})
     for name in names:
         table = table.append_column(name, pa.array([7, 8, 9]))
-    return written(table)
+    return parquet_of(table)
 
 
 def reordered(start: datetime) -> bytes:
     """The good rows with their columns the other way round."""
-    return written(pa.table({c: pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in reversed(COLUMNS)}))
+    return parquet_of(pa.table({c: pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in reversed(COLUMNS)}))
 
 
 def renamed(start: datetime, change: Mapping[str, str]) -> bytes:
     """The good rows under other column names."""
-    return written(pa.table({change.get(c, c): pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in COLUMNS}))
+    return parquet_of(pa.table({change.get(c, c): pa.array([good(start, n)[c] for n in (1, 2, 3)]) for c in COLUMNS}))
 
 
 def nanoseconds(start: datetime) -> bytes:
@@ -376,7 +376,7 @@ PARQUET_FILES: Table = (
     ("parquet_missing_column", lambda s: parquet(s, columns={"discount": None}), MISSING_COLUMN, SURE),
     (
         "parquet_columns_nested_in_one",
-        lambda s: written(pa.table({"row": pa.array([good(s, n) for n in (1, 2, 3)])})),
+        lambda s: parquet_of(pa.table({"row": pa.array([good(s, n) for n in (1, 2, 3)])})),
         MISSING_COLUMN,
         SURE,
     ),
@@ -448,7 +448,7 @@ PARQUET_FILES: Table = (
     ("parquet_without_rows", options(numbers=()), NO_ROWS, SURE),
     (
         "parquet_without_rows_and_columns",
-        lambda _: written(pa.table({"x": pa.array([], pa.int64())})),
+        lambda _: parquet_of(pa.table({"x": pa.array([], pa.int64())})),
         MISSING_COLUMN,
         "no rows is as true",
     ),

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 Line = Callable[[int, str], str]
 Row = Callable[[int, str], tuple[Any, ...]]
 SIZES = {"small": 7, "large": 12_000}
@@ -61,6 +63,18 @@ class Kind:
         if not self.odd:
             return "all rows"
         return f"all good rows; rejected: {'; '.join(dict.fromkeys(self.odd))}"
+
+
+def beside_number_and_text(
+    file_of: Callable[..., bytes], values: Callable[[int], Any], patch: Callable[[bytes], bytes], **writing: Any
+) -> Callable[[int, Callable[[int], str]], bytes]:
+    """Return the `write` of a kind: a column of values beside the row's number and the pad."""
+
+    def write(count: int, pad: Callable[[int], str]) -> bytes:
+        numbers = pa.array(range(count), pa.int64())
+        return patch(file_of({"n": numbers, "text": [pad(n) for n in range(count)], "value": values(count)}, **writing))
+
+    return write
 
 
 def _long(n: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import orc
 
-from tests.proof.kinds.kind import Kind
+from tests.proof.kinds.kind import Kind, beside_number_and_text
 from tests.proof.kinds.parquet_kinds import AT, LOCAL, same
 
 D = Decimal
@@ -35,11 +35,7 @@ def typed(
     **writing: Any,
 ) -> Kind:
     """A column of one type, beside the number and the pad."""
-
-    def write(count: int, pad: Callable[[int], str]) -> bytes:
-        numbers = pa.array(range(count), pa.int64())
-        return patch(file_of({"n": numbers, "text": [pad(n) for n in range(count)], "value": values(count)}, **writing))
-
+    write = beside_number_and_text(file_of, values, patch, **writing)
     columns = {"n": "bigint", "value": kind, "text": "string"}
     return Kind(name, columns, write, lambda n, pad: (n, value, pad), options or {}, key, refused=refused)
 

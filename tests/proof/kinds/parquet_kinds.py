@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.proof.kinds.kind import Kind, Row
+from tests.proof.kinds.kind import Kind, Row, beside_number_and_text
 
 AT = datetime(2026, 1, 2, 13, 5, tzinfo=UTC)
 LOCAL = AT.replace(tzinfo=None)
@@ -39,11 +39,7 @@ def typed(
     **writing: Any,
 ) -> Kind:
     """A column of one type, beside the number and the pad."""
-
-    def write(count: int, pad: Callable[[int], str]) -> bytes:
-        numbers = pa.array(range(count), pa.int64())
-        return patch(file_of({"n": numbers, "text": [pad(n) for n in range(count)], "value": values(count)}, **writing))
-
+    write = beside_number_and_text(file_of, values, patch, **writing)
     columns = {"n": "bigint", "value": kind, "text": "string"}
     return Kind(name, columns, write, row or (lambda n, pad: (n, value, pad)), options or {}, "f.parquet", odd, refused)
 

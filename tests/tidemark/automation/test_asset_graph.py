@@ -8,11 +8,11 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.event_log import event_rows
 from dagster_tidemark.event_log.event_rows import EventKind
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.tags import CONTENT
+from tests.tidemark.events import events_after
 from tests.toys.definitions import defs
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
@@ -131,7 +131,7 @@ def test_check_evaluation_event_contains_whether_its_check_is_blocking(instance:
         return dg.AssetCheckResult(passed=True)
 
     dg.materialize([table, strict, lenient], instance=instance, partition_key=FIRST)
-    events = [e for e in event_rows.events_after(instance, 0, ["lenient"]) if e.kind is EventKind.CHECKED]
+    events = [e for e in events_after(instance, 0, ["lenient"]) if e.kind is EventKind.CHECKED]
     assert sorted((e.check, e.blocking) for e in events) == [("lenient", False), ("strict", True)]
-    unnamed = [event.check for event in event_rows.events_after(instance, 0) if event.kind is EventKind.CHECKED]
+    unnamed = [event.check for event in events_after(instance, 0) if event.kind is EventKind.CHECKED]
     assert unnamed == ["strict"]

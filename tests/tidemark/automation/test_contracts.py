@@ -13,7 +13,6 @@ from dagster_tidemark.planner.contracts import (
     Window,
     deadline,
     due,
-    feasible,
     first_tick,
     margin_of,
     reserve,
@@ -200,12 +199,6 @@ def test_contract_is_met_then_at_risk_then_breached(now: float, expected: Freshn
 def test_contract_without_a_warning_is_met_until_it_is_breached() -> None:
     assert verdict(at(490), None, at(490)) is FreshnessStatus.MET
     assert verdict(at(490), None, at(491)) is FreshnessStatus.BREACHED
-
-
-def test_contract_shorter_than_a_run_is_reported_as_infeasible() -> None:
-    assert feasible(LagContract(3600), QUICK)
-    assert not feasible(LagContract(60), QUICK)
-    assert not feasible(BY_NINE, Pace(run_duration=1800, margin=1))
 
 
 ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Beirut", "Australia/Lord_Howe", "Africa/Cairo"]

@@ -8,8 +8,9 @@ from dagster import AssetRecordsFilter
 
 from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store
 from dagster_tidemark.event_log import event_rows
-from dagster_tidemark.event_log.event_rows import Event, EventKind, events_after
+from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.tags import CONTENT, DATA_VERSION
+from tests.tidemark.events import events_after
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-01-00:00", end_offset=1)
 FIRST, SECOND = "2026-10-01-00:00", "2026-10-01-01:00"

@@ -6,9 +6,9 @@ from dagster_tidemark.planner.contracts import CronContract, InputPromise, LagCo
 from dagster_tidemark.planner.feasibility import Obstacle, in_words, infeasible
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.run_durations import RunDurations
-from dagster_tidemark.sources.feed import Partition
+from tests.tidemark.automation.numbered_days import DAY, day, days
 
-DAY, HOUR = 86_400.0, 3600.0
+HOUR = 3600.0
 
 
 def graph(*, joinable: bool = False) -> Graph:
@@ -61,14 +61,6 @@ def test_input_of_which_only_the_latest_state_is_read_does_not_lengthen_the_chai
     reads = [Input("raw/a", None, None), Input("ml/model", None, None, use_latest=True)]
     nodes = [Node("raw/a", source=True), model, Node("ml/scores", reads, contract=LagContract(300.0))]
     assert infeasible(Graph({node.key: node for node in nodes}), durations(ml_model=7200, ml_scores=60)) == {}
-
-
-def day(partition: Partition) -> Window:
-    return Window(int(partition or 0) * DAY, (int(partition or 0) + 1) * DAY)
-
-
-def days(_asset: str, after: float, until: float) -> list[str]:
-    return [str(n) for n in range(60) if after < (n + 1) * DAY <= until]
 
 
 def report(schedule: str, *promises: InputPromise, **more: bool) -> Graph:

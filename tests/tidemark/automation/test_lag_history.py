@@ -15,20 +15,11 @@ from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.overrides import without
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.automation.toy_graph import DAYS, HOURS, START, asset, lag, small, source, within
 
 LAGS = {"core/orders": 300.0, "marts/hourly": 3600.0, "marts/daily": 86_400.0}
 EVERY = 10.0
 """Seconds between two samples of the oracle."""
-
-
-def location() -> list[object]:
-    return [
-        source("orders", HOURS),
-        asset("core/orders", "raw/orders", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
-        asset("marts/hourly", "core/orders", by=HOURS, freshness_policy=lag(minutes=60)),
-        asset("marts/daily", within("core/orders"), by=DAYS, freshness_policy=lag(hours=24)),
-    ]
 
 
 def found(simulation: Simulation, *periods: tuple[float, float]) -> list[AssetLag]:
@@ -73,7 +64,7 @@ def sampled(simulation: Simulation, asset_: str, start: float, end: float) -> tu
 def test_lag_of_a_day_with_faults_agrees_with_samples_of_its_facts(seed: int) -> None:
     chance = random.Random(seed)
     pace = RunPace(step=40.0, spread=0.5, failing=0.1, notice=(1.0, 40.0))
-    simulation = Simulation(location(), start=START, seed=seed, pace=pace)  # type: ignore[arg-type]
+    simulation = Simulation(small(), start=START, seed=seed, pace=pace)  # type: ignore[arg-type]
     for hour in range(8):
         for _ in range(chance.randint(0, 3)):
             at = simulation.time(hours=hour, minutes=chance.uniform(0, 110))
@@ -92,7 +83,7 @@ def test_lag_of_a_day_with_faults_agrees_with_samples_of_its_facts(seed: int) ->
 
 
 def test_lag_of_skipped_data_ends_at_the_skip_and_counts_again_after_its_end() -> None:
-    simulation = Simulation(location(), start=START)  # type: ignore[arg-type]
+    simulation = Simulation(small(), start=START)  # type: ignore[arg-type]
     simulation.switch("automation", on=False, at=simulation.time(minutes=50))
     simulation.arrive("raw/orders", "2026-10-05-00:00", at=simulation.time(hours=1))
     simulation.skip("core/orders", at=simulation.time(hours=2))

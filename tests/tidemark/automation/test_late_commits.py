@@ -1,7 +1,5 @@
 """PostgreSQL gives out an id before its event is committed: what appears behind other events is seen all the same."""
 
-from collections.abc import Iterator
-
 import dagster as dg
 import pytest
 import sqlalchemy
@@ -13,7 +11,6 @@ from dagster_tidemark.event_log import reader
 from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, small
-from tests.tidemark.postgres import has_postgres, postgres_instance
 
 RAW, CORE = "raw/orders", "core/orders"
 GRAPH = dg.Definitions(small()).resolve_asset_graph()
@@ -21,11 +18,8 @@ PARTITIONS = iter(HOURS.get_partition_keys()[::-1])
 
 
 @pytest.fixture(scope="module")
-def instance() -> Iterator[dg.DagsterInstance]:
-    if not has_postgres():
-        pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
-    with postgres_instance() as made:
-        yield made
+def instance(postgres: dg.DagsterInstance) -> dg.DagsterInstance:
+    return postgres
 
 
 class Clock:

@@ -8,10 +8,11 @@ import pytest
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.condition import derived, with_automation
+from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
 from dagster_tidemark.sensors.automation import automation_sensors
-from dagster_tidemark.sensors.contract_sensor import CHECK, contract_checks
+from dagster_tidemark.sensors.contract_sensor import contract_checks
 from tests.tidemark.automation.ticks import Location
 from tests.tidemark.automation.toy_graph import HOURS, START, asset, lag, source
 

@@ -11,17 +11,10 @@ from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt
 from dagster_tidemark.sources.feed import Partition
+from tests.tidemark.automation.numbered_days import DAY, day, days
 
-DAY, HOUR = 86_400.0, 3600.0
+HOUR = 3600.0
 NINE = CronContract("0 9 * * *", 0.0)
-
-
-def day(partition: Partition) -> Window:
-    return Window(int(partition or 0) * DAY, (int(partition or 0) + 1) * DAY)
-
-
-def days(_asset: str, after: float, until: float) -> list[str]:
-    return [str(n) for n in range(60) if after < (n + 1) * DAY <= until]
 
 
 def same(partition: Partition) -> list[Partition]:

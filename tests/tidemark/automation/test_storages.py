@@ -1,24 +1,13 @@
 """The same days on every storage: in memory, SQLite files and a PostgreSQL server give the same plans and runs."""
 
-from collections.abc import Iterator
-
 import dagster as dg
 import pytest
 
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.toy_graph import START, small
-from tests.tidemark.postgres import has_postgres, postgres_instance
 
 Story = list[object]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[dg.DagsterInstance]:
-    if not has_postgres():
-        pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
-    with postgres_instance() as instance:
-        yield instance
 
 
 def play(instance: dg.DagsterInstance) -> Story:

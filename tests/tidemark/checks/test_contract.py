@@ -10,8 +10,9 @@ import pytest
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import overview as overview_module
+from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.planner.graph import Graph
-from dagster_tidemark.sensors.contract_sensor import CHECK, STATE, contract_checks, contract_sensor
+from dagster_tidemark.sensors.contract_sensor import STATE, contract_checks, contract_sensor
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within

@@ -38,6 +38,7 @@ from dagster_tidemark.event_log.starting_runs import fate_while_starting
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
+from tests.tidemark.processes import ended_process
 
 
 @pytest.fixture
@@ -51,13 +52,6 @@ def started(
 ) -> dg.DagsterRun:
     made: dg.DagsterRun = create_run_for_test(instance, job_name="job", tags={PROCESS: process}, status=status)
     return made
-
-
-def ended_process() -> str:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = identity_of(psutil.Process(process.pid))
-    process.communicate(b"\n")
-    return identity
 
 
 def elsewhere(identity: str, **changes: str) -> str:

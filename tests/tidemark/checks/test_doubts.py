@@ -327,7 +327,7 @@ def test_saved_overview_becomes_unknown_when_it_is_too_old(instance: DagsterInst
 
 
 def test_contract_is_unknown_before_the_contracts_sensor_first_runs() -> None:
-    empty = ContractRow("a", "within 5 min", "met", 0.0, 0, None, "", None, None, None)
+    empty = ContractRow("a", "within 5 min", "met", 0.0, 0, None, "", None, None)
     (found,) = not_looked_yet([empty])
     assert (found.state, found.reason) == ("unknown", "sensor contracts has not run yet")
 

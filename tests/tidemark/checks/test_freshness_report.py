@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dagster_tidemark import build_definitions
-from dagster_tidemark.cli.lag_view import lag_table
+from dagster_tidemark.cli.status_view import lag_table
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.dagster_internals import event_time

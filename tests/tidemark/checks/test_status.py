@@ -1,4 +1,4 @@
-"""`tidemark status`: what the rows say, the share of time, and the exit codes."""
+"""`tidemark status`: what the rows say, and the exit codes."""
 
 import dataclasses
 import io
@@ -20,7 +20,6 @@ from dagster_tidemark.cli.contract_rows import (
     quarantined,
     rows,
     set_aside,
-    share_within,
 )
 from dagster_tidemark.cli.contract_table import explained, table
 from dagster_tidemark.engine.doubts import Cause
@@ -58,7 +57,6 @@ def test_status_lists_a_failing_asset_as_breached_with_lag_and_reason() -> None:
     assert found.state == "breached" and breached([found]) == ["core/orders"]
     assert found.lag == pytest.approx(9 * 60, abs=2)
     assert f"core/orders {HOUR_7}" in found.reason and "failed attempts" in found.reason
-    assert found.within is not None and 0 < found.within < 1
     assert "failed attempts" in str(explained([found, found], NOW).renderables[1])
 
 
@@ -183,22 +181,6 @@ def test_status_reports_edited_code_until_the_code_location_is_reloaded() -> Non
     assert said(loaded, edited) == {}
 
 
-@pytest.mark.parametrize(
-    ("results", "share"),
-    [
-        ([], None),
-        ([(NOW - 100, True)], 1.0),
-        ([(NOW - 25, False), (NOW - 100, True)], 0.75),
-        ([(NOW - 2 * DAY, False)], 0.0),
-        ([(NOW - DAY / 2, True), (NOW - 2 * DAY, False)], 0.5),
-    ],
-)
-def test_share_of_time_within_contract_is_computed_over_the_last_day(
-    results: list[tuple[float, bool]], share: float | None
-) -> None:
-    assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
-
-
 def test_status_exits_with_code_3_when_no_platform_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -212,7 +194,7 @@ def test_status_exits_with_code_3_when_no_platform_runs(
 def test_status_prints_each_cause_once_and_contracts_refer_to_its_number() -> None:
     away = Cause("code server", NOW - 60, "code server: Dagster's daemon cannot reach it", "see its log")
     off = Cause("sensor landing", NOW - 90, "sensor landing is switched off")
-    empty = ContractRow("", "within 5 min", "unknown", 0.0, 0, None, "unknown since ...", None, None, None)
+    empty = ContractRow("", "within 5 min", "unknown", 0.0, 0, None, "unknown since ...", None, None)
     found = [dataclasses.replace(empty, asset=f"marts/{n}", causes=(away,)) for n in range(5)]
     found[0] = dataclasses.replace(found[0], causes=(off, away))
     found[1] = dataclasses.replace(found[1], state="breached", reason="late; in doubt since ...: code server")

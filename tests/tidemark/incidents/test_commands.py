@@ -39,13 +39,6 @@ TROUBLE = Trouble(
 )
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("home")
-    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    return folder
-
-
 @pytest.fixture
 def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IncidentStore]:
     monkeypatch.setenv("DAGSTER_HOME", str(home))

@@ -14,7 +14,8 @@ from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.lakehouse import write
 from dagster_tidemark.lakehouse.loading import load, quarantine_table, rejected_rows
 from dagster_tidemark.sensors import landing
-from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor
+from dagster_tidemark.sensors.automation import automation_sensor
+from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
 from tests.tidemark.kill.defects import Defect

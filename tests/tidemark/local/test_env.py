@@ -7,11 +7,17 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
-from dagster_tidemark.local.platform.instance_lock import AlreadyRunning, publish_environment, running
+from dagster_tidemark.local.platform.instance_lock import (
+    AlreadyRunning,
+    publish_environment,
+    running,
+    take_environment,
+)
 from dagster_tidemark.local.platform.whole_platform import platform_environment
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
@@ -145,6 +151,17 @@ def test_two_platforms_cannot_share_a_state_folder(tmp_path: Path) -> None:
         pass
     with running(settings):
         pass
+
+
+def test_command_takes_the_settings_of_the_running_platform(tmp_path: Path) -> None:
+    shell = make_settings(tmp_path)
+    platform = shell.for_platform()
+    assert platform.contract_scale != shell.contract_scale
+    with mock.patch.dict(os.environ):
+        with running(platform):
+            publish_environment(platform, platform.exports())
+            assert take_environment(shell).exports() == platform.exports()
+        assert take_environment(shell) is shell, "without a platform, DAGSTER_HOME names the instance"
 
 
 def test_kafka_is_off_without_a_configured_broker(tmp_path: Path) -> None:

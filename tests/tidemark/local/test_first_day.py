@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from dagster_tidemark.local.platform.first_day import with_first_day
+from dagster_tidemark.local.platform.whole_platform import with_first_day
 from dagster_tidemark.settings import Settings
 
 SUNDAY = datetime(2026, 11, 22, 12, tzinfo=UTC)

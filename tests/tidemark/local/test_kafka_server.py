@@ -13,8 +13,8 @@ from dagster_tidemark.local.kafka.server import JARS
 from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka_client import create_topic
 from dagster_tidemark.sources.kafka_errors import KafkaUnavailable
-from dagster_tidemark.sources.kafka_topics import create_topic
 from tests.conftest import end_service, make_settings, start_service
 
 TOPIC = "cold-chain-readings"

@@ -1,7 +1,5 @@
 """What the launcher knows of a run whose process is gone or another's; `tests.live.test_warm_runs` has real runs."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from dagster_tidemark.event_log.run_process import identity_of, process_of
 from dagster_tidemark.local.dagster.home import opened_home
 from dagster_tidemark.tags import PROCESS
 from tests.conftest import make_settings
+from tests.tidemark.processes import ended_process
 
 
 @pytest.fixture
@@ -29,15 +28,8 @@ def _started(instance: dg.DagsterInstance, process: str) -> dg.DagsterRun:
     return instance.add_run(dg.DagsterRun(job_name="a_job", run_id=make_new_run_id(), status=status, tags=tags))
 
 
-def _ended_process() -> str:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = identity_of(psutil.Process(process.pid))
-    process.communicate(b"\n")
-    return identity
-
-
 def test_warm_run_without_a_process_is_unhealthy_and_canceled_at_once(instance: dg.DagsterInstance) -> None:
-    run = _started(instance, _ended_process())
+    run = _started(instance, ended_process())
 
     assert instance.run_launcher.check_run_worker_health(run).status is WorkerStatus.NOT_FOUND
     assert instance.run_launcher.terminate(run.run_id)

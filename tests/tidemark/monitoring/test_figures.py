@@ -373,7 +373,6 @@ def test_figures_equal_the_rows_of_status_and_vanish_with_their_asset(
             assert of(found, "tidemark_asset_pending_partitions", asset=asset) == each["pending"]
             due = of(found, "tidemark_asset_due_in_seconds", asset=asset)
             assert due == (None if each["due"] is None else each["due"] - now)
-            assert of(found, "tidemark_asset_within_ratio", asset=asset) == each["within"]
             states = {
                 s
                 for s in ("met", "breached", "unknown")
@@ -479,7 +478,7 @@ def test_each_alarm_has_a_severity_and_each_panel_a_place() -> None:
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}
     assert len(places) == len({panel["id"] for panel in PANELS}) == len(PANELS)
     shown = {name for panel in PANELS for t in panel["targets"] for name in re.findall(r"tidemark_\w+", t["expr"])}
-    for subject in ("asset_lag", "asset_within", "asset_due_in", "run_queue_oldest", "sensor_tick", "table_commits"):
+    for subject in ("asset_lag", "contract_state", "asset_due_in", "run_queue_oldest", "sensor_tick", "table_commits"):
         assert any(subject in name for name in shown), subject
 
 

@@ -10,7 +10,6 @@ from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.sampling import sample
 from tests.tidemark.automation.test_deleted_runs import lose_what_was_saved
-from tests.tidemark.postgres import has_postgres, postgres_instance
 from tests.tidemark.retention.histories import Played, play
 
 
@@ -56,11 +55,8 @@ def real(request: pytest.FixtureRequest) -> Iterator[dg.DagsterInstance]:
     if request.param == "sqlite":
         with dg.instance_for_test() as made:
             yield made
-    elif has_postgres():
-        with postgres_instance() as made:
-            yield made
     else:
-        pytest.skip("no PostgreSQL on this machine (Debian's package postgresql); .ci/run installs it")
+        yield request.getfixturevalue("postgres")
 
 
 @pytest.mark.proof

@@ -1,6 +1,5 @@
 """The proof of a prune while others write to the log."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -10,18 +9,11 @@ from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.event_log import journal
 from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.retention import choice, proof
-from dagster_tidemark.simulation.instance import simulated_instance
+from dagster_tidemark.retention import proof
 from dagster_tidemark.simulation.simulator import Simulation
+from tests.tidemark.events import events_after
 from tests.tidemark.retention.histories import pruned
-from tests.tidemark.retention.test_prune import CORE, HOUR, RAW, TWO_HOURS, day
-
-
-@pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulation]:
-    monkeypatch.setattr(choice, "_TAIL", 3)
-    with simulated_instance() as instance:
-        yield day(instance)
+from tests.tidemark.retention.test_prune import CORE, HOUR, RAW, TWO_HOURS
 
 
 def observe(instance: dg.DagsterInstance, version: str) -> None:
@@ -50,7 +42,7 @@ def test_runs_that_end_during_the_proof_have_not_ended_for_any_reader(simulation
     instance = simulation.instance
     graph = planner_graph.graph_of(simulation.asset_graph)
     run, after = simulation.runs_of(CORE)[-1].id, simulation.runs_of(CORE)[-2].id
-    last = max(event.id for event in proof.event_rows.events_after(instance, 0) if event.run_id == run)
+    last = max(event.id for event in events_after(instance, 0) if event.run_id == run)
     with simulation.clock.frozen():
         moment = proof._Moment.of(instance, graph)
         assert moment.facts_of(instance, [run])[run].ended_at is not None

@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,18 +17,10 @@ from dagster_tidemark.engine.lag_history import REPORTED_BY, lags
 from dagster_tidemark.retention import choice, locations
 from dagster_tidemark.retention.prune import is_own_sensor
 from dagster_tidemark.sensors import freshness_sensor
-from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import LISTED_AT, MAINTENANCE, PRUNED
 from tests.tidemark.retention.histories import pruned
-from tests.tidemark.retention.test_prune import CORE, MART, TWO_HOURS, day, orders, run_ids
-
-
-@pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulation]:
-    monkeypatch.setattr(choice, "_TAIL", 3)
-    with simulated_instance() as instance:
-        yield day(instance)
+from tests.tidemark.retention.test_prune import CORE, MART, TWO_HOURS, orders, run_ids
 
 
 def stored(monkeypatch: pytest.MonkeyPatch, sensor: str, cursor: str) -> None:

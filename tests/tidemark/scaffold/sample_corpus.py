@@ -15,8 +15,9 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import orc
+
+from tests.parquet_files import parquet_of
 
 Row = Mapping[str, Any]
 
@@ -91,12 +92,6 @@ def avro_of(of: Mapping[str, Any], rows: list[dict[str, Any]]) -> bytes:
     members = [{"name": name, "type": kind} for name, kind in of.items()]
     sink = io.BytesIO()
     fastavro.writer(sink, {"type": "record", "name": "Trip", "fields": members}, rows)
-    return sink.getvalue()
-
-
-def parquet_of(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
     return sink.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.sources import kafka as kafka_module
-from dagster_tidemark.sources.kafka import KafkaTopic
+from dagster_tidemark.sources.kafka import KafkaTopic, TopicBacklog
 from dagster_tidemark.sources.kafka_errors import (
     KafkaMissing,
     KafkaRefused,
@@ -20,7 +20,6 @@ from dagster_tidemark.sources.kafka_errors import (
     TopicUnknown,
 )
 from dagster_tidemark.sources.kafka_position import Position, position_after_rows
-from dagster_tidemark.sources.kafka_waiting import TopicBacklog
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage, UncommittedMessages
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_tidemark import Feed, Grain, NewColumns
-from dagster_tidemark.sources.rule_columns import _WITHOUT_BRACKETS, columns_of, require_known_columns
+from dagster_tidemark.feed_partitions import _WITHOUT_BRACKETS, columns_of, require_known_columns
 from tests.toys.feeds import ORDERS
 
 if TYPE_CHECKING:

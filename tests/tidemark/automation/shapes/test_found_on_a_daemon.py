@@ -5,8 +5,9 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.engine.condition import derived
+from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.sensors.automation import automation_sensors
-from dagster_tidemark.sensors.contract_sensor import CHECK, contract_checks
+from dagster_tidemark.sensors.contract_sensor import contract_checks
 from tests.tidemark.automation.shapes.playing import mapped, play, why_not
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, asset, lag, source
 

@@ -148,9 +148,12 @@ class DataFileTask:
 
     def stored(self, rows: pa.Table) -> pa.Table:
         """Convert rows to `stored_schema`."""
-        numbers, index = np.unique(rows.column(FILE).to_numpy(), return_inverse=True)
-        indices = pa.array(index, pa.int32())
-        constants = {name: [of[number] for number in numbers.tolist()] for name, of in self.constants.items()}
+        numbers = rows.column(FILE).to_numpy()
+        used = np.flatnonzero(np.bincount(numbers))  # without sorting the numbers of all rows
+        place = np.zeros(len(self.partition_of), np.int32)
+        place[used] = np.arange(len(used))
+        indices = pa.array(place[numbers])
+        constants = {name: [of[number] for number in used.tolist()] for name, of in self.constants.items()}
         columns = [
             pa.DictionaryArray.from_arrays(indices, pa.array(constants[c.name], c.type))
             if c.name in constants

@@ -12,6 +12,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -120,14 +121,13 @@ class DataFileTask:
         is_done = False
         try:
             for batch in batches:
-                for number, rows in _by_landed_file(batch):
-                    partition = self.partition_of[number]
+                for partition, rows in self._by_partition(batch):
                     if not self._is_of(partition, rows):
                         yield _reported(Report("", partition, 0, 0, is_astray=True))
                         return
                     if partition not in files:
                         files[partition] = _DataFile(self, partition)
-                    files[partition].add(number, rows)
+                    files[partition].add(rows)
                     if partition not in self.whole:
                         yield _keys(rows.column(KEY))
                 if sum(file.buffered for file in files.values()) > _BUFFERED_BYTES:
@@ -146,16 +146,29 @@ class DataFileTask:
         kinds = {name: pa.dictionary(pa.int32(), self.schema.field(name).type) for name in self.constants}
         return pa.schema([column.with_type(kinds.get(column.name, column.type)) for column in self.schema])
 
-    def stored(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert rows of a source file to `stored_schema`."""
-        same = pa.array(np.zeros(rows.num_rows, np.int32))
-        arrays = [
-            pa.DictionaryArray.from_arrays(same, pa.array([self.constants[c.name][number]], c.type))
-            if c.name in self.constants
+    def stored(self, rows: pa.Table) -> pa.Table:
+        """Convert rows to `stored_schema`."""
+        numbers = rows.column(FILE).to_numpy()
+        used = np.flatnonzero(np.bincount(numbers))  # without sorting the numbers of all rows
+        place = np.zeros(len(self.partition_of), np.int32)
+        place[used] = np.arange(len(used))
+        indices = pa.array(place[numbers])
+        constants = {name: [of[number] for number in used.tolist()] for name, of in self.constants.items()}
+        columns = [
+            pa.DictionaryArray.from_arrays(indices, pa.array(constants[c.name], c.type))
+            if c.name in constants
             else rows.column(c.name).cast(c.type)
             for c in self.schema
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.stored_schema())
+        return pa.Table.from_arrays(columns, schema=self.stored_schema())
+
+    def _by_partition(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        partitions = np.asarray(self.partition_of, np.int64)[batch.column(FILE).to_numpy()]
+        # Sorting takes the same time for any number of partitions; a filter for each would take seconds per batch.
+        order = np.argsort(partitions, kind="stable")
+        for begin, end in _runs(partitions[order]):
+            rows = batch if end - begin == len(order) else batch.take(pa.array(order[begin:end]))
+            yield int(partitions[order[begin]]), rows
 
     def _is_of(self, partition: int, rows: pa.RecordBatch) -> bool:
         for name, value in self.values[partition].items():
@@ -166,11 +179,11 @@ class DataFileTask:
         return True
 
 
-def _by_landed_file(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    numbers = batch.column(FILE)
-    found = pc.unique(numbers).to_pylist()
-    for number in found:
-        yield number, batch if len(found) == 1 else batch.filter(pc.equal(numbers, number))
+def _runs(values: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
+    """Yield the begin and the end of each run of equal values."""
+    if len(values):
+        changes = (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist()
+        yield from pairwise([0, *changes, len(values)])
 
 
 class _DataFile:
@@ -184,11 +197,14 @@ class _DataFile:
         self._landed: dict[int, FromLandedFile] = {}
         self.buffered = 0
 
-    def add(self, number: int, rows: pa.RecordBatch) -> None:
-        self._landed.setdefault(number, FromLandedFile(number)).add(rows.column(CONTENT).to_numpy())
+    def add(self, rows: pa.RecordBatch) -> None:
+        numbers, hashes = rows.column(FILE).to_numpy(), rows.column(CONTENT).to_numpy()
+        for begin, end in _runs(numbers):
+            number = int(numbers[begin])
+            self._landed.setdefault(number, FromLandedFile(number)).add(hashes[begin:end])
         if self._partition in self._task.whole:
             self._keys.append(rows.column(KEY).to_numpy())
-        self._pending.append(self._task.stored(number, rows))
+        self._pending.append(rows)
         self.buffered += rows.nbytes
 
     def flush(self) -> None:
@@ -207,7 +223,7 @@ class _DataFile:
             # Arrow's own schema is not stored, because it would record which columns were dictionaries here.
             options = {**self._task.options, "store_schema": False}
             self._writer = pq.ParquetWriter(self._at, self._task.stored_schema(), filesystem=system, **options)
-        self._writer.write_table(pa.Table.from_batches(self._pending))
+        self._writer.write_table(self._task.stored(pa.Table.from_batches(self._pending)))
         self._pending, self.buffered = [], 0
 
     def close(self) -> tuple[Report, bytes]:

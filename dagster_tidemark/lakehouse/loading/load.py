@@ -9,6 +9,7 @@ completely loaded or unknown, and it reads unknown files again.
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -46,6 +47,7 @@ from dagster_tidemark.sources.removals import RemovedFiles
 __all__ = ["Landing", "Load", "Loaded", "Observed", "run_load"]
 
 _MANY_ROWS = 100_000
+_CHECKS_AT_ONCE = 16
 
 logger = logging.getLogger(__name__)
 
@@ -330,13 +332,17 @@ def check_scanned(landing: Landing, scanned: Collection[SourceFile]) -> None:
         ObjectChanged: a file has changed.
         NotScanned: files are no longer available, so the check is impossible.
     """
-    refused = {}
-    for file in scanned:
+
+    def refusal_of(file: SourceFile) -> str | None:
         try:
             landing.check(file)
         except ObjectUnavailable as refusal:
-            refused[file] = refusal.reason
-    if refused:
+            return refusal.reason
+        return None
+
+    with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
+        refusals = dict(zip(scanned, pool.map(refusal_of, scanned), strict=True))
+    if refused := {file: why for file, why in refusals.items() if why is not None}:
         raise NotScanned(refused)
 
 

@@ -58,6 +58,11 @@ class PartOfFile:
     part: Part
     chunks: frozenset[int] | None = None
 
+    @property
+    def length(self) -> int:
+        """Number of bytes."""
+        return min(self.part.end, self.size) - self.part.begin
+
 
 @dataclass
 class PartReport:

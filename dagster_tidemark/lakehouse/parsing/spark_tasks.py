@@ -72,10 +72,9 @@ def tasks_of(parts: Iterable[PartOfFile], of_bytes: int = TASK_BYTES) -> list[li
     tasks: list[list[PartOfFile]] = []
     size = of_bytes
     for part in parts:
-        length = min(part.part.end, part.size) - part.part.begin
-        if size + length > of_bytes:
+        if size + part.length > of_bytes:
             tasks.append([])
             size = 0
         tasks[-1].append(part)
-        size += length
+        size += part.length
     return tasks

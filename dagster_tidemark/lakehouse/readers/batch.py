@@ -147,10 +147,10 @@ class FileBatch:
         large = self.large
         shared: dict[Shape, Shape] = {}  # files with equal shapes share one object, so that it is sent to workers once
         found = [
-            _part_of(number, file, shared.setdefault(large[file], large[file]), part)
+            _part_of(number, file, shared.setdefault(shape, shape), part)
             for number, file in enumerate(self.in_order)
-            if file in large
-            for part in self._parts_of(file)
+            if (shape := large.get(file))
+            for part in self._parts_of(file, shape)
         ]
         if chunks is None:
             return found
@@ -165,10 +165,9 @@ class FileBatch:
         rows = numbers.mapInArrow(run, as_ddl(columns_of_batches(self.feed.columns)))
         return self.with_lineage(rows, self.partition_values)
 
-    def _parts_of(self, file: SourceFile) -> Sequence[Part]:
+    def _parts_of(self, file: SourceFile, shape: Shape) -> Sequence[Part]:
         if self.numbered:
             return (WHOLE,)
-        shape = self.inspected.large[file]
         return format_named(shape.format).parts(shape, file.key, file.size, TASK_BYTES)
 
     def with_lineage(self, rows: DataFrame, partition_values: Mapping[str, str] | None = None) -> DataFrame:

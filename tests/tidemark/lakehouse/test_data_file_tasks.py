@@ -2,7 +2,10 @@
 
 import dataclasses
 import io
+from functools import reduce
+from operator import xor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import boto3
@@ -67,6 +70,43 @@ def test_data_file_task_writes_one_parquet_file_per_partition_to_s3(cloud: Setti
     assert hashes == [[2], [1]], "of the partition that other tasks have rows of"
     footers = [batch.column("footer")[0].as_py() for batch in written if batch.column("report")[0].is_valid]
     assert [pq.read_metadata(io.BytesIO(footer)).num_rows for footer in footers] == [3, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_data_file_task_keeps_rows_of_many_files_in_any_order(seed: int, tmp_path: Path) -> None:
+    """The expected files and sums are computed row by row."""
+    random = Random(seed)
+    count = random.randrange(2, 60)
+    partition_of = [random.randrange(4) for _ in range(count)]
+    values = [{"region": f"r{n}"} for n in range(4)]
+    folders = [f"{tmp_path}/{of['region']}" for of in values]
+    constants = {"source_file": [f"{n}.csv" for n in range(count)]}
+    work = DataFileTask(None, SCHEMA, folders, values, partition_of, frozenset(range(4)), constants, "load", {})
+    batches = []
+    expected: dict[int, list[tuple[int, str]]] = {}
+    hashes: dict[int, list[int]] = {}
+    for _ in range(random.randrange(1, 5)):
+        files = [random.randrange(count) for _ in range(random.randrange(200))]
+        hashed = [random.randrange(-(2**63), 2**63) for _ in files]
+        numbers = [random.randrange(1000) for _ in files]
+        for file, number, of_row in zip(files, numbers, hashed, strict=True):
+            expected.setdefault(partition_of[file], []).append((number, f"{file}.csv"))
+            hashes.setdefault(file, []).append(of_row)
+        regions = pa.array([f"r{partition_of[file]}" for file in files], pa.string())
+        columns = {FILE: pa.array(files, pa.int32()), "n": pa.array(numbers, pa.int64()), "region": regions}
+        hashed_columns = {KEY: pa.array(hashed, pa.int64()), CONTENT: pa.array(hashed, pa.int64())}
+        batches.append(pa.RecordBatch.from_pydict(columns | hashed_columns))
+    found = reports(list(work.run(batches)))
+    for report in found:
+        written = pq.read_table(report.path, partitioning=None).to_pylist()
+        assert [(row["n"], row["source_file"]) for row in written] == expected.pop(report.partition)
+        assert {row["region"] for row in written} == {f"r{report.partition}"}
+        for landed in report.landed:
+            of_file = hashes.pop(landed.file)
+            xored = reduce(xor, of_file)
+            sums = sum(h >> 32 for h in of_file), sum(h & 0xFFFF_FFFF for h in of_file)
+            assert (landed.rows, landed.xored, landed.high, landed.low) == (len(of_file), xored, *sums)
+    assert not expected and not hashes
 
 
 def test_data_file_task_detects_two_rows_with_one_key(tmp_path: Path) -> None:

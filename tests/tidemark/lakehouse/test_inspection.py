@@ -6,28 +6,32 @@ import gzip
 import io
 import json
 import multiprocessing
+import time
 import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dagster_tidemark.lakehouse.loading.load import check_scanned
 from dagster_tidemark.lakehouse.parsing import csv_rows
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.parsing.text_blocks import BLOCK, LONGEST_LINE
 from dagster_tidemark.lakehouse.readers import in_memory, small_files
 from dagster_tidemark.lakehouse.readers.batch import FileBatch, declared_by, reading_of
+from dagster_tidemark.lakehouse.readers.csv_text import CsvShape
 from dagster_tidemark.lakehouse.readers.file_format import Shape
-from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
+from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile, Unusable
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.lakehouse.readers.text import NO_OBJECT
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.listing import ObjectVersion
+from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable, ObjectVersion
 from tests.toys.feeds import ORDERS
 
 HEADER = ",".join(ORDERS.columns) + "\n"
@@ -88,6 +92,41 @@ def fetched(bodies: dict[str, bytes]) -> set[str]:
     here, left = set(rows_by_file(found)), {file.key for file in found.large}
     assert here | left == set(bodies) and not here & left, "of a file all rows, or none"
     return here
+
+
+def test_time_to_plan_the_parts_of_large_files_grows_with_their_number() -> None:
+    at, spark, store = datetime(2026, 10, 1, tzinfo=UTC), Mock(), Mock()
+    columns = tuple((c, "string") for c in ORDERS.columns)
+    shapes: dict[SourceFile, Shape] = {
+        SourceFile(f"{n}.csv", "v", at, "2026-10-01-07:00", 2 << 20): CsvShape("csv", columns) for n in range(4_000)
+    }
+    batch = FileBatch(spark, store, ORDERS, "1", Inspected(shapes, {}, []), pa.table({}), [], {})
+    begun = time.process_time()
+    assert len(batch.parts()) == len(shapes)
+    assert time.process_time() - begun < 2, "16 million steps take a minute"
+
+
+def test_check_after_a_scan_names_all_refused_files_and_the_first_changed_one() -> None:
+    at = datetime(2026, 10, 1, tzinfo=UTC)
+    files = [SourceFile(f"{n}.csv", "v", at, "2026-10-01-07:00", 2 << 20) for n in range(40)]
+    faults: dict[str, Exception] = {f"{n}.csv": ObjectUnavailable(f"{n}.csv", "AccessDenied") for n in (3, 31)}
+
+    def check(of: ObjectVersion) -> None:
+        if of.key in faults:
+            raise faults[of.key]
+
+    landing = Mock(check=Mock(side_effect=check))
+    with pytest.raises(NotScanned) as raised:
+        check_scanned(landing, files)
+    assert raised.value.files == {files[3]: "AccessDenied", files[31]: "AccessDenied"}
+    assert landing.check.call_count == len(files)
+    faults |= {f"{n}.csv": ObjectChanged(f"{n}.csv", "it was overwritten") for n in (7, 35)}
+    with pytest.raises(ObjectChanged) as changed:
+        check_scanned(landing, files)
+    assert changed.value.key == "7.csv"
+    faults.clear()
+    check_scanned(landing, files)
+    check_scanned(landing, [])
 
 
 def test_small_parquet_file_with_millions_of_rows_is_read_by_spark() -> None:

@@ -7,6 +7,7 @@ Belongs here: the runs and their resources. Does not belong here: the choice of 
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -23,9 +24,9 @@ from dagster_tidemark.lakehouse.session import naming_the_server, without_token
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
 from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.quarantined import PreviewQuarantine
 from dagster_tidemark.preview.targets import Targets, runs_of
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sources.feed import Partition
@@ -33,6 +34,8 @@ from dagster_tidemark.tags import CONTENT, PREFIX
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run config that prints nothing on the terminal. The messages are in the run's events."""
+
+_DROPPED_AT_ONCE = 4
 
 
 class PreviewFailed(Terminal):
@@ -81,12 +84,14 @@ def build(
     lake: PreviewLake,
     store: Store,
     tell: Callable[[str], None],
+    built: Callable[[TablePreview], object] = lambda _: None,
 ) -> None:
     """Build the targets on branches, and record them in the lake's manifest.
 
     Args:
         history: The history from the event log, read before any table was read.
         tell: Function that receives a line about each run before it starts.
+        built: Function that receives each table when all its partitions are built, while other tables are not.
 
     Raises:
         PreviewFailed: a run failed. The manifest records the branches made so far.
@@ -122,7 +127,9 @@ def build(
                         manifest.runs.append(_run(definitions, instance, group.assets, part, lake))
                     for key in group.assets:
                         _note(manifest.of(key), manifest, graph.nodes[key], history, inside)
-                        _count_turned_away(lake, manifest.of(key))
+                        if manifest.of(key).is_loaded:
+                            PreviewQuarantine(lake.spark, manifest).count(manifest.of(key))
+                        built(manifest.of(key))
                     store.write(manifest)
     manifest.is_built = True
     store.write(manifest)
@@ -150,16 +157,6 @@ def read_digest(history: History, node: Node, partition: Partition, inside: Coll
         if source not in inside
     ]
     return hashlib.sha256(repr(sorted(said, key=str)).encode()).hexdigest()[:16]
-
-
-def _count_turned_away(lake: PreviewLake, own: TablePreview) -> None:
-    if own.is_loaded:
-        manifest, partitions = lake.manifest, own.partitions
-        before, after = (
-            quarantined.reasons(lake.spark, own.asset, partitions, at)
-            for at in (manifest.quarantine_base, manifest.quarantine_head)
-        )
-        own.turned_away = {reason: [before.get(reason, 0), after.get(reason, 0)] for reason in sorted(before | after)}
 
 
 def _note(
@@ -256,10 +253,19 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: PreviewManifest) -> None:
     """Drop a preview's branches and its unused new tables, and delete the record."""
-    branches.drop(spark, QUARANTINE, manifest.branch)
-    for own in manifest.tables:
-        if (table := tables.get(own.table)) is not None:
-            branches.drop(spark, table, manifest.branch)
-            if own.is_new:
-                branches.drop_unused(spark, table)
+    drop_branches(spark, tables, manifest)
     store.delete()
+
+
+def drop_branches(spark: SparkSession, tables: Mapping[str, Table], manifest: PreviewManifest) -> None:
+    """Drop a preview's branches and its unused new tables. The record stays."""
+    new = {own.table for own in manifest.tables if own.is_new}
+
+    def drop(table: Table) -> None:
+        branches.drop(spark, table, manifest.branch)
+        if table.name in new:
+            branches.drop_unused(spark, table)
+
+    found = [QUARANTINE, *(tables[own.table] for own in manifest.tables if own.table in tables)]
+    with ThreadPoolExecutor(_DROPPED_AT_ONCE) as pool:  # each thread mostly waits for Spark
+        list(pool.map(drop, found))

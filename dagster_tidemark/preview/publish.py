@@ -19,6 +19,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.dagster_internals.event_batches import events_in_batches
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.event_log.consumer import LogConsumer
@@ -136,7 +137,11 @@ class Publisher:
         self._quarantine = PreviewQuarantine(self.spark, self.manifest)
         self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
         self._end_runs_that_were_killed()
-        with naming_the_server(self.spark), dg.partition_loading_context(dynamic_partitions_store=self.instance):
+        with (
+            naming_the_server(self.spark),
+            dg.partition_loading_context(dynamic_partitions_store=self.instance),
+            events_in_batches(self.instance),
+        ):
             for assets in dict.fromkeys(tuple(run.assets) for run in self.manifest.runs):
                 owns = [self.manifest.of(asset) for asset in assets]
                 self._commit(owns)

@@ -39,7 +39,7 @@ class PreviewQuarantine:
 
     spark: SparkSession
     manifest: PreviewManifest
-    _read: dict[tuple[str, int], Entries] = field(default_factory=dict)
+    _known: dict[tuple[str, int], Entries] = field(default_factory=dict)
 
     def count(self, own: TablePreview) -> None:
         """Record the numbers of entries by reason, before the preview and on its branch."""
@@ -81,10 +81,10 @@ class PreviewQuarantine:
         """Return a table's entries by partition, as of a snapshot. Partitions without entries are left out."""
         if snapshot_id is None or not partitions:
             return {}
-        if (own.asset, snapshot_id) not in self._read:
-            self._read[own.asset, snapshot_id] = _read(self.spark, own.asset, own.partitions, snapshot_id)
+        if (own.asset, snapshot_id) not in self._known:
+            self._known[own.asset, snapshot_id] = _read(self.spark, own.asset, own.partitions, snapshot_id)
         wanted = set(partitions)
-        return {p: of for p, of in self._read[own.asset, snapshot_id].items() if p in wanted}
+        return {p: of for p, of in self._known[own.asset, snapshot_id].items() if p in wanted}
 
 
 def _reasons(entries: Entries) -> Counter[str]:

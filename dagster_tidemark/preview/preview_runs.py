@@ -7,7 +7,6 @@ Belongs here: the runs and their resources. Does not belong here: the choice of 
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dagster as dg
@@ -34,8 +33,6 @@ from dagster_tidemark.tags import CONTENT, PREFIX
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run config that prints nothing on the terminal. The messages are in the run's events."""
-
-_DROPPED_AT_ONCE = 4
 
 
 class PreviewFailed(Terminal):
@@ -259,13 +256,9 @@ def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, mani
 
 def drop_branches(spark: SparkSession, tables: Mapping[str, Table], manifest: PreviewManifest) -> None:
     """Drop a preview's branches and its unused new tables. The record stays."""
-    new = {own.table for own in manifest.tables if own.is_new}
-
-    def drop(table: Table) -> None:
-        branches.drop(spark, table, manifest.branch)
-        if table.name in new:
-            branches.drop_unused(spark, table)
-
-    found = [QUARANTINE, *(tables[own.table] for own in manifest.tables if own.table in tables)]
-    with ThreadPoolExecutor(_DROPPED_AT_ONCE) as pool:  # each thread mostly waits for Spark
-        list(pool.map(drop, found))
+    branches.drop(spark, QUARANTINE, manifest.branch)
+    for own in manifest.tables:
+        if (table := tables.get(own.table)) is not None:
+            branches.drop(spark, table, manifest.branch)
+            if own.is_new:
+                branches.drop_unused(spark, table)

@@ -18,6 +18,7 @@ from dagster_tidemark.planner.code_changes import declared
 from dagster_tidemark.settings import Settings
 
 _LOOK_SECONDS = 3.0
+_LOOK_FOR_CODE_SECONDS = 0.2
 _DEPLOYED_WITHIN = 120.0
 
 
@@ -59,4 +60,4 @@ def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
                 "the code location was reloaded, but its sensors see other assets than this folder declares: check "
                 "that it is deployed from this folder, and that its sensors are on"
             )
-        time.sleep(1.0)
+        time.sleep(_LOOK_FOR_CODE_SECONDS)

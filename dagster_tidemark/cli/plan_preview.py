@@ -8,7 +8,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,14 +91,20 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         manifest.code = {key: code[key] for group in targets.groups for key in group.assets}
         diffs: dict[str, RowDiff] = {}
         if targets.groups:
+            pool = ThreadPoolExecutor(_DIFFS_AT_ONCE)  # tables are compared while the next ones are built
+            asked: dict[str, Future[RowDiff]] = {}
+
+            def compare(own: TablePreview) -> None:
+                asked[own.asset] = pool.submit(_diff, spark, lake, own)
+
             try:
-                preview_runs.build(definitions, history, targets, lake, store, _say)
-                with ThreadPoolExecutor(_DIFFS_AT_ONCE) as pool:  # each thread mostly waits for Spark
-                    found = pool.map(lambda own: _diff(spark, lake, own), manifest.tables)
-                    diffs = dict(zip((own.asset for own in manifest.tables), found, strict=True))
+                preview_runs.build(definitions, history, targets, lake, store, _say, compare)
+                diffs = {asset: diff.result() for asset, diff in asked.items()}
             except BaseException:  # also on Ctrl-C, to drop the branches
+                pool.shutdown(cancel_futures=True)
                 preview_runs.discard(spark, tables, store, manifest)
                 raise
+            pool.shutdown()
     checks = [check for run in manifest.runs for check in preview_runs.events(run.checks)]
     if as_json:
         print(json.dumps({"name": store.name, **as_dict(manifest, diffs, checks)}, indent=2))
@@ -144,8 +150,9 @@ def publish(settings: Settings, name: str = "") -> None:
                     # Until the reload, the running code would rebuild the published partitions with the old version.
                     if any(own.decided for own in manifest.tables):
                         webserver.reload()
+            preview_runs.drop_branches(spark, tables, manifest)  # while the sensors load the code
             plan_apply.wait_for_code(instance, settings)
-            preview_runs.discard(spark, tables, store, manifest)
+            store.delete()
     Console().print(told(found))
 
 

@@ -259,13 +259,14 @@ def state_of(definitions: dg.Definitions, instance: DagsterInstance, *, contract
         {key: fmean(of.values()) for key, of in rows.items() if of},
         sorted(sensor_states.stopped_sensors(instance)),
         event_time.now(),
-        code=deployed.kept_code(instance, graph),
+        code=deployed.kept_code(instance, graph.nodes),
     )
 
 
 def deployed_code(definitions: dg.Definitions, instance: DagsterInstance) -> Mapping[str, str]:
     """Return the text of the code that an instance runs, by path; empty if it is not known."""
-    return deployed.kept_code(instance, _graph(definitions.get_repository_def(), 1.0))
+    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+    return deployed.kept_code(instance, {key.to_user_string() for key in keys})
 
 
 def follow(definitions: dg.Definitions, instance: DagsterInstance, *, contract_scale: float) -> LogConsumer:

@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dagster import DagsterInstance
 
@@ -41,13 +41,13 @@ def keep_code(
     instance_store.save(instance, DEPLOYED_CODE + "/".join(str(part) for part in home), packed)
 
 
-def kept_code(instance: DagsterInstance, graph: Graph) -> Mapping[str, str]:
-    """Return the text of the deployed code that shares most assets with a graph; empty if none was kept."""
+def kept_code(instance: DagsterInstance, assets: Collection[str]) -> Mapping[str, str]:
+    """Return the text of the deployed code that has most of these assets; empty if none was kept."""
     texts: Mapping[str, str] = {}
     most = 0
     for packed in instance_store.saved_under(instance, DEPLOYED_CODE).values():
         held = json.loads(zlib.decompress(base64.b64decode(packed)))
-        if (shared := len(graph.nodes.keys() & set(held["assets"]))) > most:
+        if (shared := len(set(held["assets"]).intersection(assets))) > most:
             texts, most = held["texts"], shared
     return texts
 

@@ -23,9 +23,9 @@ from dagster_tidemark.lakehouse.session import naming_the_server, without_token
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.lake import FROM_MESSAGES, BranchIOManager, PreviewLake
 from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
+from dagster_tidemark.preview.quarantined import PreviewQuarantine
 from dagster_tidemark.preview.targets import Targets, runs_of
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sources.feed import Partition
@@ -81,12 +81,14 @@ def build(
     lake: PreviewLake,
     store: Store,
     tell: Callable[[str], None],
+    built: Callable[[TablePreview], object] = lambda _: None,
 ) -> None:
     """Build the targets on branches, and record them in the lake's manifest.
 
     Args:
         history: The history from the event log, read before any table was read.
         tell: Function that receives a line about each run before it starts.
+        built: Function that receives each table when all its partitions are built, while other tables are not.
 
     Raises:
         PreviewFailed: a run failed. The manifest records the branches made so far.
@@ -122,7 +124,9 @@ def build(
                         manifest.runs.append(_run(definitions, instance, group.assets, part, lake))
                     for key in group.assets:
                         _note(manifest.of(key), manifest, graph.nodes[key], history, inside)
-                        _count_turned_away(lake, manifest.of(key))
+                        if manifest.of(key).is_loaded:
+                            PreviewQuarantine(lake.spark, manifest).count(manifest.of(key))
+                        built(manifest.of(key))
                     store.write(manifest)
     manifest.is_built = True
     store.write(manifest)
@@ -150,16 +154,6 @@ def read_digest(history: History, node: Node, partition: Partition, inside: Coll
         if source not in inside
     ]
     return hashlib.sha256(repr(sorted(said, key=str)).encode()).hexdigest()[:16]
-
-
-def _count_turned_away(lake: PreviewLake, own: TablePreview) -> None:
-    if own.is_loaded:
-        manifest, partitions = lake.manifest, own.partitions
-        before, after = (
-            quarantined.reasons(lake.spark, own.asset, partitions, at)
-            for at in (manifest.quarantine_base, manifest.quarantine_head)
-        )
-        own.turned_away = {reason: [before.get(reason, 0), after.get(reason, 0)] for reason in sorted(before | after)}
 
 
 def _note(
@@ -256,10 +250,15 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: PreviewManifest) -> None:
     """Drop a preview's branches and its unused new tables, and delete the record."""
+    drop_branches(spark, tables, manifest)
+    store.delete()
+
+
+def drop_branches(spark: SparkSession, tables: Mapping[str, Table], manifest: PreviewManifest) -> None:
+    """Drop a preview's branches and its unused new tables. The record stays."""
     branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:
         if (table := tables.get(own.table)) is not None:
             branches.drop(spark, table, manifest.branch)
             if own.is_new:
                 branches.drop_unused(spark, table)
-    store.delete()

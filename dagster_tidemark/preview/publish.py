@@ -19,6 +19,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.dagster_internals import event_storage, event_time
+from dagster_tidemark.dagster_internals.event_batches import events_in_batches
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.event_log.consumer import LogConsumer
@@ -39,7 +40,6 @@ from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.planner.graph import Graph, Target
-from dagster_tidemark.preview import quarantined
 from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
 from dagster_tidemark.preview.preview_runs import QUIET, events, read_digest, run_of, told
 from dagster_tidemark.preview.published_runs import (
@@ -49,6 +49,7 @@ from dagster_tidemark.preview.published_runs import (
     reporting,
     results,
 )
+from dagster_tidemark.preview.quarantined import PreviewQuarantine
 from dagster_tidemark.preview.targets import runs_of
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
@@ -123,6 +124,7 @@ class Publisher:
     _widened: dict[str, Table] = field(default_factory=dict)
     _follower: LogConsumer = field(init=False)
     _inside: frozenset[Target] = field(init=False)
+    _quarantine: PreviewQuarantine = field(init=False)
 
     def publish(self) -> Published:
         """Publish the rows of the branches to the tables, and report the partitions to the instance.
@@ -132,9 +134,14 @@ class Publisher:
             ChangedMeanwhile: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
+        self._quarantine = PreviewQuarantine(self.spark, self.manifest)
         self._inside = frozenset((own.asset, p) for own in self.manifest.tables for p in own.partitions)
         self._end_runs_that_were_killed()
-        with naming_the_server(self.spark), dg.partition_loading_context(dynamic_partitions_store=self.instance):
+        with (
+            naming_the_server(self.spark),
+            dg.partition_loading_context(dynamic_partitions_store=self.instance),
+            events_in_batches(self.instance),
+        ):
             for assets in dict.fromkeys(tuple(run.assets) for run in self.manifest.runs):
                 owns = [self.manifest.of(asset) for asset in assets]
                 self._commit(owns)
@@ -184,15 +191,7 @@ class Publisher:
 
     def _publish_entries(self, own: TablePreview, now: int | None, *, with_files_without_rows: bool) -> None:
         if own.is_loaded and own.decided:
-            quarantined.publish(
-                self.spark,
-                self.manifest,
-                own.asset,
-                own.decided,
-                now,
-                run_id=self._run_id,
-                with_files_without_rows=with_files_without_rows,
-            )
+            self._quarantine.publish(own, now, run_id=self._run_id, with_files_without_rows=with_files_without_rows)
 
     def _end_entries(self, owns: Sequence[TablePreview]) -> None:
         """Write the quarantine entries of files that left no row, so that the next load does not read them again.
@@ -202,7 +201,7 @@ class Publisher:
         for own in owns:
             if own.is_loaded and own.decided:
                 now = write.current_snapshot(self.spark, QUARANTINE)
-                if not quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.decided, now):
+                if not self._quarantine.changed_by_others(own, own.decided, now):
                     with suppress(CommitConflict):
                         self._publish_entries(own, now, with_files_without_rows=True)
 
@@ -217,7 +216,7 @@ class Publisher:
             if now[own.asset] != own.base:
                 allowed -= self._differing(own, own.base, now[own.asset])
             if own.is_loaded:
-                allowed -= quarantined.changed_by_others(self.spark, self.manifest, own.asset, own.partitions, entries)
+                allowed -= self._quarantine.changed_by_others(own, own.partitions, entries)
         return allowed
 
     def _made_of_other_rows(self, own: TablePreview, partitions: Collection[Partition]) -> set[Partition]:
@@ -252,12 +251,9 @@ class Publisher:
     def _report(self, assets: Sequence[str], owns: Sequence[TablePreview]) -> None:
         """Report the published partitions to the instance, in runs that compute nothing."""
         decided = set(owns[0].decided or ())
-        for own in owns:  # since an earlier attempt, other writers may have committed
-            now = write.current_snapshot(self.spark, self._table(own))
-            held = content_of(self.spark, self._table(own), _keys(own.partitions), now)
-            decided &= set(own.decided or ()) & {
-                p for p, content in own.content().items() if held[p].version == content
-            }
+        for own in owns:
+            held = self._contents(own)
+            decided &= set(own.decided or ()) & {p for p, content in own.content().items() if held[p] == content}
         done = self._reported(assets)
         for run in self.manifest.runs:
             if tuple(run.assets) != tuple(assets):
@@ -281,6 +277,15 @@ class Publisher:
             self.found.partitions[own.asset] = [p for p in own.partitions if p in done]
             if rest := [p for p in own.partitions if p not in done]:
                 self.found.left[own.asset] = rest
+
+    def _contents(self, own: TablePreview) -> Mapping[Partition, str]:
+        """Return the present content version of each previewed partition. Other writers may have committed since."""
+        table = self._table(own)
+        now = write.current_snapshot(self.spark, table)
+        if now == own.head:
+            return own.content()
+        found = content_of(self.spark, table, _keys(own.partitions), now)
+        return {partition: content.version for partition, content in found.items()}
 
     def _tell(self, run: RunPreview, owns: Sequence[TablePreview], part: Sequence[Partition]) -> set[Partition]:
         """Report partitions in one run.

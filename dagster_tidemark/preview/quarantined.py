@@ -6,6 +6,7 @@ and the order of the steps of a publish (`preview.publish`).
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import branches, catalog, metadata_reads, write
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
-from dagster_tidemark.preview.manifest import PreviewManifest
+from dagster_tidemark.preview.manifest import PreviewManifest, TablePreview
 from dagster_tidemark.sources.feed import Partition
 
 _SAID = ("source_file", "source_version", "loaded_by", "row_number", "content", "reason", "message")
@@ -32,56 +33,67 @@ def begin(spark: SparkSession, manifest: PreviewManifest) -> None:
         manifest.quarantine_head = branches.head(spark, QUARANTINE, manifest.branch)
 
 
-def reasons(
-    spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int | None
-) -> dict[str, int]:
-    """Return the number of entries by reason, as of a snapshot."""
+@dataclass
+class PreviewQuarantine:
+    """The quarantine entries of one preview. A snapshot never changes, so it is read once for each asset."""
+
+    spark: SparkSession
+    manifest: PreviewManifest
+    _known: dict[tuple[str, int], Entries] = field(default_factory=dict)
+
+    def count(self, own: TablePreview) -> None:
+        """Record the numbers of entries by reason, before the preview and on its branch."""
+        base, head = self.manifest.quarantine_base, self.manifest.quarantine_head
+        before, after = (_reasons(self._entries(own, own.partitions, at)) for at in (base, head))
+        own.turned_away = {reason: [before[reason], after[reason]] for reason in sorted(before | after)}
+
+    def changed_by_others(
+        self, own: TablePreview, partitions: Collection[Partition], now: int | None
+    ) -> set[Partition]:
+        """Return the partitions whose entries differ from those at the preview's beginning and those on its branch."""
+        before, branch, found = (
+            _with_rows(self._entries(own, partitions, at))
+            for at in (self.manifest.quarantine_base, self.manifest.quarantine_head, now)
+        )
+        return {p for p in partitions if found.get(p) not in (before.get(p), branch.get(p))}
+
+    def publish(self, own: TablePreview, now: int | None, *, run_id: str, with_files_without_rows: bool) -> None:
+        """Replace the entries of the decided partitions with the preview's, in one commit, if they differ.
+
+        Args:
+            now: The latest known snapshot of the quarantine.
+            with_files_without_rows: True to include the entries of files that left no row. A load writes these entries
+                after the table, because later loads skip a file with such an entry.
+
+        Raises:
+            CommitConflict: another writer has changed the partitions' entries since.
+        """
+        partitions, head = own.decided or [], self.manifest.quarantine_head
+        after = self._entries(own, partitions, head)
+        if (after if with_files_without_rows else _with_rows(after)) == self._entries(own, partitions, now):
+            return
+        rows = _at(self.spark, head).where(within(own.asset, partitions))
+        if not with_files_without_rows:
+            rows = rows.where(F.col("reason") != NO_ROWS)
+        write.replace_since(now, rows, QUARANTINE, within(own.asset, partitions, of=None), run_id=run_id)
+
+    def _entries(self, own: TablePreview, partitions: Collection[Partition], snapshot_id: int | None) -> Entries:
+        """Return a table's entries by partition, as of a snapshot. Partitions without entries are left out."""
+        if snapshot_id is None or not partitions:
+            return {}
+        if (own.asset, snapshot_id) not in self._known:
+            self._known[own.asset, snapshot_id] = _read(self.spark, own.asset, own.partitions, snapshot_id)
+        wanted = set(partitions)
+        return {p: of for p, of in self._known[own.asset, snapshot_id].items() if p in wanted}
+
+
+def _reasons(entries: Entries) -> Counter[str]:
+    """Return the number of entries by reason, without files that left no row."""
     counts: Counter[str] = Counter()
-    for of_partition in _entries(spark, asset, partitions, snapshot_id).values():
+    for of_partition in entries.values():
         for entry, count in of_partition.items():
-            counts[entry[_REASON]] += count
-    return {reason: count for reason, count in sorted(counts.items()) if reason != NO_ROWS}
-
-
-def changed_by_others(
-    spark: SparkSession, manifest: PreviewManifest, asset: str, partitions: Collection[Partition], now: int | None
-) -> set[Partition]:
-    """Return the partitions whose entries differ from those at the preview's beginning and those on its branch."""
-    before, own, found = (
-        _with_rows(_entries(spark, asset, partitions, at))
-        for at in (manifest.quarantine_base, manifest.quarantine_head, now)
-    )
-    return {p for p in partitions if found.get(p) not in (before.get(p), own.get(p))}
-
-
-def publish(
-    spark: SparkSession,
-    manifest: PreviewManifest,
-    asset: str,
-    partitions: Collection[Partition],
-    now: int | None,
-    *,
-    run_id: str,
-    with_files_without_rows: bool,
-) -> None:
-    """Replace the quarantine's entries for these partitions with the preview's, in one commit, if they differ.
-
-    Args:
-        now: The latest known snapshot of the quarantine.
-        with_files_without_rows: True to include the entries of files that left no row. A load writes these entries
-            after the table, because later loads skip a file with such an entry.
-
-    Raises:
-        CommitConflict: another writer has changed the partitions' entries since.
-    """
-    head = manifest.quarantine_head
-    after = _entries(spark, asset, partitions, head)
-    if (after if with_files_without_rows else _with_rows(after)) == _entries(spark, asset, partitions, now):
-        return
-    rows = _at(spark, head).where(within(asset, partitions))
-    if not with_files_without_rows:
-        rows = rows.where(F.col("reason") != NO_ROWS)
-    write.replace_since(now, rows, QUARANTINE, within(asset, partitions, of=None), run_id=run_id)
+            counts[entry[_REASON]] += count if entry[_REASON] != NO_ROWS else 0
+    return +counts
 
 
 def _with_rows(entries: Entries) -> Entries:
@@ -90,12 +102,7 @@ def _with_rows(entries: Entries) -> Entries:
     return {partition: of for partition, of in kept.items() if of}
 
 
-def _entries(
-    spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int | None
-) -> dict[Partition, Counter[tuple[Any, ...]]]:
-    """Return an asset's entries by partition, as of a snapshot. Partitions without entries are left out."""
-    if snapshot_id is None or not partitions:
-        return {}
+def _read(spark: SparkSession, asset: str, partitions: Collection[Partition], snapshot_id: int) -> Entries:
     columns = ("partition", *_SAID)
     rows = metadata_reads.few_rows(spark, QUARANTINE, columns, [{"asset": asset}], snapshot_id)
     if rows is None:

@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
-from dagster_tidemark.preview.manifest import PreviewManifest, Store
+from dagster_tidemark.preview.manifest import PreviewManifest, Store, TablePreview
 from dagster_tidemark.preview.targets import choose
 from dagster_tidemark.settings import Settings
 from tests.live.waiting import all_the_time
@@ -53,6 +53,7 @@ class Toy:
     folder: Path
     tag: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
     ran: list[tuple[str, str]] = field(default_factory=list)
+    built_after: dict[str, int] = field(default_factory=dict)
     base: int = 1
 
     @property
@@ -169,7 +170,12 @@ class Toy:
         refused = preview_runs.refusals(code, follower.history.graph, lake, [asset.key for asset in plan.assets])
         targets = choose(plan, follower.history.graph, partitions, refused)
         manifest.left_out = targets.left_out
-        preview_runs.build(code, follower.history, targets, lake, self.store, lambda _: None)
+        self.built_after.clear()
+
+        def note(own: TablePreview) -> None:
+            self.built_after[own.asset.partition("/")[2]] = len(manifest.runs)
+
+        preview_runs.build(code, follower.history, targets, lake, self.store, lambda _: None, note)
         return manifest
 
     def diff(self, manifest: PreviewManifest, asset: str) -> RowDiff:
@@ -264,6 +270,7 @@ def test_preview_shows_the_row_diff_and_publishing_it_computes_nothing(toy: Toy)
     toy.ran.clear()
     manifest = toy.preview(code)
     assert toy.ran == [("hourly", "2"), ("daily", "2"), ("whole", "2")], "one run each"
+    assert toy.built_after == {"hourly": 1, "daily": 2, "whole": 3}, "each can be compared while others are built"
     assert toy.all_rows() == before, "readers see nothing"
     hourly = toy.diff(manifest, "hourly")
     assert (hourly.rows_before, hourly.rows_after) == (144, 96)

@@ -431,7 +431,7 @@ def _parts(
         ],
         schedules=[
             *(reconcile_schedules(feeds, settings.start_date, scope=scope) if lands else []),
-            *prune_schedules(age, scope),
+            *prune_schedules(age, scope, feeds),
         ],
     )
 

@@ -63,20 +63,27 @@ def prune_entries(settings: Settings, graph: Any, feeds: Collection[Feed], befor
     return forget(lake, found) if apply else sum(sum(of.entries.values()) for of in found)
 
 
-def loaded_assets(graph: Any, feeds: Iterable[Feed]) -> list[str]:
-    """Return the assets of a code location that read the sources of feeds.
+def loaded_assets(graph: Any, feeds: Iterable[Feed]) -> dict[str, tuple[str, ...]]:
+    """Return the assets of a code location that read the sources of feeds, each with the prefixes of these feeds.
 
     Args:
         graph: Dagster's asset graph of the code location.
     """
-    sources = [key for feed in feeds if graph.has(key := source_key(feed))]
-    return sorted({child.to_user_string() for key in sources for child in graph.get(key).child_keys})
+    found: dict[str, tuple[str, ...]] = {}
+    for feed in feeds:
+        for child in graph.get(source_key(feed)).child_keys if graph.has(source_key(feed)) else ():
+            asset = child.to_user_string()
+            found[asset] = (*found.get(asset, ()), feed.prefix)
+    return found
 
 
-def find(lake: Catalog, bucket: Bucket, assets: Collection[str], before: float) -> list[GoneFiles]:
+def find(lake: Catalog, bucket: Bucket, assets: Mapping[str, tuple[str, ...]], before: float) -> list[GoneFiles]:
     """Return the files that have old entries, are not in the bucket, and have no row in the asset's table.
 
     If rows of a gone file stay in the table, its entries stay, because only they show which rows are missing.
+
+    Args:
+        assets: The prefixes of each asset's feeds. Other entries, such as those of messages, stay.
 
     Raises:
         BucketUnavailable: the bucket cannot be listed.
@@ -85,8 +92,9 @@ def find(lake: Catalog, bucket: Bucket, assets: Collection[str], before: float) 
         return []
     quarantine = Appendable(lake, QUARANTINE, writes=False)
     found = []
-    for asset in assets:
-        keys = Counter[str](quarantine.rows(_old(asset, before), (_SOURCE,))[_SOURCE].to_pylist())
+    for asset, prefixes in assets.items():
+        sources: list[str] = quarantine.rows(_old(asset, before), (_SOURCE,))[_SOURCE].to_pylist()
+        keys = Counter(key for key in sources if key.startswith(prefixes))
         gone = keys.keys() - _there(bucket, keys)
         gone -= _with_rows(lake, asset.replace("/", "."), gone)
         if gone:

@@ -24,7 +24,7 @@ def rest_server(port: int, folder: Path, options: Mapping[str, str] | None = Non
         options: Iceberg's options of the server's own catalog, such as those of a warehouse on S3.
     """
     jars = JARS / "rest-catalog"
-    if not list(jars.glob("iceberg-core-*.jar")) or not list(jars.glob("iceberg-aws-*.jar")):
+    if not all(list(jars.glob(f"{name}-*.jar")) for name in ("iceberg-core", "iceberg-aws", "apache-client")):
         maven = shutil.which("mvn")
         assert maven, "the reference server's jars come by Maven: install mvn"
         copy = [maven, "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark import build_definitions, location
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.feed_factory import feed_assets
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
@@ -23,6 +24,7 @@ from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, LandedObject
 from tests.conftest import make_settings
 
+FEED = Feed("orders", "orders/", Grain.DAY, {"id": "bigint"}, required=("id",))
 ORDERS = Table("core.orders", {"id": "bigint"} | LINEAGE, ("id",))
 OLD, YOUNG = datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)
 BEFORE = datetime(2026, 10, 1, tzinfo=UTC).timestamp()
@@ -136,14 +138,14 @@ def test_random_entries_equal_an_oracle(place: Place, seed: int, monkeypatch: py
 @pytest.fixture
 def said(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run `tidemark prune` in a location with a feed."""
-    feed = Feed(name="orders", prefix="orders/", grain=Grain.NONE, columns={"id": "bigint"})
     graph = dg.Definitions([dg.AssetSpec(["raw", "orders"]), _orders()]).resolve_asset_graph()
     (settings.state_dir / "dagster").mkdir()
+    (settings.state_dir / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     for name, value in settings.exports().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(location, "asset_graph", lambda settings: graph)
     monkeypatch.setattr(location, "sensor_names", lambda settings: frozenset())
-    monkeypatch.setattr(location, "feeds", lambda settings: [feed])
+    monkeypatch.setattr(location, "feeds", lambda settings: [FEED])
     monkeypatch.setattr(gone_files, "S3Bucket", lambda connect, name: place.bucket)
 
     def _said(*words: str, code: int = 0) -> str:
@@ -185,10 +187,12 @@ def test_command_names_the_bucket_that_cannot_be_listed_and_exits_with_1(
 
 
 def test_schedule_deletes_entries_only_if_the_location_has_feeds() -> None:
-    def ops(feeds: list[Feed], *assets: Any) -> set[str]:
-        defs = build_definitions(load_settings(), assets, feeds, [], retention=timedelta(days=30))
+    def ops(feeds: list[Feed], tables: list[Table], assets: list[Any]) -> set[str]:
+        defs = build_definitions(load_settings(), assets, feeds, tables, retention=timedelta(days=30))
         return {node.name for node in defs.resolve_job_def("prune").nodes}
 
-    feed = Feed(name="orders", prefix="orders/", grain=Grain.NONE, columns={"id": "bigint"})
-    assert ops([]) == {"delete_old_records"}
-    assert ops([feed], dg.AssetSpec(["raw", "orders"])) == {"delete_old_records", "delete_entries_of_gone_files"}
+    days = dg.DailyPartitionsDefinition("2026-09-28")
+    table = replace(ORDERS, columns={"day": "date"} | ORDERS.columns, row_key=("day", "id"), partitioned_by="day")
+    assets = feed_assets(FEED, table, partitions_def=days)
+    assert ops([], [], []) == {"delete_old_records"}
+    assert ops([FEED], [table], assets) == {"delete_old_records", "delete_entries_of_gone_files"}

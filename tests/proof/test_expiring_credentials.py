@@ -133,6 +133,7 @@ def test_work_goes_on_beyond_expiries_of_tokens_and_storage_credentials(tmp_path
                 "messages of the stream": sent,
                 "seconds of one Spark job": round(LIFETIME * 1.3),
                 "tables of the preview that were fast-forwarded": len(published.forwarded),
+                "ended credentials refused": 0,
                 **counts,
             },
         )

@@ -169,7 +169,7 @@ def _assembled(parts: LocationParts, channels: Sequence[Channel], age: timedelta
         ],
         schedules=[
             *(reconcile_schedules(parts.feeds, settings.start_date, scope=scope) if parts.lands else []),
-            *prune_schedules(age, scope),
+            *prune_schedules(age, scope, parts.feeds),
         ],
     )
 

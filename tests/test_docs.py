@@ -1,6 +1,7 @@
 """README and docs say what is there: their links, commands, options, variables and snippets."""
 
 import ast
+import json
 import re
 import tomllib
 from itertools import pairwise, product
@@ -198,3 +199,15 @@ def test_every_broad_except_has_a_comment() -> None:
 
 def test_readme_has_at_most_120_lines() -> None:
     assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_table_of_catalogs_equals_its_proof() -> None:
+    said = json.loads((CHECKOUT / "proof" / "catalogs.json").read_text())
+    rows = [
+        f"| {name} | "
+        + " | ".join(f"{by['Spark'][each]} / {by['pyiceberg'].get(each, '–')}" for each in said["operations"])
+        + " |"
+        for name, by in said["catalogs"].items()
+    ]
+    page = (CHECKOUT / "docs" / "operating.md").read_text()
+    assert "\n".join(rows) in page

@@ -1,8 +1,9 @@
-"""`tidemark prune`: delete old runs, events, check results, ticks and notes that no decision needs."""
+"""`tidemark prune`: delete old runs, events, check results, ticks, notes, entries and previews that nothing needs."""
 
 import json
 import re
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -38,12 +39,14 @@ def prune(
 ) -> None:
     """Delete old records that no decision needs, or list them (the default).
 
-    Exits with 1 if it is unknown which records are needed, or if some assets keep records that a restart needs.
+    Exits with 1 if it is unknown which records are needed, if some assets keep records that a restart needs, or if the
+    bucket or the catalog cannot be read: then quarantine entries or previews stay.
     """
     from rich.console import Console
 
     from dagster_tidemark import location
     from dagster_tidemark.asset_graph import planner_graph
+    from dagster_tidemark.cli.prune_lake import prune_lake
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.local.platform.instance_lock import take_environment
     from dagster_tidemark.retention import prune as pruning
@@ -63,22 +66,31 @@ def prune(
             sensors=location.sensor_names(settings),
             progress=lambda line: told.print(line),
         )
+    of_lake = prune_lake(settings, assets, found.before, apply=apply)
+    found = replace(found, amounts={**found.amounts, **of_lake.amounts})
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        of_json = asdict(found) | {"kept_previews": of_lake.kept, "faults": of_lake.faults}
+        typer.echo(json.dumps(of_json, indent=2))
     else:
-        _show(found)
+        _show(found, of_lake.kept)
+    for fault in of_lake.faults:
+        typer.echo(f"tidemark: {fault}", err=True)
     if found.unproven:
         names = ", ".join(found.unproven)
         fail(f"records of {names} stay: a restarted planner would know something else without them", code=1)
+    if of_lake.faults:
+        raise typer.Exit(1)
 
 
-def _show(found: "Pruning") -> None:
+def _show(found: "Pruning", kept_previews: Sequence[str]) -> None:
     at = datetime.fromtimestamp(found.before, UTC).strftime("%Y-%m-%d %H:%M UTC")
     typer.echo(f"{'deleted' if found.applied else 'to delete'}, older than {at}:")
     for kind, amount in found.amounts.items():
         typer.echo(f"  {kind}: {amount.count} ({_bytes(amount.size)})")
     for why, count in found.kept.items():
         typer.echo(f"kept: {count} runs that {why}")
+    for line in kept_previews:
+        typer.echo(f"kept: {line}")
     if found.noted:
         done = "were" if found.applied else "will be"
         typer.echo(f"{found.noted} partitions {done} noted in the journal first")

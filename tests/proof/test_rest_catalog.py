@@ -1,13 +1,6 @@
-"""A catalog over REST: Iceberg's reference server, with Spark and pyiceberg as its clients.
+"""A catalog over REST: Iceberg's reference server, with Spark and pyiceberg as its clients."""
 
-Its jars come by Maven, once, into the folder of jars.
-"""
-
-import shutil
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,31 +20,12 @@ from dagster_tidemark.local.spark.jars import fetch_jars
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
-from tests.conftest import JARS, end_service, free_port, make_settings, port_answers_within, start_service
+from tests.conftest import end_service, free_port, make_settings, start_service
+from tests.proof.rest_catalog.server import VERSION, rest_server
 
-HERE = Path(__file__).parent / "rest_catalog"
 SALES = Table("marts.sales", {"day": "date", "store": "bigint"}, ("day", "store"), partitioned_by="day")
 PINGS = Table("raw.pings", {"id": "string"}, ("id",))
 DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_offset=1)
-
-
-@contextmanager
-def rest_server(port: int, folder: Path) -> Iterator[None]:
-    jars = JARS / "rest-catalog"
-    if not list(jars.glob("iceberg-core-*.jar")):
-        maven = shutil.which("mvn")
-        assert maven, "the reference server's jars come by Maven: install mvn"
-        copy = [maven, "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        subprocess.run(copy, check=True, timeout=600)
-    log = folder / "rest.log"
-    with log.open("ab") as output:
-        command = ["java", "-cp", f"{jars}/*", str(HERE / "RestCatalog.java"), str(port), str(folder)]
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        port_answers_within(process, port, log, seconds=60)
-        yield
-    finally:
-        end_service(process)
 
 
 def settings_of(folder: Path) -> Settings:
@@ -96,7 +70,7 @@ def test_spark_and_pyiceberg_share_a_rest_catalog(tmp_path: Path, report: Any) -
         writer.refresh()
         writer.commit(of(writer, "back"))
         assert writer.rows().num_rows == before + 1
-    report("rest-catalog", {"server": "iceberg-core 1.11.0", "rows of pings": before + 1})
+    report("rest-catalog", {"server": f"iceberg-core {VERSION}", "rows of pings": before + 1})
 
 
 def _a_run_writes_and_reads(settings: Settings) -> None:

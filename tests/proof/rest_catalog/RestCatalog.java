@@ -1,4 +1,5 @@
 import java.net.InetSocketAddress;
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.CatalogUtil;
@@ -8,16 +9,25 @@ import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
 import org.eclipse.jetty.ee10.servlet.ServletHolder;
 import org.eclipse.jetty.server.Server;
 
-/** Iceberg's reference implementation of a REST catalog, on 127.0.0.1: RestCatalog PORT FOLDER. */
+/**
+ * Iceberg's reference implementation of a REST catalog, on 127.0.0.1: RestCatalog PORT FOLDER [OPTION=VALUE ...].
+ *
+ * <p>Without options, tables are in the folder. Options are Iceberg's own, such as those of a warehouse on S3.
+ */
 public class RestCatalog {
   public static void main(String[] args) throws Exception {
-    Map<String, String> options =
-        Map.of(
-            "catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog",
-            "uri", "jdbc:sqlite:" + args[1] + "/rest.db",
-            "jdbc.schema-version", "V1",
-            "warehouse", "file://" + args[1] + "/tables",
-            "io-impl", "org.apache.iceberg.hadoop.HadoopFileIO");
+    var options =
+        new HashMap<>(
+            Map.of(
+                "catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog",
+                "uri", "jdbc:sqlite:" + args[1] + "/rest.db",
+                "jdbc.schema-version", "V1",
+                "warehouse", "file://" + args[1] + "/tables",
+                "io-impl", "org.apache.iceberg.hadoop.HadoopFileIO"));
+    for (int at = 2; at < args.length; at++) {
+      var option = args[at].split("=", 2);
+      options.put(option[0], option[1]);
+    }
     var catalog = CatalogUtil.buildIcebergCatalog("lake", options, new Configuration());
     var handler = new ServletContextHandler();
     handler.setContextPath("/");

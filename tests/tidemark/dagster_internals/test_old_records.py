@@ -78,6 +78,18 @@ def test_run_is_deleted_with_its_events_checks_logs_and_file(instance: dg.Dagste
     old_records.delete_run(instance, runs[0])  # a repetition finds nothing to do
 
 
+def test_run_is_deleted_without_opening_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dg.instance_for_test() as instance:
+        run_id = built(instance)
+
+        def opened(run_id: str | None = None) -> None:
+            raise AssertionError(f"the file of {run_id} was opened, which takes longer than all else")
+
+        monkeypatch.setattr(instance.event_log_storage, "run_connection", opened)
+        old_records.delete_run(instance, run_id)
+        assert not instance.has_run(run_id) and not list(old_records.asset_events(instance))
+
+
 def test_events_and_checks_without_a_run_are_deleted_from_each_copy(instance: dg.DagsterInstance) -> None:
     for version in range(4):
         instance.report_runless_asset_event(dg.AssetObservation("x", tags={"n": str(version)}))

@@ -232,8 +232,8 @@ def test_killed_prune_changes_no_decision_and_the_next_one_completes_it(
         if left[0] < 0:
             raise KeyboardInterrupt
 
-    for name in ("delete_events", "delete_run"):
-        storage = instance.event_log_storage if name == "delete_events" else instance.run_storage
+    for name in ("delete_events_for_run", "delete_run"):
+        storage = instance.run_storage if name == "delete_run" else instance.event_log_storage
         real = getattr(storage, name)
         monkeypatch.setattr(storage, name, lambda *a, real=real, **k: (killed(), real(*a, **k), killed()))
     with pytest.raises(KeyboardInterrupt):

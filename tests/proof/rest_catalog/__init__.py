@@ -1,0 +1,1 @@
+"""A REST catalog for proofs: Iceberg's reference server, and a gateway that issues short-lived credentials."""

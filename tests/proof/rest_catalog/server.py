@@ -1,0 +1,41 @@
+"""Iceberg's reference server of a REST catalog, as a process. Its jars come by Maven, once, into the folder of jars.
+
+Does not belong here: tokens and credentials (`gateway`).
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.conftest import JARS, end_service, port_answers_within
+
+HERE = Path(__file__).parent
+VERSION = "1.11.0"
+"""Version of iceberg-core in `pom.xml`."""
+
+
+@contextmanager
+def rest_server(port: int, folder: Path, options: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run the server. Without options, tables are in the folder.
+
+    Args:
+        options: Iceberg's options of the server's own catalog, such as those of a warehouse on S3.
+    """
+    jars = JARS / "rest-catalog"
+    if not all(list(jars.glob(f"{name}-*.jar")) for name in ("iceberg-core", "iceberg-aws", "apache-client")):
+        maven = shutil.which("mvn")
+        assert maven, "the reference server's jars come by Maven: install mvn"
+        copy = [maven, "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        subprocess.run(copy, check=True, timeout=600)
+    log = folder / "rest.log"
+    with log.open("ab") as output:
+        command = ["java", "-cp", f"{jars}/*", str(HERE / "RestCatalog.java"), str(port), str(folder)]
+        command += [f"{name}={value}" for name, value in (options or {}).items()]
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        port_answers_within(process, port, log, seconds=120)
+        yield
+    finally:
+        end_service(process)

@@ -26,6 +26,7 @@ from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.event_log import standby
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
 from dagster_tidemark.incidents.sender import dead
@@ -81,6 +82,13 @@ def dead_channels(settings: Settings) -> list[str]:
     with opened_instance() as instance:
         book, at = IncidentStore(instance, settings.code_location).read(), now()
     return [f"channel {name}: {why}" for name, why in dead(book, at).items()]
+
+
+def running_by_mistake(settings: Settings) -> list[str]:
+    """Return a line for each group of daemons, code servers or code locations of which one is too many."""
+    take_environment(settings)
+    with opened_instance() as instance:
+        return standby.mistakes(instance, now())
 
 
 def _override_lines(instance: DagsterInstance, settings: Settings) -> list[str]:

@@ -22,3 +22,11 @@ def test_heartbeats_are_those_of_the_needed_daemons_and_0_without_one() -> None:
 
 def test_a_daemon_sends_a_heartbeat_every_half_minute() -> None:
     assert DEFAULT_HEARTBEAT_INTERVAL_SECONDS == 30
+
+
+def test_the_sensor_daemon_is_known_by_the_id_of_its_last_heartbeat() -> None:
+    with dg.instance_for_test() as instance:
+        assert daemons.sensor_daemon(instance) == ""
+        for sender in ("one", "two"):
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), "SENSOR", sender, []))
+            assert daemons.sensor_daemon(instance) == sender

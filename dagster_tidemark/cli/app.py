@@ -23,6 +23,7 @@ from dagster_tidemark.cli import (
     quarantine,
     reconcile,
     redrive,
+    restore_catalog,
     sample_feed,
     spark_conf,
     status,
@@ -51,6 +52,7 @@ app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(redrive.redrive)
 app.command()(maintain.maintain)
+app.command("restore-catalog")(restore_catalog.restore_catalog)
 app.command()(prune.prune)
 app.command()(status.status)
 app.command()(metrics.metrics)

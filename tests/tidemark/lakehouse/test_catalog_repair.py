@@ -95,7 +95,7 @@ def test_warehouse_of_an_earlier_moment_is_registered_as_it_is(settings: Setting
     lake = open_lake(settings)
     sales, pings = compared(lake, settings.warehouse)
     repair(lake, sales)
-    with pytest.raises(NotRepaired, match="raw.pings.*no metadata file is left"):
+    with pytest.raises(NotRepaired, match=r"raw\.pings.*no metadata file is left"):
         repair(lake, pings)
     forget(lake, "raw.pings")
     assert states(settings) == {"core.sales": CatalogState.OK} and ids(settings, "core.sales") == [0]

@@ -39,14 +39,14 @@ class Freeze:
     rows_within: float
 
 
+def _frozen(part: str) -> tuple[Effect, Effect]:
+    return lambda p: p.signal(part, signal.SIGSTOP), lambda p: p.signal(part, signal.SIGCONT)
+
+
 FAULTS = [
-    Freeze(
-        "code frozen", lambda p: p.signal("code", signal.SIGSTOP), lambda p: p.signal("code", signal.SIGCONT), 85, 60
-    ),
-    Freeze("spark killed", lambda p: p.kill("spark"), lambda p: p.start("spark"), 53, 30),
-    Freeze(
-        "spark frozen", lambda p: p.signal("spark", signal.SIGSTOP), lambda p: p.signal("spark", signal.SIGCONT), 53, 30
-    ),
+    Freeze("code frozen", *_frozen("code"), held=85, rows_within=60),
+    Freeze("spark killed", lambda p: p.kill("spark"), lambda p: p.start("spark"), held=53, rows_within=30),
+    Freeze("spark frozen", *_frozen("spark"), held=53, rows_within=30),
 ]
 
 

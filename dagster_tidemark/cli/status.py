@@ -29,7 +29,7 @@ def status(
     from dagster_tidemark.cli.arrival_view import show_arrivals
     from dagster_tidemark.cli.contract_rows import behind, breached, causes, quarantined, set_aside, unknown
     from dagster_tidemark.cli.lag_view import show_lags
-    from dagster_tidemark.cli.status_view import dead_channels, running_by_mistake, show_contracts, show_services
+    from dagster_tidemark.cli.status_view import dead_channels, show_contracts, show_services
     from dagster_tidemark.preview.manifest import half_published
 
     if services:
@@ -47,8 +47,6 @@ def status(
         return
     for sentence in half_published(load_settings().state_dir):
         typer.echo(sentence, err=True)
-    for sentence in running_by_mistake(load_settings()):
-        typer.echo(f"tidemark: {sentence}", err=True)
     if broken := breached(found):
         fail(f"broken: {', '.join(broken)}", code=4)
     if blind := unknown(found):

@@ -56,6 +56,8 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
     take_environment(settings)
     with opened_instance() as instance:
         found = _found(instance, settings, asset)
+        for line in standby.mistakes(instance, now()):
+            typer.echo(f"tidemark: {line}", err=True)
         if as_json:
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:
@@ -82,13 +84,6 @@ def dead_channels(settings: Settings) -> list[str]:
     with opened_instance() as instance:
         book, at = IncidentStore(instance, settings.code_location).read(), now()
     return [f"channel {name}: {why}" for name, why in dead(book, at).items()]
-
-
-def running_by_mistake(settings: Settings) -> list[str]:
-    """Return a line for each group of daemons, code servers or code locations of which one is too many."""
-    take_environment(settings)
-    with opened_instance() as instance:
-        return standby.mistakes(instance, now())
 
 
 def _override_lines(instance: DagsterInstance, settings: Settings) -> list[str]:

@@ -1,5 +1,6 @@
 """Several code servers of one location: one works, in the order of first ticks, and mistakes are named."""
 
+import time
 from collections.abc import Iterator
 from random import Random
 
@@ -9,8 +10,12 @@ from dagster import DagsterInstance
 from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.engine.engine import engine_of, forget
 from dagster_tidemark.event_log import standby
 from dagster_tidemark.event_log.standby import DEPLOY_SECONDS, SILENT_SECONDS, Record, Standby, mistakes
+from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
+from dagster_tidemark.sensors.scope import LocationScope
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
 
 KEY = f"{TICKING}shop/tidemark"
@@ -50,7 +55,7 @@ def test_one_server_works_from_its_first_tick(instance: DagsterInstance, clock: 
     alone = Standby(KEY, clock)
     assert alone.reason(instance) == ""
     ticks(instance, clock, 60, alone)
-    assert not alone.is_settling() and mistakes(instance, standby.time.time()) == []
+    assert not alone.is_settling() and mistakes(instance, time.time()) == []
 
 
 def test_new_server_works_at_once_and_the_old_one_stands_by(instance: DagsterInstance, clock: Clock) -> None:
@@ -86,13 +91,13 @@ def test_server_that_was_frozen_during_a_deploy_stands_by_when_it_continues(
 def test_second_server_by_mistake_is_named_after_the_time_of_a_deploy(instance: DagsterInstance, clock: Clock) -> None:
     one, two = Standby(KEY, clock), Standby(KEY, clock)
     ticks(instance, clock, DEPLOY_SECONDS - 20, one, two)
-    assert mistakes(instance, standby.time.time()) == []
+    assert mistakes(instance, time.time()) == []
     ticks(instance, clock, 60, one, two)
-    (line,) = mistakes(instance, standby.time.time())
+    (line,) = mistakes(instance, time.time())
     assert line.startswith("2 code servers tick for one location") and "on standby" in line
-    assert mistakes(instance, standby.time.time() + 600) == [], "nobody writes the record any more"
+    assert mistakes(instance, time.time() + 600) == [], "nobody writes the record any more"
     ticks(instance, clock, 60, two)
-    assert mistakes(instance, standby.time.time()) == []
+    assert mistakes(instance, time.time()) == []
 
 
 def test_two_daemons_are_named_and_a_restarted_one_is_not(instance: DagsterInstance, clock: Clock) -> None:
@@ -102,7 +107,7 @@ def test_two_daemons_are_named_and_a_restarted_one_is_not(instance: DagsterInsta
         for sender in senders:
             instance.add_daemon_heartbeat(DaemonHeartbeat(clock.now, "SENSOR", sender, []))
             ticks(instance, clock, 15, server)
-        return mistakes(instance, standby.time.time())
+        return mistakes(instance, time.time())
 
     assert beats("a", "a", "b", "b", "c") == []
     (line,) = beats("d", "c")
@@ -114,7 +119,7 @@ def test_two_locations_of_one_package_are_named(instance: DagsterInstance, clock
     one, two = Standby(KEY, clock), Standby(f"{TICKING}shop/other", clock)
     other = Standby(f"{TICKING}elsewhere/third", clock)
     assert ticks(instance, clock, 10, one, two, other) == [True, True, True]
-    (line,) = mistakes(instance, standby.time.time())
+    (line,) = mistakes(instance, time.time())
     assert "other, tidemark load one package, shop" in line
 
 
@@ -161,3 +166,56 @@ def test_the_living_server_that_ticked_first_most_recently_works(
             clock.now += 2.5
             newest = {at for at in active if not started[at].reason(instance)}
         assert newest == ({max(active)} if active else set()), (seed, active, frozen, ended)
+
+
+@dg.asset(automation_condition=dg.AutomationCondition.eager())
+def table() -> None: ...
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each tick look and beat."""
+    monkeypatch.setattr(standby, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(standby, "_BEAT_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_sensors_on_standby_request_nothing_and_keep_their_cursors() -> None:
+    settings = Settings()
+    sensors = [automation_sensor(settings), catch_up_sensor(LocationScope(settings=settings))]
+    repository = dg.Definitions([table], sensors=sensors).get_repository_def()
+    later = Standby(f"{TICKING}{settings.code_location}/")
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(instance, repository_def=repository, cursor="kept") as context,
+    ):
+        assert standby.reason_to_stand_by(context, settings) == ""
+        assert later.reason(instance) == ""
+        for sensor in sensors:
+            found = sensor.evaluate_tick(context)
+            assert (found.run_requests or [], found.cursor) == ([], "kept")
+            assert "began to tick later" in str(found.skip_message)
+        assert due_now(context, settings) == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_runs_that_a_replaced_server_has_just_requested_count_as_runs_of_older_code() -> None:
+    settings = Settings()
+    repository = dg.Definitions([table], sensors=[automation_sensor(settings)]).get_repository_def()
+    old = Standby(f"{TICKING}{settings.code_location}/")
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(instance, repository_def=repository) as context,
+    ):
+        old.reason(instance)
+        assert standby.reason_to_stand_by(context, settings) == ""
+        engine = engine_of(context, repository.asset_graph, settings)
+        loaded_after = engine.loaded_after or 0
+        dg.materialize([table], instance=instance)
+        engine_of(context, repository.asset_graph, settings)
+        assert (engine.loaded_after or 0) == loaded_after, "the old server has ended: that run uses edited code"
+        old.reason(instance)
+        standby.reason_to_stand_by(context, settings)
+        engine_of(context, repository.asset_graph, settings)
+        assert (engine.loaded_after or 0) > loaded_after
+        forget(instance)

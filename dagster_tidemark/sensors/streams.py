@@ -27,7 +27,7 @@ from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
+from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
 _LOOKED_AT = 6
 _LONGEST_WAIT = 20.0  # seconds; with the start of a run, a stream recovers from any fault within half a minute
@@ -145,7 +145,8 @@ def _wanted(
                 f"{ended.rests_until() - now:.0f} s"
             )
             continue
-        asked.append(dg.RunRequest(job_name=stream.job, tags={STREAM: stream.name, WORKER: str(worker)}))
+        tags = {STREAM: stream.name, WORKER: str(worker), CODE: code_of(settings)}
+        asked.append(dg.RunRequest(job_name=stream.job, tags=tags))
     return asked, said
 
 

@@ -128,6 +128,11 @@ def test_shift_stops_only_when_newer_code_is_loaded(
     instance_store.save(instance, key, "the next")
     clock[0] = 22.0
     assert post.ends() == "new code was loaded"
+    late = Post(
+        instance, settings, "pings", "0", post.run_id, clock=lambda: clock[0], code="what the sensor has loaded"
+    )
+    clock[0] = 33.0
+    assert late.ends() == "new code was loaded", "it was requested before the deploy, and began after it"
 
 
 def test_streams_sensor_saves_the_version_of_its_loaded_code(instance: DagsterInstance) -> None:

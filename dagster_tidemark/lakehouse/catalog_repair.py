@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, ValidationError
 from pyiceberg.io import load_file_io
 from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as IcebergTable
@@ -91,7 +91,7 @@ def compared(lake: Catalog, warehouse: str) -> list[ComparedTable]:
     folders = _folders(files, plain(warehouse))
     names = {*folders, *table_names(lake)}
     known = frozenset(plain(path) for path, _ in files)
-    return [_compared(lake, name, folders.get(name, {}), known, plain(warehouse)) for name in sorted(names)]
+    return [_compared_or_damaged(lake, name, folders.get(name, {}), known, plain(warehouse)) for name in sorted(names)]
 
 
 def repair(lake: Catalog, found: ComparedTable) -> None:
@@ -157,6 +157,15 @@ def _base(folder: str) -> tuple[str, int]:
     """Return the name without the number of a generation, and the number: 1 for the first (see `Table.generation`)."""
     match = _GENERATION.search(folder)
     return (folder[: match.start()], int(match[1])) if match else (folder, 1)
+
+
+def _compared_or_damaged(
+    lake: Catalog, name: str, files: Mapping[str, int], known: frozenset[str], root: str
+) -> ComparedTable:
+    try:
+        return _compared(lake, name, files, known, root)
+    except (ValueError, ValidationError) as error:  # a file that is no metadata; faults of the store are raised
+        return ComparedTable(name, CatalogState.DAMAGED, said=f"a metadata file cannot be read: {error_line(error)}")
 
 
 def _compared(lake: Catalog, name: str, files: Mapping[str, int], known: frozenset[str], root: str) -> ComparedTable:

@@ -114,6 +114,17 @@ def test_deleted_data_files_are_named_and_never_registered(settings: Settings) -
     assert states(settings) == {"core.sales": CatalogState.DAMAGED}
 
 
+def test_truncated_metadata_file_is_named_and_others_are_compared(settings: Settings) -> None:
+    append(settings, SALES, 0)
+    append(settings, PINGS, 0)
+    catalog_file(settings).unlink()
+    newest = max((folder(settings, SALES) / "metadata").glob("*.metadata.json"))
+    newest.write_text(newest.read_text()[:100])
+    sales, pings = compared(open_lake(settings), settings.warehouse)
+    assert (sales.name, sales.state) == ("core.sales", CatalogState.DAMAGED) and "cannot be read" in sales.said
+    assert pings.state is CatalogState.UNREGISTERED
+
+
 def test_two_newest_metadata_files_are_left_to_a_person(settings: Settings) -> None:
     append(settings, SALES, 0)
     (newest,) = [each.newest for each in compared(open_lake(settings), settings.warehouse)]

@@ -1,4 +1,4 @@
-"""A Connect server that is away, hangs, or comes back: how long a run waits for it. A plain gRPC server stands for it."""
+"""A Connect server that is away, hangs, or comes back: how long a run waits for it. A gRPC server stands for it."""
 
 import socket
 import time

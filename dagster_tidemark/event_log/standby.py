@@ -134,6 +134,7 @@ class Standby:
     clock: Callable[[], float] = time.monotonic
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _others: dict[str, _Watched] = field(default_factory=dict)
+    _place: int | None = None
     _began: float | None = None
     _looked: float = float("-inf")
     _beaten: float = float("-inf")
@@ -155,7 +156,7 @@ class Standby:
             if self._id in record.servers and now - self._beaten < _BEAT_SECONDS:
                 break
             if instance_store.replace_saved(instance, self.key, text, str(self._beat(instance, record, alive, now))):
-                self._beaten = now
+                self._beaten, self._place = now, self._order(record)
                 break
         else:  # others write at the same moments; the next look tries again
             return self._reason
@@ -171,8 +172,9 @@ class Standby:
         return any(watched.has_beaten for watched in self._others.values())
 
     def _order(self, record: Record) -> int:
-        if self._id in record.servers:
-            return record.servers[self._id].order
+        """Return the place of this server. It keeps it, even if its entry is gone because it was frozen for long."""
+        if self._place is not None:
+            return self._place
         return max((each.order for each in record.servers.values()), default=0) + 1
 
     def _alive(self, record: Record, now: float) -> dict[str, TickingServer]:

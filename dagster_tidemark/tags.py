@@ -57,7 +57,7 @@ MAINTENANCE = "tidemark/maintenance"
 """The code location whose tables the run maintains."""
 PROCESS = ".dagster/tidemark/process"  # this prefix hides it in the list of runs
 """The process of the run, as `event_log.run_process` identifies it."""
-CODE = ".dagster/tidemark/code"
+CODE = "tidemark/code"
 """The hash of the code with which a shift was requested."""
 WORKED = ".dagster/tidemark/worked"
 """`true`: the shift has committed something, or has worked for half a minute."""

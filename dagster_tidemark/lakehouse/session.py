@@ -344,15 +344,16 @@ def _is_lost(session: SparkSession, remote: str) -> bool:
 
 def _await_server(remote: str, wait_seconds: float) -> None:
     """Wait until the server answers. Raise SparkUnreachable if it does not answer in time."""
-    end = time.monotonic() + wait_seconds
+    end, is_first = time.monotonic() + wait_seconds, True
     while True:
         try:
             return _require_server(remote)
         except SparkUnreachable as error:
             if time.monotonic() >= end:
                 raise
-            if end - time.monotonic() > wait_seconds - _BETWEEN_PROBES:
+            if is_first:
                 logger.warning("%s; waiting for %.0f s", error, wait_seconds)
+        is_first = False
         time.sleep(_BETWEEN_PROBES)
 
 

@@ -207,7 +207,7 @@ LOCAL_STATE = {
 def test_all_state_in_local_folders_is_listed() -> None:
     writes = re.compile(
         r"state_dir|TemporaryDirectory|NamedTemporaryFile|mkdtemp|platform_home|\.write_text\(|\.write_bytes\("
-        r"|open\(\"[wax]|\.touch\(|\.mkdir\(|AF_UNIX|flock|shelve|sqlite3"
+        r"|open\(\"[wax]|\.touch\(|\.mkdir\(|AF_UNIX|flock|shelve"
     )
     library = CHECKOUT / "dagster_tidemark"
     found = {

@@ -91,7 +91,7 @@ class Record:
 def mistakes(instance: DagsterInstance, now: float) -> list[str]:
     """Return a sentence for each group of code servers, daemons or code locations that runs by mistake."""
     homes: dict[str, list[str]] = {}
-    lines = []
+    lines = list[str]()
     for key, text in instance_store.saved_under(instance, TICKING).items():
         record = Record.read(text)
         if now - record.at <= _MISTAKE_SECONDS:

@@ -272,7 +272,7 @@ def quiet_client() -> None:
 def _connected(remote: str) -> SparkSession:
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     quiet_client()
     # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
@@ -281,7 +281,7 @@ def _connected(remote: str) -> SparkSession:
     channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
     # The type is Any, because mypy does not understand pyspark's decorator of `client`. Without a configuration,
     # `create` makes no call, so the policy holds for the first call, too.
-    session: Any = SparkSession.builder.channelBuilder(channel).create()
+    session: Any = ConnectSession.builder.channelBuilder(channel).create()
     _closes_only_when_stopped(type(session))
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
     for name, value in SESSION_CONF.items():

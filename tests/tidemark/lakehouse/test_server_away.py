@@ -14,16 +14,17 @@ from dagster_tidemark.settings import Settings
 from tests.conftest import free_port
 
 
-def server(port: int) -> grpc.Server:
+def started(port: int) -> grpc.Server:
+    """Start a server. Its port accepts connections from the first of these lines on."""
     made = grpc.server(ThreadPoolExecutor(1))
     made.add_insecure_port(f"127.0.0.1:{port}")
+    made.start()
     return made
 
 
 def test_run_connects_within_seconds_after_the_server_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    port = free_port()
-    back = server(port)
-    timer = Timer(3.0, back.start)
+    port, back = free_port(), list[grpc.Server]()
+    timer = Timer(3.0, lambda: back.append(started(port)))
     timer.start()
     begun = time.monotonic()
     try:
@@ -31,7 +32,7 @@ def test_run_connects_within_seconds_after_the_server_is_back(caplog: pytest.Log
         assert 3.0 <= time.monotonic() - begun < 8.0
     finally:
         timer.join()
-        back.stop(None)
+        back[0].stop(None)
     (line,) = [record.getMessage() for record in caplog.records if record.name == session.__name__]
     assert f"127.0.0.1:{port}" in line and line.endswith("waiting for 30 s")
 

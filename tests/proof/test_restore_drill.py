@@ -101,7 +101,7 @@ class Drill:
 
 
 def test_each_restore_of_the_runbook_ends_with_all_rows_once(tmp_path: Path, report: Report) -> None:
-    with deployed(tmp_path) as platform:
+    with deployed(tmp_path, cluster=False) as platform:
         drill = Drill(platform, report)
         drill.put()
         eventually(drill.all_there, seconds=600, every=1)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from random import Random
 
 import dagster as dg
@@ -9,6 +10,7 @@ import pytest
 from dagster import DagsterInstance
 from dagster._daemon.types import DaemonHeartbeat
 
+from dagster_tidemark.cli import status_view
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.engine import engine_of, forget
 from dagster_tidemark.event_log import standby
@@ -219,3 +221,15 @@ def test_runs_that_a_replaced_server_has_just_requested_count_as_runs_of_older_c
         engine_of(context, repository.asset_graph, settings)
         assert (engine.loaded_after or 0) > loaded_after
         forget(instance)
+
+
+def test_status_names_what_runs_by_mistake_beside_its_rows(
+    instance: DagsterInstance, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ticks(instance, clock, 10, Standby(KEY, clock), Standby(f"{TICKING}shop/other", clock))
+    monkeypatch.setattr(status_view, "opened_instance", lambda: nullcontext(instance))
+    monkeypatch.setattr(status_view, "take_environment", lambda _: None)
+    monkeypatch.setattr(status_view, "_found", lambda *_: [])
+    status_view.show_contracts(Settings(), None, watch=False, as_json=True)
+    shown = capsys.readouterr()
+    assert shown.out == "[]\n" and shown.err.startswith("tidemark: the code locations other, tidemark load one package")

@@ -131,7 +131,8 @@ def test_each_restore_of_the_runbook_ends_with_all_rows_once(tmp_path: Path, rep
         drill.ends_well("lost catalog", begun)
 
         drill.stop()
-        assert drill.sql("dagster", "DELETE FROM kvs WHERE key LIKE 'tidemark/history%'") > 0
+        # In the first ten minutes there is none yet: then this is a start without one.
+        drill.sql("dagster", "DELETE FROM kvs WHERE key LIKE 'tidemark/history%'")
         before = drill.sql("dagster", _BUILT)
         drill.start()
         holds_for(lambda: _require(drill.sql("dagster", _BUILT) == before, "again"), seconds=QUIET_SECONDS, every=3)

@@ -28,7 +28,7 @@ from dagster_tidemark.tags import TICKING
 SILENT_SECONDS = 30.0
 """A server whose heartbeat has not changed for this long has ended, hangs, or gets no ticks."""
 SETTLE_SECONDS = 30.0
-"""Time after the first tick in which runs that a replaced server has requested may still appear."""
+"""Time after the last heartbeat of a replaced server in which runs with its code may still appear."""
 DEPLOY_SECONDS = 300.0
 """Two servers that tick for longer than this run by mistake."""
 _LOOK_SECONDS = 2.0
@@ -135,7 +135,6 @@ class Standby:
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _others: dict[str, _Watched] = field(default_factory=dict)
     _place: int | None = None
-    _began: float | None = None
     _looked: float = float("-inf")
     _beaten: float = float("-inf")
     _reason: str = ""
@@ -166,10 +165,12 @@ class Standby:
         return self._reason
 
     def is_settling(self) -> bool:
-        """Return True if this server has just replaced a living one, whose requested runs may still appear."""
-        if self._began is None or self.clock() - self._began > SETTLE_SECONDS:
-            return False
-        return any(watched.has_beaten for watched in self._others.values())
+        """Return True if runs with the code of a replaced server may still appear.
+
+        Dagster's default launcher starts a run beside any server of the address, also beside one on standby.
+        """
+        now = self.clock()
+        return any(each.has_beaten and now - each.changed <= SETTLE_SECONDS for each in self._others.values())
 
     def _order(self, record: Record) -> int:
         """Return the place of this server. It keeps it, even if its entry is gone because it was frozen for long."""
@@ -188,7 +189,6 @@ class Standby:
 
     def _beat(self, instance: DagsterInstance, record: Record, alive: dict[str, TickingServer], now: float) -> Record:
         """Return the record with the next heartbeat of this server."""
-        self._began = now if self._began is None else self._began
         before = record.servers.get(self._id)
         me = TickingServer(self._order(record), before.beat + 1 if before else 0, platform.node(), os.getpid())
         kept = sorted(record.servers, key=lambda name: (name in alive, record.servers[name].order))[-_MOST:]

@@ -137,23 +137,24 @@ _EXPECTED: Builds = {key: count for way in WAYS for key, count in way.builds.ite
 def played(tmp_path_factory: pytest.TempPathFactory, note: Callable[[str], None]) -> Iterator[Played]:
     """Webserver, daemon and code server of a home of their own, after every event was reported."""
     folder = tmp_path_factory.mktemp("ways")
-    home = folder / "home"
+    home = folder / "dagster"  # where the fork server expects it
     home.mkdir()
     (home / "dagster.yaml").symlink_to(CHECKOUT / "dagster.yaml")
     place = {"relative_path": str(Path(__file__).with_name("ways_location.py")), "location_name": "ways"}
     (home / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_file": place}]}))
     ui = Ui(free_port())
     own = {"DAGSTER_HOME": str(home), "WAYS_HOME": str(home), "TIDEMARK_STATE_DIR": str(folder)}
+    own |= {"PYTHONPATH": str(CHECKOUT), "PYTHONWARNINGS": "ignore"}
     dev = ["dagster", "dev", "-w", str(home / "workspace.yaml"), "-h", "127.0.0.1", "-p", ui.url.rpartition(":")[2]]
     processes = []
     with dg.DagsterInstance.from_config(str(home)) as instance, (folder / "log").open("wb") as log:
         try:
             for module in (["dagster_tidemark.local.dagster.fork_server"], dev):
-                command = [sys.executable, "-W", "ignore", "-m", *module]
+                command = [sys.executable, "-m", *module]
                 processes.append(
                     subprocess.Popen(
                         command,
-                        cwd=CHECKOUT,
+                        cwd=home,
                         env=os.environ | own,
                         stdout=log,
                         stderr=log,

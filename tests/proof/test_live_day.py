@@ -66,7 +66,7 @@ class Day:
 
     def has_row(self, number: int) -> None:
         """Assert that the takings have a row of an hour."""
-        lake, at = open_lake(self.platform.settings), f"{self.hour(number):%Y-%m-%dT%H:%M:%S}"
+        lake, at = open_lake(self.platform.settings), f"{self.hour(number):%Y-%m-%dT%H:%M:%S}+00:00"
         assert lake.table_exists("marts.takings"), "no table yet"
         found = lake.load_table("marts.takings").scan(f"hour = '{at}'").to_arrow().num_rows
         assert found == 1, f"no takings of {at}"

@@ -310,6 +310,11 @@ class Platform:
             self._tries_again = self.clock.now + _AFTER_A_FAILED_TICK
             self._stir()
 
-    def _create(self, assets: Collection[str], tags: Mapping[str, str]) -> None:
+    def _create(
+        self,
+        assets: Collection[str],
+        tags: Mapping[str, str],
+        checks: Collection[dg.AssetCheckKey] | None = None,
+    ) -> None:
         ordered = [key.to_user_string() for key in self.asset_graph.toposorted_asset_keys]
-        self._runs.create([key for key in ordered if key in assets], tags)
+        self._runs.create([key for key in ordered if key in assets], tags, checks)

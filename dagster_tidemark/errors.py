@@ -21,7 +21,7 @@
     │   │                  ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, ReaderMissing, NoKafkaSource, NoSuchModel,
-    │   │                  ModelDamaged, OrphansRefused
+    │   │                  ModelDamaged, OrphansRefused, NotRepaired
     │   ├── asset_graph    Refused
     │   ├── lineage        LineageMissing
     │   ├── engine         NoRun, NoSavedState, OverridesUnreadable

@@ -21,6 +21,7 @@ from dagster_tidemark.cli import (
     prune,
     quarantine,
     reconcile,
+    restore_catalog,
     spark_conf,
     status,
     up,
@@ -48,6 +49,7 @@ app.command()(spark_conf.jars)
 app.command()(reconcile.reconcile)
 app.command()(reconcile.redrive)
 app.command()(maintain.maintain)
+app.command("restore-catalog")(restore_catalog.restore_catalog)
 app.command()(prune.prune)
 app.command()(status.status)
 app.command()(metrics.metrics)

@@ -27,6 +27,7 @@ from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.errors import TidemarkError
+from dagster_tidemark.event_log import standby
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
 from dagster_tidemark.incidents.incident import ArrivalRow
@@ -61,6 +62,8 @@ def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_jso
     settings = take_environment(settings)
     with opened_instance() as instance:
         found = _found(instance, settings, asset)
+        for line in standby.mistakes(instance, now()):
+            typer.echo(f"tidemark: {line}", err=True)
         if as_json:
             print(json.dumps([row.as_dict() for row in found], indent=2))
         elif not watch:

@@ -46,7 +46,7 @@ def _store(storage: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> N
             for row in rows:
                 connection.execute(row)
         with storage.index_transaction() as connection:
-            ids = [connection.execute(row).inserted_primary_key[0] for row in rows]
+            ids = [tuple(connection.execute(row).inserted_primary_key or ())[0] for row in rows]
             storage._store_asset_event_tags(connection, together, ids)
             stored = zip(together, ids, strict=True)
             last = {(e.get_dagster_event().asset_key, e.dagster_event_type): (e, id_) for e, id_ in stored}

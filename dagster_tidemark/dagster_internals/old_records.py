@@ -191,12 +191,6 @@ def has_run_key(run: dg.DagsterRun) -> bool:
     return RUN_KEY_TAG in run.tags
 
 
-def location_of(run: dg.DagsterRun) -> str | None:
-    """Return the name of a run's code location; None if it is unknown."""
-    origin = run.remote_job_origin
-    return None if origin is None else origin.repository_origin.code_location_origin.location_name
-
-
 def sizes_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, int]:
     """Return the bytes of each run's events: the text of its rows, and its own file on SQLite."""
     found = dict.fromkeys(run_ids, 0)

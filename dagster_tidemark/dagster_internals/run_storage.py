@@ -141,11 +141,13 @@ def shifts_take_no_slot(instance: DagsterInstance) -> bool:
 def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
     """Return the name of each run's code location. Runs whose code location is unknown are left out."""
     runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids))) if run_ids else ()
-    return {
-        run.run_id: run.remote_job_origin.repository_origin.code_location_origin.location_name
-        for run in runs
-        if run.remote_job_origin is not None
-    }
+    return {run.run_id: found for run in runs if (found := location_of(run)) is not None}
+
+
+def location_of(run: dg.DagsterRun) -> str | None:
+    """Return the name of a run's code location; None if it is unknown."""
+    origin = run.remote_job_origin
+    return None if origin is None else origin.repository_origin.code_location_origin.location_name
 
 
 def is_reported_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -1,4 +1,4 @@
-"""Stored states of sensors and daemons: stopped sensors, the ends and errors of ticks, and heartbeats."""
+"""Stored states of sensors: stopped sensors, and the ends and errors of ticks."""
 
 import copy
 import re
@@ -177,12 +177,3 @@ def with_selection(sensor: dg.SensorDefinition, selection: dg.AssetSelection) ->
     narrowed = copy.copy(sensor)
     narrowed._asset_selection = selection
     return narrowed
-
-
-def heartbeats(instance: dg.DagsterInstance) -> dict[str, float]:
-    """Return the time (Unix seconds) of the last heartbeat of each daemon that the instance needs.
-
-    A daemon that has never sent one has the time 0. A healthy daemon sends one every 30 seconds.
-    """
-    found = instance.get_daemon_heartbeats()
-    return {kind: found[kind].timestamp if kind in found else 0.0 for kind in instance.get_required_daemon_types()}

@@ -23,6 +23,7 @@ from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnrea
 from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer, after
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
+from dagster_tidemark.event_log.standby import standby_of
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.decisions import Asked, CheckRequest, Plan, Request, held
 from dagster_tidemark.planner.evaluate import Bound
@@ -424,6 +425,10 @@ def engine_of(context: SensorEvaluationContext, assets: AnyGraph, settings: Sett
     found, origin = engine_for(context.instance, assets, settings), context.code_location_origin
     if origin is not None:
         found.home = (origin.location_name, context.repository_name)
+    standby = standby_of(context, settings)
+    if standby is not None and standby.is_settling():
+        # Runs of the replaced code server may still appear. Their code is known to be older, not newer.
+        found.loaded_after = event_storage.last_event_id(context.instance)
     if context.repository_def is not None and found.asks_for(context.repository_def):
         deployed.keep(context.instance, found.home, found.declared)
         code = code_texts(settings.code_root, settings.code_location) if settings and settings.project else {}

@@ -11,8 +11,9 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ from dagster_tidemark.settings import LOCAL_KEY, Settings, SettingsError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+logger = logging.getLogger(__name__)
 
 ICEBERG_VERSION = "1.12.0"
 """Version of Iceberg on the Spark server."""
@@ -198,9 +201,17 @@ _TRIES, _LONGEST_WAIT_MS = 30, 5_000
 """Retries if the server does not answer: every 5 s for two minutes. By default, the client waits up to a minute between
 retries, for ten minutes: if the server is back after 20 s, the client notices this only after 70 s."""
 
+SECONDS_OF_A_RESTART = 60.0
+"""How long a run waits for a server that does not answer: as long as a restart takes. If the run failed at once, it
+would be requested again after a pause that is longer than the outage."""
+_PROBE_SECONDS, _BETWEEN_PROBES = 5.0, 1.0
 
-def new_session(settings: Settings) -> SparkSession:
+
+def new_session(settings: Settings, *, wait_seconds: float = 0.0) -> SparkSession:
     """Return a new session, which the caller must stop.
+
+    Args:
+        wait_seconds: How long to wait for a server that does not answer.
 
     Raises:
         SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
@@ -208,7 +219,7 @@ def new_session(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if settings.spark_remote:
-        _require_server(settings.spark_remote)
+        _await_server(settings.spark_remote, wait_seconds)
         with _keeping_the_token(settings.spark_remote):
             session = _connected(settings.spark_remote)
     else:
@@ -274,14 +285,22 @@ def quiet_client() -> None:
 
 
 def _connected(remote: str) -> SparkSession:
-    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     quiet_client()
-    # The type is Any, because mypy does not understand pyspark's decorator of `client`.
-    session: Any = SparkSession.builder.remote(remote).config(map=SESSION_CONF).create()
+    # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    # gRPC itself would wait up to two minutes between its own attempts to connect.
+    channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
+    # The type is Any, because mypy does not understand pyspark's decorator of `client`. Without a configuration,
+    # `create` makes no call, so the policy holds for the first call, too.
+    session: Any = ConnectSession.builder.channelBuilder(channel).create()
     _closes_only_when_stopped(type(session))
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
+    for name, value in SESSION_CONF.items():
+        session.conf.set(name, value)
     return cast("SparkSession", session)
 
 
@@ -338,10 +357,52 @@ def _is_lost(session: SparkSession, remote: str) -> bool:
     return False
 
 
+def _await_server(remote: str, wait_seconds: float) -> None:
+    """Wait until the server answers. Raise SparkUnreachable if it does not answer in time."""
+    end, is_first = time.monotonic() + wait_seconds, True
+    while True:
+        try:
+            return _require_server(remote)
+        except SparkUnreachable as error:
+            if time.monotonic() >= end:
+                raise
+            if is_first:
+                logger.warning("%s; waiting for %.0f s", error, wait_seconds)
+        is_first = False
+        time.sleep(_BETWEEN_PROBES)
+
+
 def _require_server(remote: str) -> None:
-    # The client silently retries for minutes if the server is down, so check the port first.
+    # The client silently retries for minutes if the server is down, so check that it answers first.
     address = urlsplit(remote)
     try:
-        socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), timeout=5).close()
+        socket.create_connection((address.hostname or "127.0.0.1", address.port or 15002), _PROBE_SECONDS).close()
     except OSError as error:
         raise SparkUnreachable(remote, error) from error
+    if fault := connect_fault(remote, _PROBE_SECONDS):
+        raise SparkUnreachable(remote, fault)
+
+
+def connect_fault(remote: str, seconds: float) -> str:
+    """Return why no server answers at a connection string; empty if one does.
+
+    The probe is an HTTP/2 handshake, because the kernel accepts connections also for a stopped server.
+    """
+    import grpc
+
+    at = urlsplit(remote.replace("sc://", "http://", 1).replace(";", "?"))
+    address = f"{at.hostname or '127.0.0.1'}:{at.port or 15002}"
+    is_secret = "use_ssl=true" in remote or "token=" in remote
+    # A pool of its own: gRPC would give this channel the connection of another one, with that one's pauses.
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = (
+        grpc.secure_channel(address, grpc.ssl_channel_credentials(), options)
+        if is_secret
+        else grpc.insecure_channel(address, options)
+    )
+    with closing(channel):
+        try:
+            grpc.channel_ready_future(channel).result(timeout=seconds)
+        except grpc.FutureTimeoutError:
+            return f"unreachable at {address}"
+    return ""

@@ -3,7 +3,7 @@
 Belongs here: reading. Does not belong here: the meaning of a difference (`table_changes`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,6 +45,18 @@ def stored_tables(settings: Settings, tables: Iterable[Table]) -> dict[str, Stor
     if failed := [why for _, why in found if isinstance(why, str)]:
         raise CatalogUnreadable(f"the declared columns cannot be compared with the tables. {'. '.join(failed)}")
     return {name: stored for name, stored in found if isinstance(stored, Stored)}
+
+
+def table_names(lake: Catalog) -> list[str]:
+    """Return the name of each table of a catalog."""
+    return [".".join(each) for each in _identifiers(lake, ())]
+
+
+def _identifiers(lake: Catalog, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for namespace in lake.list_namespaces(above):
+        if len(namespace) > len(above):
+            yield from lake.list_tables(namespace)
+            yield from _identifiers(lake, namespace)
 
 
 def opened_catalog(settings: Settings) -> Catalog | None:

@@ -20,6 +20,7 @@ from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction, Mainte
 from dagster_tidemark.lakehouse.maintenance.expirable import Pins
 from dagster_tidemark.lakehouse.maintenance.facts import NotRead, TableNeeds, facts_of, needs_of, pins_of
 from dagster_tidemark.lakehouse.session import error_line
+from dagster_tidemark.lakehouse.stored_tables import table_names
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep
 from dagster_tidemark.maintenance.slack import OpenRuns
@@ -53,7 +54,7 @@ class LakeFacts:
     def list_others(self, lake: Catalog) -> None:
         """List the other tables of the catalog. If that fails, nothing is removed."""
         try:
-            names = [".".join(each) for each in _identifiers(lake, ())]
+            names = table_names(lake)
         except Exception as error:  # catalogs raise errors of any type
             self.others, self._unlisted = None, error_line(error)
             return
@@ -148,11 +149,4 @@ def locations(lake: Catalog) -> dict[str, str]:
     Raises:
         Exception: the catalog or a table cannot be read. Then no folder is known to be free of other tables.
     """
-    return {".".join(each): lake.load_table(each).location() for each in _identifiers(lake, ())}
-
-
-def _identifiers(lake: Catalog, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for namespace in lake.list_namespaces(above):
-        if len(namespace) > len(above):
-            yield from lake.list_tables(namespace)
-            yield from _identifiers(lake, namespace)
+    return {name: lake.load_table(name).location() for name in table_names(lake)}

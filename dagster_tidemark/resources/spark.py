@@ -7,7 +7,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from dagster_tidemark.lakehouse.session import new_session, without_token
+from dagster_tidemark.lakehouse.session import SECONDS_OF_A_RESTART, new_session, without_token
 from dagster_tidemark.settings import Settings
 
 
@@ -26,7 +26,7 @@ class SparkResource(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = new_session(self.settings)
+            self._spark_session = new_session(self.settings, wait_seconds=SECONDS_OF_A_RESTART)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self._spark_session is not None:

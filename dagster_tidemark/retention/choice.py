@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
 
-from dagster_tidemark.dagster_internals import old_records
+from dagster_tidemark.dagster_internals import old_records, run_storage
 from dagster_tidemark.dagster_internals.old_records import LoggedCheck, LoggedEvent
 from dagster_tidemark.event_log import journal
 from dagster_tidemark.event_log.checkpoint import newest
@@ -244,7 +244,7 @@ class _Choosing:
         return self._unfinished_backfills
 
     def _is_planned(self, run: dg.DagsterRun, assets: Collection[str]) -> bool:
-        home = old_records.location_of(run)
+        home = run_storage.location_of(run)
         if home is not None and self._known.ours and home not in self._known.ours:
             return False
         if run.tags.keys() & {STREAM, MAINTENANCE} or run.tags.get(REQUESTED_BY) == OWN_JOB:

@@ -18,6 +18,7 @@ from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_tags
 from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run
+from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
@@ -115,6 +116,8 @@ class _Automation(dg.AutomationConditionSensorDefinition):
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
+        if why := reason_to_stand_by(context, self._settings):
+            return _skipped(context, why)
         graph = context.repository_def.asset_graph
         # The engine is chosen here, because a condition has access neither to the location nor to the settings.
         engine = engine_of(context, graph, self._settings)
@@ -142,6 +145,11 @@ def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg
         context.log.warning(f"set aside: {', '.join(what[:_NAMED])}: {why}")
         engine.reject(targets, why, event_time.now())
     return not why
+
+
+def _skipped(context: dg.SensorEvaluationContext, why: str) -> Any:
+    """Return the result of a tick that evaluates nothing. It keeps the cursor, which holds the state of conditions."""
+    return dg.SensorDefinition("skipped", evaluation_fn=lambda _: dg.SkipReason(why)).evaluate_tick(context)
 
 
 def _options() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.set_aside import log_new
 from dagster_tidemark.engine.tick_log import line
+from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
@@ -32,6 +33,8 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if why := reason_to_stand_by(context, scope.settings):
+            return dg.SkipReason(why)
         asked, plan = _ask(context, scope.settings, ranges=True)
         asked += _checks(context, scope.settings, plan)
         if not asked:
@@ -46,7 +49,7 @@ def due_now(context: dg.SensorEvaluationContext, settings: Settings | None = Non
 
     A sensor that has found changes requests them at once, because the planner's next tick may be 5 s away.
     """
-    return _ask(context, settings, ranges=False)[0]
+    return [] if reason_to_stand_by(context, settings) else _ask(context, settings, ranges=False)[0]
 
 
 def _ask(

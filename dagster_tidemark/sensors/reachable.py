@@ -5,7 +5,6 @@ Belongs here: one cheap request to each. Does not belong here: the consequences 
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import cache
 from typing import Any
 from urllib.error import HTTPError
@@ -13,12 +12,12 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import boto3
-import grpc
 import sqlalchemy
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
+from dagster_tidemark.lakehouse.session import connect_fault
 from dagster_tidemark.settings import Settings
 
 SECONDS = 3.0
@@ -34,21 +33,9 @@ def unreachable(settings: Settings) -> dict[str, str]:
 
 
 def _spark(settings: Settings) -> str:
-    """Probe with an HTTP/2 handshake, because the kernel accepts connections also for a stopped server."""
     if settings.spark_remote is None:  # each run has its own local session
         return ""
-    at = urlsplit(settings.spark_remote.replace("sc://", "http://", 1).replace(";", "?"))
-    address = f"{at.hostname}:{at.port or 15002}"
-    is_secret = "use_ssl=true" in settings.spark_remote or "token=" in settings.spark_remote
-    channel = (
-        grpc.secure_channel(address, grpc.ssl_channel_credentials()) if is_secret else grpc.insecure_channel(address)
-    )
-    with closing(channel):
-        try:
-            grpc.channel_ready_future(channel).result(timeout=SECONDS)
-        except grpc.FutureTimeoutError:
-            return f"unreachable at {address}"
-    return ""
+    return connect_fault(settings.spark_remote, SECONDS)
 
 
 def _catalog(settings: Settings) -> str:

@@ -18,6 +18,7 @@ from dagster_tidemark.engine.override_store import OverrideStore, pause_of_strea
 from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of
+from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.sensors.stopping import CodeServer
@@ -26,7 +27,7 @@ from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKED, WORKER
+from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
 _LOOKED_AT = 6
 _LONGEST_WAIT = 20.0  # seconds; with the start of a run, a stream recovers from any fault within half a minute
@@ -70,8 +71,11 @@ def streams_sensor(
     def looks(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if server.is_stopping(context.instance, settings):
             return dg.SkipReason("the code server is stopping")
+        if why := reason_to_stand_by(context, settings):
+            return dg.SkipReason(why)
         _tell_code(context.instance, settings)
-        asked, said = _wanted(context.instance, streams, settings, time.time(), beats)
+        home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
+        asked, said = _wanted(context.instance, streams, settings, time.time(), beats, home)
         for line in said.values():
             context.log.info(line)
         note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
@@ -108,9 +112,15 @@ def _wanted(
     settings: Settings,
     now: float,
     beats: Beats | None = None,
+    home: str = "",
 ) -> tuple[list[dg.RunRequest], dict[str, str]]:
-    """Return the runs to start, and the reasons why other runs are not started, by stream."""
-    at_work = set(_at_work(instance, settings, beats or Beats(), now))
+    """Return the runs to start, and the reasons why other runs are not started, by stream.
+
+    Args:
+        home: Name of this code location. Shifts of other locations are left out, because they may have a stream of the
+            same name.
+    """
+    at_work = set(_at_work(instance, settings, beats or Beats(), now, home))
     asked, said = list[dg.RunRequest](), dict[str, str]()
     posts, overrides = list[tuple[Stream | Deliveries, int]](), OverrideStore(instance).read()
     for stream in streams:
@@ -128,14 +138,15 @@ def _wanted(
         if room is not None and number >= room:
             said[stream.name] = _refused(stream, worker, len(posts), room)
             continue
-        ended = _ended(instance, stream, worker)
+        ended = _ended(instance, stream, worker, home)
         if ended.rests_until() > now:
             said[stream.name] = (
                 f"{stream.name}: {ended.failures} runs failed in a row; the next starts in "
                 f"{ended.rests_until() - now:.0f} s"
             )
             continue
-        asked.append(dg.RunRequest(job_name=stream.job, tags={STREAM: stream.name, WORKER: str(worker)}))
+        tags = {STREAM: stream.name, WORKER: str(worker), CODE: code_of(settings)}
+        asked.append(dg.RunRequest(job_name=stream.job, tags=tags))
     return asked, said
 
 
@@ -152,9 +163,11 @@ def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -
     )
 
 
-def _at_work(instance: DagsterInstance, settings: Settings, beats: Beats, now: float) -> Iterator[tuple[str, str]]:
+def _at_work(
+    instance: DagsterInstance, settings: Settings, beats: Beats, now: float, home: str
+) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting."""
-    records = run_storage.unfinished_shifts(instance)
+    records = [each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home)]
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:
@@ -187,11 +200,17 @@ def _post_of(run: dg.DagsterRun) -> tuple[str, str]:
     return run.tags[STREAM], run.tags.get(WORKER, "0")
 
 
-def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int) -> Ended:
+def _is_ours(run: dg.DagsterRun, home: str) -> bool:
+    return not home or run_storage.location_of(run) in (None, home)
+
+
+def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int, home: str) -> Ended:
     filters = RunsFilter(job_name=stream.job, tags={WORKER: str(worker)})
     failures, last, newest = 0, None, 0.0
     for record in instance.get_run_records(filters, limit=_LOOKED_AT):
         run = record.dagster_run
+        if not _is_ours(run, home):
+            continue
         if run.status is not DagsterRunStatus.FAILURE or WORKED in run.tags or record.end_time is None:
             break
         if last is not None and last - record.end_time > _RECENT:

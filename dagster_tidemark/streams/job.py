@@ -28,7 +28,7 @@ from dagster_tidemark.streams.shift_metrics import Facts
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
-from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
+from dagster_tidemark.tags import ARRIVED_AT, CODE, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
 
 if TYPE_CHECKING:
     from dagster_tidemark.streams.deliveries.worker import Delivering
@@ -87,6 +87,7 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
         context.run_id,
         lambda: 0 if at_work is None else at_work.counts.commits,
         facts,
+        code=context.run.tags.get(CODE),
     )
     with post:
         try:

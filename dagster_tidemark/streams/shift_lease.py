@@ -53,6 +53,8 @@ class Post:
         run_id: The id of the shift's run.
         committed: Returns the number of the shift's commits.
         facts: Measurements of the stream, for `tidemark status`.
+        code: Code of the code server that requested the run. A run that starts after a deploy may have older code than
+            the deployed one. None if no sensor requested the run.
     """
 
     instance: DagsterInstance
@@ -63,6 +65,7 @@ class Post:
     committed: Callable[[], int] = lambda: 0
     facts: Callable[[], Mapping[str, Any]] = dict
     clock: Callable[[], float] = time.monotonic
+    code: str | None = None
     _reason: str | None = None
     _worked: bool = False
 
@@ -70,7 +73,7 @@ class Post:
         self._code_key = CODE_OF_STREAMS + self.settings.code_location
         self._key = key_of(self.settings, self.stream, self.worker)
         self._began, self._began_at = self.clock(), time.time()
-        self._began_with = instance_store.saved(self.instance, self._code_key)
+        self._began_with = self.code or instance_store.saved(self.instance, self._code_key)
         self._server = STOPPING + _parent()
         self._looked_at = self._passed_at = self.clock()
         self._beat_at = float("-inf")

@@ -41,9 +41,14 @@ _PORTS = ("cloud", "master", "spark", "code")
 
 @dataclass
 class Deployed:
-    """The processes of a deployment, by name, and the environment that all of them have."""
+    """The processes of a deployment, by name, and the environment that all of them have.
+
+    Args:
+        cluster: False for a Connect server that works alone.
+    """
 
     folder: Path
+    cluster: bool = True
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -206,9 +211,12 @@ class Deployed:
         # Workers with SPARK_REMOTE would start executors with the jars of the Connect client.
         remote = self.environment.pop("SPARK_REMOTE")
         local = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark_home()), "SPARK_DAEMON_MEMORY": "256m"}
+        if not self.cluster:
+            at = "local[2]"
         master = "org.apache.spark.deploy.master.Master --host 127.0.0.1 --webui-port 0 --port"
-        self.start("master", [java, *master.split(), str(self.ports["master"])], **local)
-        for number in (1, 2):
+        if self.cluster:
+            self.start("master", [java, *master.split(), str(self.ports["master"])], **local)
+        for number in (1, 2) if self.cluster else ():
             room = self.folder / f"worker-{number}"
             worker = f"org.apache.spark.deploy.worker.Worker --host 127.0.0.1 --webui-port 0 -c 1 -m 1g -d {room} {at}"
             self.start(f"worker-{number}", [java, *worker.split()], **local)
@@ -231,10 +239,10 @@ class Deployed:
 
 
 @contextmanager
-def deployed(folder: Path) -> Iterator[Deployed]:
+def deployed(folder: Path, *, cluster: bool = True) -> Iterator[Deployed]:
     """A deployment that leaves no process."""
     assert shutil.which("java"), "the proof needs Java"
-    made = Deployed(folder)
+    made = Deployed(folder, cluster)
     try:
         made.open()
         yield made

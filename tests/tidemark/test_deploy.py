@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -134,6 +136,89 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     )
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "tidemark" in line]
     assert ours == []
+
+
+def test_code_servers_run_without_a_proxy_that_outlives_them() -> None:
+    texts = {path: path.read_text() for path in DEPLOY.rglob("*") if path.is_file()}
+    assert not [path for path, text in texts.items() if "code-server start" in text or "codeServerArgs" in text]
+    [code] = HELM["dagster-user-deployments"]["deployments"]
+    assert "dagsterApiGrpcArgs" in code and code["livenessProbe"]["failureThreshold"] * 20 <= 60
+    assert "dagster api grpc " in texts[DEPLOY / "systemd" / "tidemark-code.service"]
+
+
+@pytest.mark.parametrize(("answers", "restarted"), [("true", []), ("sleep 5", ["restart tidemark-code"])])
+def test_a_code_server_that_does_not_answer_is_restarted(tmp_path: Path, answers: str, restarted: list[str]) -> None:
+    unit = (DEPLOY / "systemd" / "tidemark-code-health.service").read_text()
+    [line] = re.findall(r"^ExecStart=(.*)$", unit, re.M)
+    check = "timeout 30 /opt/tidemark/venv/bin/dagster api grpc-health-check --port 4000"
+    assert check in line
+    log, fake = tmp_path / "log", tmp_path / "systemctl"
+    log.touch()
+    fake.write_text(f'#!/bin/sh\necho "$*" >>{log}\n')
+    fake.chmod(0o755)
+    command = line.replace(check, f"timeout 0.2 {answers}")
+    subprocess.run(shlex.split(command), env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True, timeout=30)
+    assert log.read_text().splitlines() == restarted
+
+
+def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Path) -> None:
+    uri = "jdbc:postgresql://db.internal:6543/lake?user=me&password=p%3Aw%25&sslmode=require"
+    said = tmp_path / "said"
+    for program in ("pg_dump", "pg_restore", "tidemark"):
+        fake = tmp_path / program
+        fake.write_text(
+            f'#!/bin/sh\necho "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE" >>{said}\n'
+        )
+        fake.chmod(0o755)
+    environment = VARIABLES | {"TIDEMARK_CATALOG_URI": uri, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def call(what: str) -> int:
+        command = [str(DEPLOY / "databases.sh"), what, str(tmp_path / "dumps")]
+        return subprocess.run(command, env=environment, check=False, timeout=30, capture_output=True).returncode
+
+    assert (call("save"), call("restore"), call("remove")) == (0, 0, 2)
+    lines = [line.split("|") for line in said.read_text().splitlines()]
+    assert [words.split()[0] for words, _ in lines] == ["pg_dump", "pg_dump", "pg_restore", "pg_restore", "tidemark"]
+    of_dagster, of_catalog = "db.internal 5432 dagster secret dagster ", "db.internal 6543 me p:w% lake require"
+    assert [found for _, found in lines[:4]] == [of_dagster, of_catalog] * 2, "Dagster's database is saved first"
+    assert not [words for words, _ in lines if "secret" in words or "p:w" in words]
+    assert lines[4][0] == "tidemark restore-catalog --apply"
+
+
+LOCAL_STATE = {
+    "cli/new.py": "new files of a project",
+    "cli/plan.py": "manifests of previews",
+    "cli/plan_preview.py": "manifests of previews",
+    "cli/spark_conf.py": "`tidemark jars`",
+    "cli/status.py": "manifests of previews",
+    "code_versions/code_diff.py": "`plan --diff`",
+    "code_versions/lock_file.py": "`code-versions.lock`",
+    "components/scaffolding.py": "new files of a project",
+    "engine/code_plan.py": "saved plan states",
+    "lakehouse/model_store.py": "runs that write or read models",
+    "lakehouse/session.py": "`run/pgpass`",
+    "preview/manifest.py": "manifests of previews",
+    "scaffold/new_project.py": "new files of a project",
+    "settings.py": "`TIDEMARK_STATE_DIR`",
+}
+"""Modules that use local folders, and the words for it in docs/production.md. A laptop's own are in `local`."""
+
+
+def test_all_state_in_local_folders_is_listed() -> None:
+    writes = re.compile(
+        r"state_dir|TemporaryDirectory|NamedTemporaryFile|mkdtemp|platform_home|\.write_text\(|\.write_bytes\("
+        r"|open\(\"[wax]|\.touch\(|\.mkdir\(|AF_UNIX|flock|shelve"
+    )
+    library = CHECKOUT / "dagster_tidemark"
+    found = {
+        str(path.relative_to(library))
+        for path in library.rglob("*.py")
+        if "local" not in path.relative_to(library).parts and writes.search(path.read_text())
+    }
+    assert found == LOCAL_STATE.keys(), "add the module, and what happens when its process moves, to both lists"
+    page = (CHECKOUT / "docs" / "production.md").read_text()
+    section = page.partition("## State in local folders")[2].partition("\n## ")[0]
+    assert [words for words in LOCAL_STATE.values() if words not in section] == []
 
 
 # The permissions.

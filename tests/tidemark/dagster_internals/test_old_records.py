@@ -121,7 +121,7 @@ def test_unfinished_work_names_the_runs_that_it_repeats(instance: dg.DagsterInst
         again, status=dg.DagsterRunStatus.STARTED, parent_run_id=first.run_id, root_run_id=first.run_id
     )
     assert old_records.needed_by_unfinished(instance) == ({first.run_id}, frozenset())
-    assert old_records.backfill_of(first) is None and old_records.location_of(first) is None
+    assert old_records.backfill_of(first) is None
 
 
 def test_run_of_a_backfill_names_it(instance: dg.DagsterInstance) -> None:

@@ -42,6 +42,8 @@ def test_code_location_of_a_run_is_read_from_its_job_origin(instance: dg.Dagster
     without = dg.materialize([table], instance=instance).run_id
     instance.add_run(dg.DagsterRun("job", run_id="f" * 32, remote_job_origin=ORIGIN))
     assert run_storage.locations_of_runs(instance, [without, "f" * 32, "unknown"]) == {"f" * 32: "theirs"}
+    found = instance.get_run_by_id("f" * 32)
+    assert found is not None and run_storage.location_of(found) == "theirs"
 
 
 def test_unfinished_runs_are_found_by_status_and_tags(instance: dg.DagsterInstance) -> None:

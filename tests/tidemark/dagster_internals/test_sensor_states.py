@@ -1,6 +1,4 @@
-"""Contract of the stored states of sensors and daemons."""
-
-import time
+"""Contract of the stored states of sensors."""
 
 import dagster as dg
 import pytest
@@ -17,8 +15,6 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
-from dagster._daemon.controller import DEFAULT_HEARTBEAT_INTERVAL_SECONDS
-from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_tidemark.dagster_internals import sensor_states
 from dagster_tidemark.dagster_internals.sensor_states import SensorTick, TickTime, tick_times
@@ -120,18 +116,3 @@ def test_copied_sensor_has_the_new_asset_selection() -> None:
     copied = sensor_states.with_selection(looks, one)
     assert (copied.asset_selection, copied.name) == (one, "looks")
     assert looks.asset_selection == dg.AssetSelection.all()
-
-
-def test_heartbeats_are_those_of_the_needed_daemons_and_0_without_one() -> None:
-    with dg.instance_for_test(overrides={"run_monitoring": {"enabled": True}}) as instance:
-        assert set(sensor_states.heartbeats(instance).values()) == {0.0}
-        now = time.time()
-        instance.add_daemon_heartbeat(DaemonHeartbeat(now, "SENSOR", "id", []))
-        instance.add_daemon_heartbeat(DaemonHeartbeat(now, "NOT_NEEDED", "id", []))
-        found = sensor_states.heartbeats(instance)
-        assert found["SENSOR"] == now and "NOT_NEEDED" not in found
-        assert {"SCHEDULER", "QUEUED_RUN_COORDINATOR", "MONITORING"} <= found.keys()
-
-
-def test_a_daemon_sends_a_heartbeat_every_half_minute() -> None:
-    assert DEFAULT_HEARTBEAT_INTERVAL_SECONDS == 30

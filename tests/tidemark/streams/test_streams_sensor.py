@@ -9,7 +9,9 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
+from dagster._core.utils import make_new_run_id
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.sensors import streams as sensor
@@ -126,6 +128,11 @@ def test_shift_stops_only_when_newer_code_is_loaded(
     instance_store.save(instance, key, "the next")
     clock[0] = 22.0
     assert post.ends() == "new code was loaded"
+    late = Post(
+        instance, settings, "pings", "0", post.run_id, clock=lambda: clock[0], code="what the sensor has loaded"
+    )
+    clock[0] = 33.0
+    assert late.ends() == "new code was loaded", "it was requested before the deploy, and began after it"
 
 
 def test_streams_sensor_saves_the_version_of_its_loaded_code(instance: DagsterInstance) -> None:
@@ -162,3 +169,24 @@ def test_run_queue_with_slots_for_shifts_starts_all_of_them() -> None:
     with dg.instance_for_test(overrides=overrides) as instance:
         asked, said = sensor._wanted(instance, [PINGS], Settings(), time.time())
     assert len(asked) == 2 and not said
+
+
+def test_stream_of_the_same_name_in_another_location_is_another_stream(instance: DagsterInstance) -> None:
+    def of(location: str, worker: str) -> dg.DagsterRun:
+        origin = RemoteJobOrigin(
+            RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "repository"), PINGS.job
+        )
+        tags = {STREAM: "pings", WORKER: worker}
+        status = DagsterRunStatus.STARTED
+        made = dg.DagsterRun(PINGS.job, make_new_run_id(), status=status, tags=tags, remote_job_origin=origin)
+        return instance.add_run(made)
+
+    def asked(home: str) -> list[str]:
+        requests, _ = sensor._wanted(instance, [PINGS], Settings(), time.time(), home=home)
+        return [request.tags[WORKER] for request in requests]
+
+    of("theirs", "0"), of("theirs", "1"), of("ours", "1")
+    assert (asked("ours"), asked("theirs"), asked("third")) == (["0"], [], ["0", "1"])
+    for _ in range(4):
+        instance.report_run_failed(of("theirs", "0"))
+    assert asked("ours") == ["0"], "failures of the other stream do not delay this one"

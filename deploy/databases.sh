@@ -1,0 +1,57 @@
+#!/bin/sh
+# Save or restore the two databases of a deployment. Variables: TIDEMARK_CATALOG_URI (PostgreSQL), DAGSTER_PG_HOST, _PORT
+# (default 5432), _USER, _PASSWORD, _DB.
+#   databases.sh save FOLDER       # at any time, beside running processes
+#   databases.sh restore FOLDER    # while no daemon and no code server runs; then it compares catalog and warehouse
+set -eu
+umask 077
+what="${1:?save or restore}" folder="${2:?the folder of the dumps}"
+
+of_dagster() {
+    PGHOST="$DAGSTER_PG_HOST" PGPORT="${DAGSTER_PG_PORT:-5432}" PGUSER="$DAGSTER_PG_USER" PGPASSWORD="$DAGSTER_PG_PASSWORD" \
+        PGDATABASE="$DAGSTER_PG_DB" "$@"
+}
+
+# The password stays out of the arguments, which every user of the host may read.
+of_catalog() {
+    eval "$(python3 - <<'PY'
+import os
+import shlex
+from urllib.parse import parse_qsl, urlsplit
+
+uri = urlsplit(os.environ["TIDEMARK_CATALOG_URI"].removeprefix("jdbc:"))
+given = dict(parse_qsl(uri.query))
+found = {
+    "PGHOST": uri.hostname or "127.0.0.1",
+    "PGPORT": str(uri.port or 5432),
+    "PGDATABASE": uri.path.lstrip("/"),
+    "PGUSER": given.get("user", ""),
+    "PGPASSWORD": given.get("password", ""),
+    "PGSSLMODE": given.get("sslmode", "prefer"),
+}
+print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items()))
+PY
+)"
+    "$@"
+}
+
+case "$what" in
+save)
+    mkdir -p "$folder"
+    # Dagster's database first: it may know less than the catalog, and never more. Work that it does not know is looked
+    # at again, and found done.
+    of_dagster pg_dump --format=custom --file="$folder/dagster.dump"
+    (of_catalog pg_dump --format=custom --file="$folder/catalog.dump")
+    ;;
+restore)
+    of_dagster sh -c 'pg_restore --clean --if-exists --no-owner --exit-on-error --dbname="$PGDATABASE" "$0"' \
+        "$folder/dagster.dump"
+    (of_catalog sh -c 'pg_restore --clean --if-exists --no-owner --exit-on-error --dbname="$PGDATABASE" "$0"' \
+        "$folder/catalog.dump")
+    tidemark restore-catalog --apply
+    ;;
+*)
+    echo "expected save or restore, found: $what" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,180 @@
+"""Redeploys under load: nothing is built back to old code, nothing is lost, and shifts change over soon.
+
+Each new code server has other code versions of two marts. It answers beside the old one for some seconds, and the
+daemon reaches both in turn.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import dagster as dg
+
+from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.event_log.beats import Beat
+from dagster_tidemark.lakehouse.append import open_lake
+from dagster_tidemark.tags import SHIFT, STREAM
+from tests.live.waiting import eventually
+from tests.proof.conftest import Report
+from tests.proof.rolling_platform import RollingPlatform, rolling_platform
+from tests.proof.test_frozen_parts import put_order
+
+TIMES = int(os.environ.get("REDEPLOYS", "10"))
+OVERLAP = float(os.environ.get("OVERLAP", "20"))
+SHIFTS_WITHIN = 10.0
+MARTS = ("marts/sales_hourly", "marts/sales_daily")
+
+
+def test_redeploys_with_overlap_build_nothing_back_and_lose_nothing(tmp_path: Path, jars: Path, report: Report) -> None:
+    figures: dict[str, Any] = {
+        "what": "redeploys with the old and the new code server answering in turn",
+        "seconds of overlap": OVERLAP,
+        "seconds until all shifts are new": [],
+        "of which a run needs to start": [],
+    }
+    with rolling_platform(tmp_path, jars) as platform:
+        eventually(lambda: _require(platform.status().code == 0, "not met at first"), seconds=420, every=3)
+        began: dict[int, float] = {1: 0.0}
+        with _load(platform) as sent:
+            for version in range(2, TIMES + 2):
+                before = _shifts(platform)
+                platform.deploy(f"code-{version}", version)
+                began[version] = time.time()
+                changed = _seconds_until_changed(platform, before, began[version])
+                figures["seconds until all shifts are new"].append(changed)
+                figures["of which a run needs to start"].append(_seconds_of_a_start(platform, began[version]))
+                time.sleep(max(0.0, OVERLAP - (time.time() - began[version])))
+                platform.retire(f"code-{version - 1}")
+                report("redeploys", figures)
+        orders, readings = sent
+        eventually(lambda: _all_there(platform, orders, readings), seconds=300, every=2)
+        eventually(lambda: _require(_versions(platform) == {str(TIMES + 1)}, _versions(platform)), seconds=600, every=3)
+        figures |= {"orders": len(orders), "readings": len(readings)}
+        figures["built back"] = _built_back(platform)
+        figures["runs beside old code servers"] = _beside_old_servers(platform, began)
+        figures["rows twice"] = _twice(platform)
+        report("redeploys", figures)
+    assert figures["built back"] == [] and figures["rows twice"] == 0
+    waits = [
+        changed - start
+        for changed, start in zip(
+            figures["seconds until all shifts are new"], figures["of which a run needs to start"], strict=True
+        )
+    ]
+    assert sorted(waits)[TIMES // 2] <= SHIFTS_WITHIN, waits
+
+
+@contextmanager
+def _load(platform: RollingPlatform) -> Iterator[tuple[list[int], list[str]]]:
+    """Put a file every 8 seconds and send a message every 2 seconds meanwhile."""
+    over, orders, readings = Event(), list[int](), list[str]()
+
+    def work() -> None:
+        number = 0
+        while not over.wait(2.0):
+            readings.append(platform.send_reading())
+            number += 1
+            if number % 4 == 0:
+                orders.append(put_order(platform))
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield orders, readings
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def _shifts(platform: RollingPlatform) -> dict[str, str]:
+    """Return the run of each post's last heartbeat."""
+    with platform.instance() as instance:
+        saved = instance_store.saved_under(instance, SHIFT)
+    return {key: beat.run for key, text in saved.items() if (beat := Beat.read(text)) is not None}
+
+
+def _seconds_of_a_start(platform: RollingPlatform, since: float) -> float:
+    """Return the longest time from the request of a new shift to the start of its work."""
+    with platform.instance() as instance:
+        records = instance.get_run_records(dg.RunsFilter(created_after=datetime.fromtimestamp(since, UTC)), limit=50)
+    starts = [
+        record.start_time - record.create_timestamp.timestamp()
+        for record in records
+        if STREAM in record.dagster_run.tags and record.start_time is not None
+    ]
+    return round(max(starts, default=0.0), 1)
+
+
+def _seconds_until_changed(platform: RollingPlatform, before: dict[str, str], since: float) -> float:
+    def changed() -> None:
+        now = _shifts(platform)
+        assert all(now.get(key) not in (None, run) for key, run in before.items()), now
+
+    eventually(changed, seconds=180, every=0.5)
+    return round(time.time() - since, 1)
+
+
+def _all_there(platform: RollingPlatform, orders: list[int], readings: list[str]) -> None:
+    lake = open_lake(platform.settings)
+    stored = lake.load_table("core.orders").scan(selected_fields=("order_id",)).to_arrow()["order_id"].to_pylist()
+    assert set(orders) <= set(stored), f"{len(set(orders) - set(stored))} orders are missing"
+    devices = lake.load_table("raw.readings").scan(selected_fields=("device_id",)).to_arrow()["device_id"].to_pylist()
+    assert set(readings) <= set(devices), f"{len(set(readings) - set(devices))} readings are missing"
+
+
+def _twice(platform: RollingPlatform) -> int:
+    """Return the number of rows of orders and readings that are there more than once."""
+    lake, found = open_lake(platform.settings), 0
+    for table, columns in (("core.orders", ("order_id", "line_number")), ("raw.readings", ("device_id",))):
+        rows = lake.load_table(table).scan(selected_fields=columns).to_arrow()
+        found += rows.num_rows - rows.group_by(list(columns)).aggregate([]).num_rows
+    return found
+
+
+def _materializations(platform: RollingPlatform) -> list[tuple[str, str | None, int, float]]:
+    """Return asset, partition, version and the creation of the run for each materialization, oldest first."""
+    found = []
+    with platform.instance() as instance:
+        for mart in MARTS:
+            records = dg.AssetRecordsFilter(asset_key=dg.AssetKey.from_user_string(mart))
+            for record in instance.fetch_materializations(records, limit=5000, ascending=True).records:
+                event = record.asset_materialization
+                run = instance.get_run_record_by_id(record.run_id)
+                assert event is not None and run is not None and event.tags is not None
+                version = int(event.tags["dagster/code_version"])
+                found.append((mart, event.partition, version, run.create_timestamp.timestamp()))
+    return found
+
+
+def _versions(platform: RollingPlatform) -> set[str]:
+    """Return the code versions of the newest materializations of all partitions."""
+    newest = {(mart, partition): str(version) for mart, partition, version, _ in _materializations(platform)}
+    return set(newest.values())
+
+
+def _built_back(platform: RollingPlatform) -> list[str]:
+    """Return the materializations of a partition by older code than the one before."""
+    newest: dict[tuple[str, str | None], int] = {}
+    found = []
+    for mart, partition, version, _ in _materializations(platform):
+        before = newest.get((mart, partition), version)
+        if version < before:
+            found.append(f"{mart} {partition}: version {version} after version {before}")
+        newest[(mart, partition)] = max(before, version)
+    return found
+
+
+def _beside_old_servers(platform: RollingPlatform, began: dict[int, float]) -> int:
+    """Return the number of runs that were started beside an old code server after a newer one had begun."""
+    return sum(
+        version + 1 in began and created > began[version + 1] for _, _, version, created in _materializations(platform)
+    )
+
+
+def _require(holds: bool, otherwise: object) -> None:
+    assert holds, otherwise

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 _LIVE = "tests/live/"
-_OWN_HOST = ("tests/live/test_nothing_lost.py", "tests/live/test_warm_runs.py")
+_OWN_HOST = (
+    "tests/live/test_nothing_lost.py",
+    "tests/live/test_warm_runs.py",
+    "tests/live/test_ways_to_update.py",
+)
 """Live tests that start their own Dagster. They need not wait for the platform of the other live tests."""
 _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
 """Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""

@@ -9,9 +9,11 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from dagster import DagsterEventType, DagsterInstance, EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from sqlalchemy import CursorResult
 
 _BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"  # Dagster reads this variable for each event
 _MOST = 500
@@ -46,7 +48,7 @@ def _store(storage: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> N
             for row in rows:
                 connection.execute(row)
         with storage.index_transaction() as connection:
-            ids = [tuple(connection.execute(row).inserted_primary_key or ())[0] for row in rows]
+            ids = [_key(connection.execute(row)) for row in rows]
             storage._store_asset_event_tags(connection, together, ids)
             stored = zip(together, ids, strict=True)
             last = {(e.get_dagster_event().asset_key, e.dagster_event_type): (e, id_) for e, id_ in stored}
@@ -55,3 +57,8 @@ def _store(storage: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> N
     for event in events:
         if event.dagster_event_type not in _TOGETHER:
             storage.store_event(event)
+
+
+def _key(inserted: CursorResult[Any]) -> int:
+    assert inserted.inserted_primary_key is not None
+    return int(inserted.inserted_primary_key[0])

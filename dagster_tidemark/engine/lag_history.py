@@ -42,6 +42,7 @@ class AssetLag:
         start: Start of the period (Unix seconds). A period begins with the first event of the log at the earliest, and
             not before the time from which the last prune kept all events.
         end: End of the period.
+        promised: Longest lag without a breach, in seconds; None if the promise is a time of day.
     """
 
     asset: str
@@ -49,6 +50,7 @@ class AssetLag:
     start: float
     end: float
     lag: LagFigures
+    promised: float | None = None
 
 
 def period_of(day: date) -> tuple[float, float]:
@@ -95,7 +97,14 @@ def lags(
     pruned = float(instance_store.saved(instance, PRUNED) or "-inf")
     began = max(pruned, min([replay.began_at, *(event.at for event in events if not event.problem)]))
     return [
-        AssetLag(key, told(contract), max(start, began), end, figures(debts.of(key), max(start, began), end))
+        AssetLag(
+            key,
+            told(contract),
+            max(start, began),
+            end,
+            figures(debts.of(key), max(start, began), end),
+            contract.promised_lag,
+        )
         for start, end in periods
         if max(start, began) < end
         for key in debts.assets()

@@ -113,14 +113,21 @@ def _day(each: AssetLag) -> date:
 
 
 def _figures(each: AssetLag) -> Mapping[str, Any]:
-    """Return an asset's figures of a day. Dagster plots them in the asset's page."""
-    return {
+    """Return an asset's figures of a day. Dagster plots them in the asset's page.
+
+    Dagster draws one curve per name. So the lag is reported beside the promised lag, and as a share of it.
+    """
+    found = {
         "lag, mean (seconds)": round(each.lag.mean, 3),
         "lag, p95 (seconds)": round(each.lag.p95, 3),
         "lag, longest (seconds)": round(each.lag.longest, 3),
         "within contract (share)": round(each.lag.within, 6),
         "day": _day(each).isoformat(),
     }
+    if each.promised is not None:
+        found["lag, promised (seconds)"] = each.promised
+        found["lag, longest (share of promised)"] = round(each.lag.longest / each.promised, 6)
+    return found
 
 
 def _summary(found: Sequence[AssetLag]) -> Mapping[str, Any]:

@@ -48,6 +48,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             notes += [f"upstream {source}: {whole[source]}" for source in sorted(above[key])]
             found[key] = _with_loops(_noted(found[key], tuple(notes)), plan)
             found[key] = _with_overrides(found[key], _overridden(graph, history, plan, key))
+            found[key] = replace(found[key], promised_lag=node.contract.promised_lag)
     return found
 
 

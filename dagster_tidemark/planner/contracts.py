@@ -32,6 +32,11 @@ class LagContract:
     fail: float
     warn: float | None = None
 
+    @property
+    def promised_lag(self) -> float | None:
+        """Longest lag without a breach, in seconds."""
+        return self.fail
+
     def scaled(self, scale: float) -> "LagContract":
         """Return the same contract on a faster clock (`TIDEMARK_CONTRACT_SCALE`)."""
         warn = None if self.warn is None else max(self.warn * scale, SHORTEST_WINDOW)
@@ -45,6 +50,11 @@ class CronContract:
     schedule: str
     bound: float
     timezone: str = "UTC"
+
+    @property
+    def promised_lag(self) -> float | None:
+        """None: the promise is a time of day, and the lag may be as long as the time between two ticks."""
+        return None
 
     def scaled(self, scale: float) -> "CronContract":
         """Return the contract unchanged: a time of day is not scaled."""

@@ -255,6 +255,7 @@ class ContractStatus:
         set_aside: Partitions and inputs of the asset that are set aside. The verdict does not cover them.
         lacks: Promises that are broken, or will be at the deadline, because sources have no data.
         overridden: Pauses of the asset or its inputs, and skipped partitions, in words.
+        promised_lag: Longest lag without a breach, in seconds; None if the promise is a time of day.
     """
 
     asset: str
@@ -267,6 +268,7 @@ class ContractStatus:
     set_aside: tuple[str, ...] = ()
     lacks: tuple[Lack, ...] = ()
     overridden: tuple[str, ...] = ()
+    promised_lag: float | None = None
 
 
 RANGES = "catch_up"

@@ -217,6 +217,8 @@ def _result(standing: ContractStatus, now: float) -> dict[str, Any]:
         "judged at": dg.MetadataValue.timestamp(now),
     }
     unknown = standing.verdict is FreshnessStatus.UNKNOWN  # the reason begins with this word
+    if standing.promised_lag is not None:
+        metadata["lag, promised (seconds)"] = standing.promised_lag
     if standing.partition is not None:
         metadata["partition"] = standing.partition
     if standing.set_aside:

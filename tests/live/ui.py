@@ -51,6 +51,9 @@ _SENSORS = """query Sensors($selector: RepositorySelector!) { sensorsOrError(rep
         status timestamp error { message } runIds } } } } } }"""
 _TICKS = """query Ticks($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) {
     ... on Sensor { sensorState { ticks(limit: 5000) { runIds logEvents { events { message } } } } } } }"""
+_REPORT = """mutation Report($eventParams: ReportRunlessAssetEventsParams!) {
+    reportRunlessAssetEvents(eventParams: $eventParams) {
+        __typename ... on PythonError { message } } }"""
 _STOP_SENSOR = """mutation Stop($id: String!) { stopSensor(id: $id) {
     __typename ... on PythonError { message } } }"""
 _START_SENSOR = """mutation Start($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
@@ -148,6 +151,29 @@ class Ui:
     def observe(self, source: str) -> str:
         """Press "Observe"; the id of the run."""
         return self._launch(source, {})
+
+    def report_event(self, kind: str, asset: str, *partitions: str) -> None:
+        """Press "Report event" on an asset, for some of its partitions.
+
+        Args:
+            kind: `materialization` or `observation`.
+        """
+        params: dict[str, Any] = {"eventType": f"ASSET_{kind.upper()}", "assetKey": _key(asset), "description": ""}
+        answer = self.query(_REPORT, eventParams=params | ({"partitionKeys": partitions} if partitions else {}))
+        found = answer["reportRunlessAssetEvents"]
+        assert found["__typename"] == "ReportRunlessAssetEventsSuccess", found
+
+    def post(self, kind: str, asset: str, **body: Any) -> Any:
+        """Report an event through the webserver's REST interface, and return its answer.
+
+        Args:
+            kind: `materialization`, `observation` or `check`.
+            body: `partition`, `data_version`, `metadata`, `description`.
+        """
+        content = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/report_asset_{kind}/{asset}", json.dumps(body).encode(), content)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
 
     def backfill(self, *assets: str, partitions: Sequence[str] | None = None) -> str:
         """Press "Materialize" for several partitions, or for all; the id of the backfill.

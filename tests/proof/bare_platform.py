@@ -69,6 +69,7 @@ class BarePlatform:
     jars: Path
     slots: int = 8
     module: str = "pipelines.definitions"
+    contract_scale: float = 0.0001
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -81,7 +82,7 @@ class BarePlatform:
         settings = Settings(
             state_dir=state,
             jars_dir=self.jars,
-            contract_scale=0.0001,
+            contract_scale=self.contract_scale,
             spark_remote=f"sc://127.0.0.1:{self.ports['spark']}",
             dagster_home=self.home,
             spark_memory="1g",
@@ -285,10 +286,14 @@ def _family(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def bare_platform(
-    folder: Path, jars: Path, slots: int = 8, module: str = "pipelines.definitions"
+    folder: Path,
+    jars: Path,
+    slots: int = 8,
+    module: str = "pipelines.definitions",
+    contract_scale: float = 0.0001,
 ) -> Iterator[BarePlatform]:
     """A platform that runs a module's code location, and leaves no process."""
-    platform = BarePlatform(folder, jars, slots, module)
+    platform = BarePlatform(folder, jars, slots, module, contract_scale)
     try:
         platform.open()
         yield platform

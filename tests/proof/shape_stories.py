@@ -230,10 +230,10 @@ def what_others_build_and_report_is_a_source(toy: ToyPlatform) -> None:
     toy.land("raw/upstream_of_vendor", DAY)
     for value in ("1", "2"):
         (toy.room / "values" / "ext%2Fvendor%402026-10-05").write_text(value)
-        toy.post("materialization", "ext/vendor", partition=DAY, data_version=value)
+        toy.ui.post("materialization", "ext/vendor", partition=DAY, data_version=value)
         toy.wait("core/vendor", DAY, value)
         (toy.room / "values" / "ext%2Fwatched%40None").write_text(value)
-        toy.post("observation", "ext/watched")  # without a data version: it counts by itself
+        toy.ui.post("observation", "ext/watched")  # without a data version: it counts by itself
         toy.wait("core/watched", None, value)
     toy.nothing_more("core/vendor", "core/watched")
     assert toy.times_built("core/vendor") == {DAY: 2}
@@ -274,7 +274,7 @@ def what_reads_an_asset_whose_blocking_check_failed_waits(toy: ToyPlatform) -> N
     toy.nothing_more("marts/checked")
     assert not toy.asked("marts/checked")
     # It passes on the same data: a person has looked.
-    toy.post("check", "core/checked", check_name="good", passed=True)
+    toy.ui.post("check", "core/checked", check_name="good", passed=True)
     failing.unlink()
     toy.wait("marts/checked", TWELVE[1], "bad")
     # It is built again, and passes.
@@ -303,7 +303,7 @@ def what_a_condition_asks_for_in_great_number_is_one_run(toy: ToyPlatform) -> No
         before = len(toy.asked("core/shelves"))
         # To Dagster's own condition an observation of an external asset is no update.
         (toy.room / "values" / "raw%2Fcatalogue%40None").write_text(number)
-        toy.post("materialization", "raw/catalogue", data_version=number)
+        toy.ui.post("materialization", "raw/catalogue", data_version=number)
         for shelf in shelves:
             toy.wait("core/shelves", shelf, number, seconds=240)
         (run,) = toy.asked("core/shelves")[before:]

@@ -151,15 +151,6 @@ class ToyPlatform:
         key = dg.AssetKey.from_user_string(source)
         self.instance.report_runless_asset_event(dg.AssetObservation(asset_key=key, partition=partition, tags=tags))
 
-    def post(self, what: str, asset: str, **body: Any) -> None:
-        """Report something through the webserver's REST interface."""
-        request = urllib.request.Request(
-            f"{self.ui.url}/report_asset_{what}/{asset}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        urllib.request.urlopen(request, timeout=30).close()
-
     def order(self, what: str, asset: str, partition: str | None = None) -> Path:
         """From now on a body waits (`closed`), fails (`broken`) or dies (`killed`); until the file is gone."""
         path = self.room / what / named(asset, partition)

@@ -105,6 +105,7 @@ def test_contract_check_reports_partition_lag_reason_and_severity() -> None:
     assert not said.passed and said.severity is dg.AssetCheckSeverity.ERROR
     assert said.metadata["partition"].value == HOUR_7
     assert said.metadata["lag (seconds)"].value == 360
+    assert said.metadata["lag, promised (seconds)"].value == 300
     assert "failed attempts" in str(said.metadata["reason"].value)
     assert "promised for 2026-10-05 07:05:00 UTC" in str(said.metadata["reason"].value)
 
@@ -118,6 +119,7 @@ def test_cron_contract_is_breached_at_its_deadline_and_reports_the_silent_source
     watched.look(days=2, hours=9.1)
     said = watched.last("marts/report")
     assert not said.passed
+    assert "lag, promised (seconds)" not in said.metadata, "the promise is a time of day"
     assert said.metadata["partition"].value == "2026-10-06"
     assert "raw/orders silent since 2026-10-05 07:00:00 UTC" in str(said.metadata["reason"].value)
 

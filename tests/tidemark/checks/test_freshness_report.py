@@ -89,6 +89,9 @@ def test_report_has_a_row_per_asset_and_day_and_is_replaced_when_built_again(
     assert seen.asset_observation.metadata["lag, longest (seconds)"].value == pytest.approx(
         second["longest_lag_s"], abs=0.001
     )
+    assert seen.asset_observation.metadata["lag, promised (seconds)"].value == 300
+    share = second["longest_lag_s"] / 300  # type: ignore[operator]
+    assert seen.asset_observation.metadata["lag, longest (share of promised)"].value == pytest.approx(share, abs=0.001)
 
 
 def test_status_shows_the_lags_of_the_last_day(simulation: Simulation) -> None:

@@ -85,13 +85,14 @@ def test_events_written_together_are_those_that_dagster_writes_alone(
                 ),
                 rows(Path(storage.path_for_shard(run_id)), "SELECT dagster_event_type, partition FROM event_logs"),
                 latest.asset_materialization and latest.asset_materialization.partition,
-                record.asset_entry.last_materialization and record.asset_entry.last_materialization.partition_key,
+                str(record.asset_entry.last_materialization).count(LAST) > 0,
+                record.asset_entry.last_run_id == run_id,
                 [instance.get_materialized_partitions(dg.AssetKey(key)) for key in ("one", "two")],
             )
     events, *_, (partitions, _) = found[True]
     assert found[True] == found[False] and len(partitions) == 20
     assert sum(n for (kind, *_), n in events.items() if kind == "ASSET_MATERIALIZATION") == 2 * 2 * 20
-    assert connected[True] < connected[False] / 3
+    assert connected[True] < connected[False] / 2, connected
     assert VARIABLE not in os.environ
 
 

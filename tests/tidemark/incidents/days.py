@@ -1,23 +1,27 @@
 """Random days of faults, each with the incidents that a person would count, written down before the day is simulated.
 
-Every hour has one fault, or none, in one of two chains that share nothing, or in a third source whose files are
+Every hour has one fault, or none, in one of some chains that share nothing, or in another source whose files are
 expected ten minutes after each hour. A fault is so short that no deadline (five minutes after the arrival at minute
 one) is missed, or so long that one surely is. The list follows from that alone.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
-from tests.tidemark.automation.toy_graph import HOURS, source
+from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
 from tests.tidemark.incidents.test_causes import Location, graph
 
 CHAINS = ("orders", "prices")
+FIFTY_ASSETS = (*CHAINS, *(f"chain_{number:02}" for number in range(14)))
+"""The chains of a location of fifty assets."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def deliver(fault: Fault, location: Location, hour: int) -> None:
 def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     """Schedule a fault, and let the hour pass."""
     simulation, at = location.simulation, lambda **more: location.simulation.time(hours=hour, **more)
-    for each in CHAINS:
+    for each in location.chains:
         location.arrives(each, f"2026-10-05-{hour:02}:00", hours=hour, minutes=1)
     deliver(fault, location, hour)
     match fault.name:
@@ -115,7 +119,7 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
             end = 2 if "two" in fault.name.split() else 12
             location.doubts = Doubts(general=(Cause("Spark", at(), "Spark: unreachable at 127.0.0.1:15002"),))
             if end == 12:
-                for each in CHAINS:
+                for each in location.chains:
                     simulation.fail(f"core/{each}", times=9)
             location.until(hours=hour, minutes=end)
             location.doubts = Doubts()
@@ -125,15 +129,27 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     location.looked_at = None  # the quiet end of the hour is not looked at, which is no outage
 
 
-def play(seed: int, hours: int) -> list[Fault]:
+def assets_of(chains: Sequence[str]) -> list[Any]:
+    """Return the source with expected files, and for each chain a source, its table and a mart by the hour."""
+    found = [*graph(), source("tills", HOURS)]
+    for name in chains[len(CHAINS) :]:
+        found += [
+            source(name, HOURS),
+            asset(f"core/{name}", f"raw/{name}", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+            asset(f"marts/{name}", f"core/{name}", by=HOURS, freshness_policy=lag(minutes=60)),
+        ]
+    return [*found, asset("marts/days", within("core/orders"), by=DAYS, freshness_policy=lag(hours=24))]
+
+
+def play(seed: int, hours: int, chains: Sequence[str] = CHAINS) -> list[Fault]:
     """Simulate a day, compare its incidents and messages with the list, and return its faults."""
-    chance, location = random.Random(seed), Location([*graph(), source("tills", HOURS)])
+    chance, location = random.Random(seed), Location(assets_of(chains), chains=chains)
     location.expected = [EXPECTED]
     location.look()
     faults = [chance.choice(FAULTS) for _ in range(hours)]
     written: list[tuple[int, str, str]] = []
     for hour, fault in enumerate(faults, start=1):
-        chain = chance.choice(CHAINS)
+        chain = chance.choice(chains)
         if fault.expected is not None:
             kind, subject = fault.expected
             written.append((hour, str(kind), subject.format(chain)))

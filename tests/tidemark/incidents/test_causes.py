@@ -1,6 +1,6 @@
 """Which root cause is at fault, which contracts it breaks, and when that is known: on simulated days."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -48,11 +48,16 @@ class Location:
     """A simulated location whose incidents are looked for every `every` seconds, after a first hour without looks.
 
     In that hour it learns how long its runs take: about twenty seconds.
+
+    Args:
+        chains: Names of the sources with data in that hour.
     """
 
-    def __init__(self, assets: list[Any] | None = None, every: float = 20.0) -> None:
+    def __init__(
+        self, assets: list[Any] | None = None, every: float = 20.0, chains: Sequence[str] = ("orders", "prices")
+    ) -> None:
         self.simulation = Simulation(dg.Definitions(assets or graph()), start=START)
-        self.every, self.looked_at = every, None
+        self.every, self.looked_at, self.chains = every, None, tuple(chains)
         self.channel = FakeChannel()
         self.doubts = Doubts()
         self.blind = False
@@ -61,7 +66,7 @@ class Location:
         self.files: dict[str, ArrivedFiles] = {}
         self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
         for minute in (1, 11, 21, 31):
-            for name in ("orders", "prices"):
+            for name in chains:
                 self.arrives(name, "2026-10-05-00:00", minutes=minute)
         self.simulation.run_until(self.simulation.time(minutes=59))
 

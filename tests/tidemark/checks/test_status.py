@@ -121,7 +121,7 @@ def test_status_exit_code_depends_on_breached_ignored_and_rejected_assets(
     monkeypatch: pytest.MonkeyPatch, states: dict[str, str], code: int, said: str
 ) -> None:
     def found(*_: object, **__: object) -> list[ContractRow]:
-        empty = ContractRow("", "", "", 0.0, 0, None, "", None, None, None)
+        empty = ContractRow("", "", "", 0.0, 0, None, "", None, None)
         return [
             dataclasses.replace(empty, asset=asset, files_rejected=("x.csv",))
             if state == "rejected"
@@ -211,7 +211,7 @@ def test_status_prints_each_cause_once_and_contracts_refer_to_its_number() -> No
 
 def test_status_table_fits_in_80_columns() -> None:
     day = 86_400.0
-    made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW, 0.998)
+    made = ContractRow("marts/executive_rollup", "", "not judged", 3 * day, 3, NOW + 6 * day, "", "success", NOW)
     contracts = ("within 1 h 12 min", "by 30 9 * * 1-5, what arrived 1 h 30 min before", "", "within 23 d 4 h")
     runs = ("success", "canceled", None, "failure")
     every = [dataclasses.replace(made, contract=c, last_run=r) for c, r in zip(contracts, runs, strict=True)]

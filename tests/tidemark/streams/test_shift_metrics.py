@@ -133,7 +133,7 @@ def test_paused_stream_is_neither_behind_nor_unread_and_names_the_pause(instance
 
 
 def _contract(stream: StreamRow) -> ContractRow:
-    return ContractRow(stream.asset, "a source", "", 0.0, 0, None, "", None, None, None, stream=stream)
+    return ContractRow(stream.asset, "a source", "", 0.0, 0, None, "", None, None, stream=stream)
 
 
 def test_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: DagsterInstance) -> None:
@@ -144,7 +144,7 @@ def test_stream_with_a_backlog_and_no_commit_for_a_minute_is_behind(instance: Da
         "stream pings: 12 waiting, last commit 1 min 1 s ago, 3 s from sending to commit, 1.5 rows/s, 2 rejected, "
         "BEHIND: no commit for a minute"
     )
-    row = ContractRow("raw/pings", "", "", 0.0, 0, None, "", None, None, None, source=True, stream=late)
+    row = ContractRow("raw/pings", "", "", 0.0, 0, None, "", None, None, source=True, stream=late)
     assert behind([row]) == ["pings"]
     assert "BEHIND" in str(explained([row, row], NOW).renderables[1])
     both = told(instance, began | {"committed_at": NOW - 61}, began | {"committed_at": NOW - 3})

@@ -149,6 +149,29 @@ def dynamic_partitions(instance: DagsterInstance, names: Collection[str]) -> dic
     return {name: list(instance.get_dynamic_partitions(name)) for name in names}
 
 
+def check_results(instance: DagsterInstance, asset: str, check: str, since: float) -> list[tuple[float, bool]]:
+    """Return the results of an asset check since a time, and some earlier ones, newest first.
+
+    Returns:
+        For each result the time (Unix seconds), and True if the check passed.
+    """
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
+    found: list[tuple[float, bool]] = []  # newest first
+    cursor = None
+    while not found or found[-1][0] >= since:
+        records = instance.event_log_storage.get_asset_check_execution_history(key, _PAGE, cursor)
+        for record in records:
+            event = record.event.dagster_event if record.event else None
+            result = event.event_specific_data if event else None
+            if isinstance(result, dg.AssetCheckEvaluation):
+                warned = result.severity is dg.AssetCheckSeverity.WARN
+                found.append((record.event.timestamp if record.event else 0.0, result.passed or warned))
+        if len(records) < _PAGE:
+            break
+        cursor = records[-1].id
+    return found
+
+
 def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> dict[str, object] | None:
     """Return the metadata of a check's latest evaluation; None if it was never evaluated."""
     # If a run plans to evaluate the check, Dagster's latest record is that plan, which has no metadata.

@@ -173,6 +173,12 @@ METRICS: tuple[MetricSpec, ...] = (
         _of_rows(lambda row, _: row.lag),
     ),
     MetricSpec(
+        "tidemark_asset_within_ratio",
+        _A,
+        "Share (0 to 1) of the last day in which the check `contract` passed",
+        _of_state(lambda state: (((asset,), share) for asset, share in state.within.items())),
+    ),
+    MetricSpec(
         "tidemark_asset_due_in_seconds",
         _A,
         "Seconds until the next run request of the asset; negative if it is overdue, absent if no run is planned",

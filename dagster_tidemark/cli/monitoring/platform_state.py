@@ -36,6 +36,7 @@ from dagster_tidemark.planner.decisions import RANGES
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import PREFIX
 
+_DAY = 86_400.0
 QUARANTINE_AGES = ("arrived within a day", "arrived within a week", "arrived earlier")
 """Metadata of the check `quarantine`: the number of entries by the age of their files."""
 _ALWAYS, _IF_CHANNELS = (CONTRACTS, RANGES, "dead_runs"), "incidents"
@@ -66,6 +67,7 @@ class PlatformState:
         doubts: Causes of unknown states.
         expected_sensors: The library's sensors that should tick, without prefix.
         streams: Names of the streams, by the key of their asset.
+        within: Share (0 to 1) of the last day in which the check `contract` passed, for each asset with a contract.
         feeds: Source assets of the feeds.
         ticks: Duration of each sensor's last tick in seconds.
         quarantine: Number of quarantine entries of each asset that has any, by age.
@@ -83,6 +85,7 @@ class PlatformState:
     doubts: Doubts
     expected_sensors: Sequence[str]
     streams: Mapping[str, str]
+    within: Mapping[str, float]
     feeds: Sequence[str]
     ticks: Mapping[str, sensor_states.TickTime]
     quarantine: Mapping[str, Mapping[str, int]]
@@ -130,6 +133,7 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         doubts=since_look(found, kept.at, at) if kept is not None else found,
         expected_sensors=list(dict.fromkeys(expected)),
         streams={post.asset: post.stream for post in watched.posts},
+        within=_within(instance, [row.asset for row in rows if row.contract], at),
         feeds=tuple(watched.feeds.values()),
         ticks={name.removeprefix(PREFIX): each for name, each in times.items()},
         quarantine={r.asset: _by_age(instance, r.asset) for r in rows if r.files_rejected or r.rows_rejected},
@@ -144,6 +148,29 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         tables=tables,
         maintenance_due=_due(kept_overview(instance, settings.code_location), tables),
     )
+
+
+def share_within(results: Sequence[tuple[float, bool]], now: float) -> float | None:
+    """Return the share (0 to 1) of the last day in which a check passed; None if there are no results.
+
+    Each result counts until the next one. The time before the first result does not count.
+
+    Args:
+        results: The check's results, newest first: the time in Unix seconds, and True if the check passed.
+    """
+    begin, until, good, judged = now - _DAY, now, 0.0, 0.0
+    for at, passed in results:
+        seconds = max(0.0, until - max(at, begin))
+        judged += seconds
+        good += seconds if passed else 0.0
+        until = max(at, begin)
+    return good / judged if judged else None
+
+
+def _within(instance: DagsterInstance, assets: Sequence[str], at: float) -> dict[str, float]:
+    results = {asset: event_storage.check_results(instance, asset, saved_overview.CHECK, at - _DAY) for asset in assets}
+    shares = {asset: share_within(each, at) for asset, each in results.items()}
+    return {asset: share for asset, share in shares.items() if share is not None}
 
 
 def _rows(instance: DagsterInstance, kept: saved_overview.Kept | None, at: float) -> Sequence[ContractRow]:

@@ -1,6 +1,7 @@
 """Contract of Dagster's event log."""
 
 import dagster as dg
+import pytest
 import sqlalchemy
 
 from dagster_tidemark.dagster_internals import event_storage
@@ -27,6 +28,18 @@ def test_latest_observation_of_an_unpartitioned_source_is_read(instance: dg.Dags
     for version in ("1", "2"):
         instance.report_runless_asset_event(dg.AssetObservation(key, tags={DATA_VERSION: version}))
     assert event_storage.latest_observations(instance, key)[None][DATA_VERSION] == "2"
+
+
+def test_check_results_are_read_in_pages_back_to_a_time(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_storage, "_PAGE", 10)
+    for number in range(25):
+        evaluation = dg.AssetCheckEvaluation(dg.AssetKey("table"), "contract", passed=number != 3, metadata={})
+        instance.report_runless_asset_event(evaluation)
+    found = event_storage.check_results(instance, "table", "contract", since=0.0)
+    assert [passed for _, passed in found] == [number != 3 for number in reversed(range(25))]
+    assert len(event_storage.check_results(instance, "table", "contract", since=found[0][0] + 1)) == 10
 
 
 def test_dynamic_partition_keys_are_read_in_the_order_of_dagster(instance: dg.DagsterInstance) -> None:

@@ -32,7 +32,7 @@ from dagster_tidemark.cli.monitoring import platform_state
 from dagster_tidemark.cli.monitoring.cached_look import CachedLook, LookResult
 from dagster_tidemark.cli.monitoring.health import HealthPart, PartState, is_healthy, parts
 from dagster_tidemark.cli.monitoring.metric_families import METRICS, Picture
-from dagster_tidemark.cli.monitoring.platform_state import PlatformState, state_of
+from dagster_tidemark.cli.monitoring.platform_state import PlatformState, share_within, state_of
 from dagster_tidemark.cli.monitoring.server import MetricsServer, Monitor
 from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_figures
 from dagster_tidemark.cli.storage import StorageUnreachable
@@ -52,6 +52,7 @@ from tests.tidemark.checks import test_doubts
 from tests.tidemark.checks.test_doubts import beat
 
 LOCATION = "grocer"
+NOW, DAY = 1_800_000_000.0, 86_400.0
 SETTINGS = Settings(code_location=LOCATION)
 WATCHED = Watched(LOCATION, {"orders": "raw/orders"}, (PostOf("readings", "raw/readings", ("post",)),))
 SENSORS = ("automation", "catch_up", "dead_runs", "landing", "streams", CONTRACTS)
@@ -472,13 +473,29 @@ def test_a_query_names_metrics_and_labels_that_exist(query: str, text: str) -> N
     assert named <= set().union(*(LABELS[name] for name in used))
 
 
+@pytest.mark.parametrize(
+    ("results", "share"),
+    [
+        ([], None),
+        ([(NOW - 100, True)], 1.0),
+        ([(NOW - 25, False), (NOW - 100, True)], 0.75),
+        ([(NOW - 2 * DAY, False)], 0.0),
+        ([(NOW - DAY / 2, True), (NOW - 2 * DAY, False)], 0.5),
+    ],
+)
+def test_share_of_time_within_contract_is_computed_over_the_last_day(
+    results: list[tuple[float, bool]], share: float | None
+) -> None:
+    assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
+
+
 def test_each_alarm_has_a_severity_and_each_panel_a_place() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     assert {rule["labels"]["severity"] for rule in RULES} == {"page", "ticket"}
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS}
     assert len(places) == len({panel["id"] for panel in PANELS}) == len(PANELS)
     shown = {name for panel in PANELS for t in panel["targets"] for name in re.findall(r"tidemark_\w+", t["expr"])}
-    for subject in ("asset_lag", "contract_state", "asset_due_in", "run_queue_oldest", "sensor_tick", "table_commits"):
+    for subject in ("asset_lag", "asset_within", "asset_due_in", "run_queue_oldest", "sensor_tick", "table_commits"):
         assert any(subject in name for name in shown), subject
 
 

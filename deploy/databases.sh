@@ -14,7 +14,7 @@ of_dagster() {
 
 # The password stays out of the arguments, which every user of the host may read.
 of_catalog() {
-    eval "$(python3 - <<'PY'
+    variables=$(python3 - <<'PY'
 import os
 import shlex
 from urllib.parse import parse_qsl, urlsplit
@@ -31,7 +31,8 @@ found = {
 }
 print("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in found.items()))
 PY
-)"
+    )
+    eval "$variables"
     "$@"
 }
 
@@ -44,10 +45,17 @@ save)
     (of_catalog pg_dump --format=custom --file="$folder/catalog.dump")
     ;;
 restore)
+    beats='SELECT count(*) FROM daemon_heartbeats WHERE timestamp > now() AT TIME ZONE '"'UTC'"' - interval '"'1 minute'"
+    if [ "$(of_dagster psql --no-psqlrc --tuples-only --no-align --command="$beats" 2>/dev/null || echo 0)" != 0 ]; then
+        echo "a daemon runs on this instance: stop it and the code servers, and wait a minute" >&2
+        exit 1
+    fi
     of_dagster sh -c 'pg_restore --clean --if-exists --no-owner --exit-on-error --dbname="$PGDATABASE" "$0"' \
         "$folder/dagster.dump"
     (of_catalog sh -c 'pg_restore --clean --if-exists --no-owner --exit-on-error --dbname="$PGDATABASE" "$0"' \
         "$folder/catalog.dump")
+    # The heartbeats are those of the saved moment. No daemon runs.
+    of_dagster psql --no-psqlrc --quiet --command='DELETE FROM daemon_heartbeats'
     tidemark restore-catalog --apply
     ;;
 *)

@@ -150,9 +150,8 @@ def publish(settings: Settings, name: str = "") -> None:
                     # Until the reload, the running code would rebuild the published partitions with the old version.
                     if any(own.decided for own in manifest.tables):
                         webserver.reload()
-            preview_runs.drop_branches(spark, tables, manifest)  # while the sensors load the code
             plan_apply.wait_for_code(instance, settings)
-            store.delete()
+            preview_runs.discard(spark, tables, store, manifest)  # a repeated publish needs the branches until here
     Console().print(told(found))
 
 

@@ -66,7 +66,7 @@ def prune(
             sensors=location.sensor_names(settings),
             progress=lambda line: told.print(line),
         )
-    of_lake = prune_lake(settings, assets, found.before, apply=apply)
+        of_lake = prune_lake(settings, instance, assets, found.before, apply=apply)
     found = replace(found, amounts={**found.amounts, **of_lake.amounts})
     if as_json:
         of_json = asdict(found) | {"kept_previews": of_lake.kept, "faults": of_lake.faults}

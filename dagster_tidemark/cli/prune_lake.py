@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import boto3
+from dagster import DagsterInstance
+
 from dagster_tidemark import location
 from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.stored_tables import opened_catalog
@@ -14,6 +17,7 @@ from dagster_tidemark.preview import expired
 from dagster_tidemark.retention import gone_files
 from dagster_tidemark.retention.prune import Amount
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.s3 import S3Bucket
 
 ENTRIES, PREVIEWS = "quarantine entries of files that are gone", "expired previews"
 
@@ -33,7 +37,7 @@ class LakePruning:
     faults: list[str] = field(default_factory=list)
 
 
-def prune_lake(settings: Settings, graph: Any, before: float, *, apply: bool) -> LakePruning:
+def prune_lake(settings: Settings, instance: DagsterInstance, graph: Any, before: float, *, apply: bool) -> LakePruning:
     """Delete old records of the lake, or count them. A kind that cannot be decided stays, and is named.
 
     Args:
@@ -41,9 +45,10 @@ def prune_lake(settings: Settings, graph: Any, before: float, *, apply: bool) ->
         before: Records from before this time are old (Unix seconds).
     """
     found = LakePruning()
+    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     kinds: Mapping[str, Callable[[], Amount]] = {
         ENTRIES: lambda: Amount(
-            gone_files.prune_entries(settings, graph, location.feeds(settings), before, apply=apply)
+            gone_files.prune_entries(settings, bucket, instance, graph, location.feeds(settings), before, apply=apply)
         ),
         PREVIEWS: lambda: _previews(settings, before, found.kept, apply=apply),
     }

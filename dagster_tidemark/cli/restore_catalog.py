@@ -91,12 +91,17 @@ def _remedy(found: "ComparedTable") -> str:
 
 
 def _require_no_daemon(settings: Settings) -> None:
-    """End the command if a daemon has sent a heartbeat lately. Without DAGSTER_HOME this is not known."""
+    """End the command if a daemon has sent a heartbeat lately, or if that is not known."""
     from dagster_tidemark.cli.storage import opened_instance
     from dagster_tidemark.dagster_internals.daemons import heartbeats
+    from dagster_tidemark.local.platform.instance_lock import NothingRuns, take_environment
 
-    if settings.dagster_home is None:
-        return
+    try:
+        take_environment(settings)
+    except NothingRuns:
+        if settings.spark_remote is None:  # a stopped laptop
+            return
+        fail("it is not known whether a daemon runs: set DAGSTER_HOME to the deployment's folder", code=1)
     with opened_instance() as instance:
         last = max(heartbeats(instance).values(), default=0.0)
     if time.time() - last < _ALIVE_SECONDS:

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import platform
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -112,6 +113,7 @@ def mistakes(instance: DagsterInstance, now: float) -> list[str]:
 class _Watched:
     """What this server knows of another: when it first saw it, its last heartbeat, and when that changed."""
 
+    order: int
     first: float
     beat: int
     changed: float
@@ -139,14 +141,19 @@ class Standby:
     _beaten: float = float("-inf")
     _reason: str = ""
     _senders: list[tuple[str, float]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self, instance: DagsterInstance) -> str:
-        """Return why this server stands by; empty if it works."""
+        """Return why this server stands by; empty if it works. Each sensor may tick in its own thread."""
+        with self._lock:
+            return self._looked_reason(instance)
+
+    def _looked_reason(self, instance: DagsterInstance) -> str:
         now = self.clock()
         if now - self._looked < _LOOK_SECONDS:
             return self._reason
-        if now - self._looked > _PAUSED_SECONDS:
-            self._others = {}
+        if (gap := now - self._looked) > _PAUSED_SECONDS:
+            self._forgive(gap - _PAUSED_SECONDS)
         self._looked = now
         for _ in range(_TRIES):
             text = instance_store.saved(instance, self.key)
@@ -164,13 +171,20 @@ class Standby:
         self._reason = "" if works else f"stands by: the code server on {last} began to tick later"
         return self._reason
 
+    def _forgive(self, seconds: float) -> None:
+        """Leave this time out of the silence of the other servers. Nobody has looked at them meanwhile."""
+        for each in self._others.values():
+            each.first, each.changed = each.first + seconds, each.changed + seconds
+
     def is_settling(self) -> bool:
         """Return True if runs with the code of a replaced server may still appear.
 
         Dagster's default launcher starts a run beside any server of the address, also beside one on standby.
         """
-        now = self.clock()
-        return any(each.has_beaten and now - each.changed <= SETTLE_SECONDS for each in self._others.values())
+        with self._lock:
+            now, place = self.clock(), self._place
+            older = [each for each in self._others.values() if place is not None and each.order < place]
+        return any(each.has_beaten and now - each.changed <= SETTLE_SECONDS for each in older)
 
     def _order(self, record: Record) -> int:
         """Return the place of this server. It keeps it, even if its entry is gone because it was frozen for long."""
@@ -182,7 +196,7 @@ class Standby:
         """Return the other servers whose heartbeat has changed lately, or that were not seen before."""
         others = {name: each for name, each in record.servers.items() if name != self._id}
         for name, each in others.items():
-            watched = self._others.setdefault(name, _Watched(now, each.beat, now))
+            watched = self._others.setdefault(name, _Watched(each.order, now, each.beat, now))
             if watched.beat != each.beat:
                 watched.beat, watched.changed = each.beat, now
         return {name: each for name, each in others.items() if now - self._others[name].changed <= SILENT_SECONDS}

@@ -299,8 +299,13 @@ def _connected(remote: str) -> SparkSession:
     session: Any = ConnectSession.builder.channelBuilder(channel).create()
     _closes_only_when_stopped(type(session))
     session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
-    for name, value in SESSION_CONF.items():
-        session.conf.set(name, value)
+    try:
+        for name, value in SESSION_CONF.items():
+            session.conf.set(name, value)
+    except BaseException:
+        with suppress(Exception):  # the server is gone
+            session.stop()
+        raise
     return cast("SparkSession", session)
 
 
@@ -386,20 +391,24 @@ def _require_server(remote: str) -> None:
 def connect_fault(remote: str, seconds: float) -> str:
     """Return why no server answers at a connection string; empty if one does.
 
-    The probe is an HTTP/2 handshake, because the kernel accepts connections also for a stopped server.
+    The probe is an HTTP/2 handshake, because the kernel accepts connections also for a stopped server. It chooses
+    between plain text and TLS as `DefaultChannelBuilder` of pyspark does, which takes a second to import.
     """
     import grpc
 
-    at = urlsplit(remote.replace("sc://", "http://", 1).replace(";", "?"))
-    address = f"{at.hostname or '127.0.0.1'}:{at.port or 15002}"
-    is_secret = "use_ssl=true" in remote or "token=" in remote
+    at = urlsplit(remote.replace("sc://", "http://", 1))
+    given = dict(each.partition("=")[::2] for each in at.path.split(";")[1:])
+    host = at.hostname or "127.0.0.1"
+    address = f"[{host}]:{at.port or 15002}" if ":" in host else f"{host}:{at.port or 15002}"
+    has_token = "token" in given or "SPARK_CONNECT_AUTHENTICATE_TOKEN" in os.environ
     # A pool of its own: gRPC would give this channel the connection of another one, with that one's pauses.
     options = [("grpc.use_local_subchannel_pool", 1)]
-    channel = (
-        grpc.secure_channel(address, grpc.ssl_channel_credentials(), options)
-        if is_secret
-        else grpc.insecure_channel(address, options)
-    )
+    if given.get("use_ssl", "").lower() == "true" or (has_token and host != "localhost"):
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(), options)
+    elif has_token:
+        channel = grpc.secure_channel(address, grpc.local_channel_credentials(), options)
+    else:
+        channel = grpc.insecure_channel(address, options)
     with closing(channel):
         try:
             grpc.channel_ready_future(channel).result(timeout=seconds)

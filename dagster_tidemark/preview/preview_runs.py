@@ -250,15 +250,10 @@ def _why(done: dg.ExecuteInProcessResult) -> str:
 
 def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, manifest: PreviewManifest) -> None:
     """Drop a preview's branches and its unused new tables, and delete the record."""
-    drop_branches(spark, tables, manifest)
-    store.delete()
-
-
-def drop_branches(spark: SparkSession, tables: Mapping[str, Table], manifest: PreviewManifest) -> None:
-    """Drop a preview's branches and its unused new tables. The record stays."""
     branches.drop(spark, QUARANTINE, manifest.branch)
     for own in manifest.tables:
         if (table := tables.get(own.table)) is not None:
             branches.drop(spark, table, manifest.branch)
             if own.is_new:
                 branches.drop_unused(spark, table)
+    store.delete()

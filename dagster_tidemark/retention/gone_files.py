@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
+from dagster import DagsterInstance
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression
 
-from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.dagster_internals import event_storage
+from dagster_tidemark.event_log.observations import ALARM, mass_removal_check, source_key
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, below, equal, one_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
@@ -23,7 +24,7 @@ from dagster_tidemark.lakehouse.stored_tables import opened_catalog
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket
-from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.misplaced import is_several
 
 _FILES_AT_ONCE = 150
 """Files of one condition. pyiceberg skips no data files above 200 values."""
@@ -44,8 +45,19 @@ class GoneFiles:
     entries: Mapping[str, int]
 
 
-def prune_entries(settings: Settings, graph: Any, feeds: Collection[Feed], before: float, *, apply: bool) -> int:
+def prune_entries(
+    settings: Settings,
+    bucket: Bucket,
+    instance: DagsterInstance,
+    graph: Any,
+    feeds: Collection[Feed],
+    before: float,
+    *,
+    apply: bool,
+) -> int:
     """Delete old entries of files that are gone, or count them. Return their number.
+
+    Entries of a feed whose check `mass_removal` fails stay: its bucket may be the wrong one.
 
     Args:
         graph: Dagster's asset graph of the code location.
@@ -58,8 +70,8 @@ def prune_entries(settings: Settings, graph: Any, feeds: Collection[Feed], befor
     lake = opened_catalog(settings)
     if lake is None:
         return 0
-    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
-    found = find(lake, bucket, loaded_assets(graph, feeds), before)
+    trusted = [feed for feed in feeds if not _is_alarmed(instance, feed)]
+    found = find(lake, bucket, loaded_assets(graph, trusted), before)
     return forget(lake, found) if apply else sum(sum(of.entries.values()) for of in found)
 
 
@@ -80,10 +92,12 @@ def loaded_assets(graph: Any, feeds: Iterable[Feed]) -> dict[str, tuple[str, ...
 def find(lake: Catalog, bucket: Bucket, assets: Mapping[str, tuple[str, ...]], before: float) -> list[GoneFiles]:
     """Return the files that have old entries, are not in the bucket, and have no row in the asset's table.
 
-    If rows of a gone file stay in the table, its entries stay, because only they show which rows are missing.
+    If rows of a gone file stay in the table, its entries stay, because only they show which rows are missing. If
+    nothing is below a prefix, the entries of its files stay, because the bucket may be the wrong one.
 
     Args:
-        assets: The prefixes of each asset's feeds. Other entries, such as those of messages, stay.
+        assets: The prefixes of each asset's feeds. Other entries, such as those of messages and of misplaced folders,
+            stay.
 
     Raises:
         BucketUnavailable: the bucket cannot be listed.
@@ -94,7 +108,9 @@ def find(lake: Catalog, bucket: Bucket, assets: Mapping[str, tuple[str, ...]], b
     found = []
     for asset, prefixes in assets.items():
         sources: list[str] = quarantine.rows(_old(asset, before), (_SOURCE,))[_SOURCE].to_pylist()
-        keys = Counter(key for key in sources if key.startswith(prefixes))
+        files = [source for source in sources if not is_several(source)]
+        filled = tuple(prefix for prefix in prefixes if _has_objects(bucket, prefix)) if files else ()
+        keys = Counter(key for key in files if key.startswith(filled))
         gone = keys.keys() - _there(bucket, keys)
         gone -= _with_rows(lake, asset.replace("/", "."), gone)
         if gone:
@@ -125,6 +141,15 @@ def _forgotten(lake: Catalog, of: GoneFiles, keys: Collection[str]) -> int:
 
 def _old(asset: str, before: float) -> BooleanExpression:
     return And(equal("asset", asset), below("quarantined_at", datetime.fromtimestamp(before, UTC)))
+
+
+def _is_alarmed(instance: DagsterInstance, feed: Feed) -> bool:
+    said = event_storage.latest_check_metadata(instance, mass_removal_check(feed))
+    return bool(said and said.get(ALARM))
+
+
+def _has_objects(bucket: Bucket, prefix: str) -> bool:
+    return any(page.objects for page in bucket.pages(prefix))
 
 
 def _there(bucket: Bucket, keys: Iterable[str]) -> set[str]:

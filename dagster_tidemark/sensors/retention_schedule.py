@@ -12,6 +12,7 @@ import dagster as dg
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.event_log.executor import recorded_in_process
+from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.retention.choice import OWN_JOB
 from dagster_tidemark.retention.prune import SHORTEST, TooShort, prune
 from dagster_tidemark.sensors.freshness_sensor import reports_need
@@ -91,14 +92,15 @@ def _prune_job(age: timedelta, scope: LocationScope, feeds: Collection[Feed]) ->
             )
 
     @dg.op(name=f"{scope.prefix}delete_entries_of_gone_files")
-    def delete_entries_of_gone_files(context: dg.OpExecutionContext) -> None:
+    def delete_entries_of_gone_files(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:
         """Delete quarantine entries of files that are gone. If the bucket cannot be listed, the op fails."""
         from dagster_tidemark.retention.gone_files import prune_entries  # pyiceberg, which code servers load late
 
         assert scope.settings is not None
         before = event_time.now() - age.total_seconds()
         graph = context.repository_def.asset_graph
-        deleted = prune_entries(scope.settings, graph, feeds, before, apply=True)
+        bucket = tidemark_landing.open()
+        deleted = prune_entries(scope.settings, bucket, context.instance, graph, feeds, before, apply=True)
         context.log.info(f"{deleted} quarantine entries of files that are gone deleted")
 
     @dg.job(name=scope.named(OWN_JOB), tags={REQUESTED_BY: OWN_JOB}, executor_def=recorded_in_process)

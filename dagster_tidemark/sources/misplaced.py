@@ -37,6 +37,11 @@ _OTHERS = "* "
 """Prefix of the names of combined entries. The reason follows the prefix. Names of folders end in "/"."""
 
 
+def is_several(name: str) -> bool:
+    """Return True if an entry with this source is about several misplaced objects, False if it is about one object."""
+    return name.endswith("/") or name.startswith(_OTHERS)
+
+
 @dataclass(frozen=True)
 class Span:
     """First and last day of a feed's partitions, both included."""

@@ -146,7 +146,7 @@ def test_code_servers_run_without_a_proxy_that_outlives_them() -> None:
     assert "dagster api grpc " in texts[DEPLOY / "systemd" / "tidemark-code.service"]
 
 
-@pytest.mark.parametrize(("answers", "restarted"), [("true", []), ("sleep 5", ["restart tidemark-code"])])
+@pytest.mark.parametrize(("answers", "restarted"), [("true", []), ("sleep 5", ["try-restart tidemark-code"])])
 def test_a_code_server_that_does_not_answer_is_restarted(tmp_path: Path, answers: str, restarted: list[str]) -> None:
     unit = (DEPLOY / "systemd" / "tidemark-code-health.service").read_text()
     [line] = re.findall(r"^ExecStart=(.*)$", unit, re.M)
@@ -164,10 +164,12 @@ def test_a_code_server_that_does_not_answer_is_restarted(tmp_path: Path, answers
 def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Path) -> None:
     uri = "jdbc:postgresql://db.internal:6543/lake?user=me&password=p%3Aw%25&sslmode=require"
     said = tmp_path / "said"
-    for program in ("pg_dump", "pg_restore", "tidemark"):
+    for program in ("pg_dump", "pg_restore", "psql", "tidemark"):
         fake = tmp_path / program
+        answer = f"cat {tmp_path}/beats; " if program == "psql" else ""
         fake.write_text(
-            f'#!/bin/sh\necho "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE" >>{said}\n'
+            f'#!/bin/sh\n{answer}echo "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE"'
+            f" >>{said}\n"
         )
         fake.chmod(0o755)
     environment = VARIABLES | {"TIDEMARK_CATALOG_URI": uri, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -176,19 +178,27 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
         command = [str(DEPLOY / "databases.sh"), what, str(tmp_path / "dumps")]
         return subprocess.run(command, env=environment, check=False, timeout=30, capture_output=True).returncode
 
+    (tmp_path / "beats").write_text("0\n")
     assert (call("save"), call("restore"), call("remove")) == (0, 0, 2)
     lines = [line.split("|") for line in said.read_text().splitlines()]
-    assert [words.split()[0] for words, _ in lines] == ["pg_dump", "pg_dump", "pg_restore", "pg_restore", "tidemark"]
+    programs = ["pg_dump", "pg_dump", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
+    assert [words.split()[0] for words, _ in lines] == programs
+    lines = [line for line in lines if not line[0].startswith("psql ")]
     of_dagster, of_catalog = "db.internal 5432 dagster secret dagster ", "db.internal 6543 me p:w% lake require"
     assert [found for _, found in lines[:4]] == [of_dagster, of_catalog] * 2, "Dagster's database is saved first"
     assert not [words for words, _ in lines if "secret" in words or "p:w" in words]
     assert lines[4][0] == "tidemark restore-catalog --apply"
+    said.write_text("")
+    (tmp_path / "beats").write_text("1\n")
+    assert call("restore") == 1
+    assert "pg_restore" not in said.read_text(), "a daemon runs"
 
 
 LOCAL_STATE = {
     "cli/new.py": "new files of a project",
     "cli/plan.py": "manifests of previews",
     "cli/plan_preview.py": "manifests of previews",
+    "cli/prune_lake.py": "manifests of previews",
     "cli/spark_conf.py": "`tidemark jars`",
     "cli/status.py": "manifests of previews",
     "code_versions/code_diff.py": "`plan --diff`",

@@ -15,7 +15,8 @@ from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.engine import engine_of, forget
 from dagster_tidemark.event_log import standby
 from dagster_tidemark.event_log.standby import DEPLOY_SECONDS, SETTLE_SECONDS, SILENT_SECONDS, Record, Standby, mistakes
-from dagster_tidemark.sensors.catch_up import automation_sensor, catch_up_sensor, due_now
+from dagster_tidemark.sensors.automation import automation_sensor
+from dagster_tidemark.sensors.catch_up import catch_up_sensor, due_now
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
@@ -70,6 +71,23 @@ def test_new_server_works_at_once_and_the_old_one_stands_by(instance: DagsterIns
     assert new.is_settling(), "runs of the old server may still appear"
     ticks(instance, clock, SETTLE_SECONDS + 5, new)
     assert not new.is_settling()
+
+
+def test_replaced_server_does_not_settle(instance: DagsterInstance, clock: Clock) -> None:
+    old, new = Standby(KEY, clock), Standby(KEY, clock)
+    ticks(instance, clock, 10, old)
+    ticks(instance, clock, 20, old, new)
+    assert new.is_settling() and not old.is_settling(), "builds of newer code are not older"
+
+
+def test_rare_looks_still_end_the_wait_for_a_server_that_is_gone(instance: DagsterInstance, clock: Clock) -> None:
+    old, new = Standby(KEY, clock), Standby(KEY, clock)
+    ticks(instance, clock, 10, old)
+    ticks(instance, clock, 10, old, new)
+    for _ in range(6):  # a daemon without threads, with slow sensors
+        clock.now += 20
+        reason = old.reason(instance)
+    assert reason == ""
 
 
 def test_old_server_works_again_after_the_new_one_is_gone(instance: DagsterInstance, clock: Clock) -> None:

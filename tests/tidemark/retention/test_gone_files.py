@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
 from dagster_tidemark import build_definitions, location
+from dagster_tidemark.cli import prune_lake
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.feed_factory import feed_assets
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.retention import gone_files
+from dagster_tidemark.retention.gone_files import prune_entries
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, LandedObject
@@ -84,7 +87,33 @@ def test_only_old_entries_of_files_that_nothing_else_knows_are_deleted(place: Pl
     assert place.prune() == 0
 
 
+def test_entries_of_misplaced_folders_stay(place: Place) -> None:
+    place.bucket.put("orders/dt=2019-01-01/one.csv", b"")
+    place.enter("orders/dt=2019-01-01/", "* outside_layout")
+    assert place.prune() == place.prune(prefix="") == 0
+
+
+def test_entries_stay_if_nothing_is_below_the_prefix_of_the_feed(place: Place) -> None:
+    place.bucket.put("other/file.csv", b"")
+    place.enter(f"{FOLDER}gone.csv")
+    assert place.prune() == 0, "the bucket may be the wrong one"
+
+
+def test_entries_stay_while_too_much_of_the_feed_is_gone(place: Place, settings: Settings) -> None:
+    place.bucket.put("orders/dt=2026-10-01/kept.csv", b"")
+    place.enter(f"{FOLDER}gone.csv")
+    graph = dg.Definitions([dg.AssetSpec(["raw", "orders"]), _orders()]).resolve_asset_graph()
+    with dg.DagsterInstance.ephemeral() as instance:
+        ledger = ObservationLedger(instance, date(2026, 9, 1))
+        left = []
+        for alarm in ("wrong bucket?", None):
+            ledger.tell(FEED, alarm)
+            left.append(prune_entries(settings, place.bucket, instance, graph, [FEED], BEFORE, apply=True))
+    assert left == [0, 1]
+
+
 def test_nothing_is_deleted_if_the_bucket_cannot_be_listed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.bucket.put("orders/elsewhere/kept.csv", b"")
     place.enter(f"{FOLDER}gone.csv", "orders/elsewhere/gone.csv")
     list_folder = place.bucket.list_folder
 
@@ -102,6 +131,7 @@ def test_nothing_is_deleted_if_the_bucket_cannot_be_listed(place: Place, monkeyp
 def test_entries_stay_if_the_table_does_not_record_files(place: Place) -> None:
     table = Appendable(place.lake, Table("core.orders", {"id": "bigint"}, ("id",)))
     table.commit(TableCommit(rows_of(table.schema, [{"id": 1}])))
+    place.bucket.put(f"{FOLDER}kept.csv", b"")
     place.enter(f"{FOLDER}gone.csv")
     assert place.prune() == 0
 
@@ -146,7 +176,8 @@ def said(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> C
     monkeypatch.setattr(location, "asset_graph", lambda settings: graph)
     monkeypatch.setattr(location, "sensor_names", lambda settings: frozenset())
     monkeypatch.setattr(location, "feeds", lambda settings: [FEED])
-    monkeypatch.setattr(gone_files, "S3Bucket", lambda connect, name: place.bucket)
+    monkeypatch.setattr(prune_lake, "S3Bucket", lambda connect, name: place.bucket)
+    place.bucket.put("orders/dt=2026-10-01/kept.csv", b"")
 
     def _said(*words: str, code: int = 0) -> str:
         result = CliRunner().invoke(app, ["prune", "--older-than", "1d", *words])

@@ -102,8 +102,9 @@ def build_definitions(
         listeners: Functions that get the materializations of some assets; see `listener`.
         reads_message: Reads messages of the notification queue that list files in a form of their own. It gets the
             message, a parsed JSON object with numbers as text, and returns the keys of the files, or None.
-        retention: Age of runs, events, check results and ticks that a schedule deletes, if no decision needs them.
-            Without it the laptop platform deletes them after six hours, and other deployments keep them.
+        retention: Age of runs, events, check results and ticks that a schedule deletes, if no decision needs them, and
+            of quarantine entries of files that are gone. Without it the laptop platform deletes them after 30 hours,
+            and other deployments keep them.
         freshness_report: True for the asset `ops/freshness`: each day's lag of each asset with a contract.
         overrides: Resources to add, or to use in place of `landing`, `events_queue`, `spark`, `lakehouse` or
             `io_manager`.

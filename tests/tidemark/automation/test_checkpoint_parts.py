@@ -133,7 +133,7 @@ def test_checkpoint_of_the_former_format_is_loaded(simulation: Simulation) -> No
 
 def test_checkpoint_loading_continues_in_the_next_tick(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     follower_of(simulation).save(simulation.instance)
-    monkeypatch.setattr("dagster_tidemark.event_log.consumer._after", lambda _: always)
+    monkeypatch.setattr("dagster_tidemark.event_log.consumer.after", lambda _: always)
     restarted, said = warm(simulation), []
     while told := restarted.read(simulation.instance, always):
         said.append(told)

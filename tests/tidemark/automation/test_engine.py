@@ -68,12 +68,12 @@ def test_no_run_is_requested_until_the_event_log_has_been_read(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "_BETWEEN_LOOKS_AT_THE_CLOCK", 1)
-    monkeypatch.setattr(engine, "_after", lambda _: lambda: True)
+    monkeypatch.setattr(engine, "after", lambda _: lambda: True)
     observe(instance, H7, H8)
     planner = engine.engine_for(instance, GRAPH)
     requests, plan = planner.request(instance, event_time.now(), ranges=False)
     assert requests == [] and "read the event log up to" in plan.catching_up
-    monkeypatch.setattr(engine, "_after", lambda _: lambda: False)
+    monkeypatch.setattr(engine, "after", lambda _: lambda: False)
     _, plan = planner.request(instance, event_time.now(), ranges=True)
     assert plan.catching_up == "" and plan.requests
 

@@ -41,16 +41,14 @@ from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
-from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartOfFile, PartReport
-from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES, tasks_of
+from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
+from dagster_tidemark.lakehouse.parsing.spark_tasks import tasks_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
-from dagster_tidemark.lakehouse.readers.format_registry import format_named
 from dagster_tidemark.lakehouse.shipping import shipped
 from dagster_tidemark.lakehouse.table import LINEAGE, quoted
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.sources.file_endings import is_compressed
 
 logger = logging.getLogger(__name__)
 
@@ -157,8 +155,7 @@ class _Attempt:
         rows = self._table_rows(observed.where(f"_reason IS NULL AND {REPORT} IS NULL"))
         task = self._task()
         reports = rows.mapInArrow(shipped(task.run), REPORTS)
-        with _unmeasured_batches(reading):
-            done, footers = _collected(reports, is_kept=len(task.whole) < len(self.partitions))
+        done, footers = _collected(reports, is_kept=len(task.whole) < len(self.partitions))
         if any(report.is_astray for report in done):
             raise _Unfit("the transform moves rows to other partitions")
         found = seen.get
@@ -262,36 +259,6 @@ class _Attempt:
                 before = held[partition].get((file.key, file.version), 0)
                 held[partition][file.key, file.version] = before + landed.rows
         return PartitionContents(contents_of(table, as_keys(self.partitions), hashes), held)
-
-
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_NO_LIMIT = 2**31 - 1
-_SHORT = 2 * TASK_BYTES
-
-
-@contextlib.contextmanager
-def _unmeasured_batches(reading: FileBatch) -> Iterator[None]:
-    """Let Spark send batches to tasks without measuring them, if each task reads few bytes of text.
-
-    Spark limits the bytes of a batch, and for that measures all its columns after each row. For order lines, this takes
-    half a CPU second per million rows, of six for reading, judging and writing them. A batch also has at most 10,000
-    rows, so it is small if the texts of all rows of the task are short.
-    """
-    conf = reading.spark.conf
-    before = conf.get(_BATCH_BYTES, None)
-    if not all(_is_short_text(task) for task in tasks_of(reading.parts())):
-        yield
-        return
-    conf.set(_BATCH_BYTES, _NO_LIMIT)
-    try:
-        yield
-    finally:
-        conf.unset(_BATCH_BYTES) if before is None else conf.set(_BATCH_BYTES, before)
-
-
-def _is_short_text(task: Sequence[PartOfFile]) -> bool:
-    is_text = all(format_named(part.shape.format).is_text and not is_compressed(part.key) for part in task)
-    return is_text and sum(part.length for part in task) <= _SHORT
 
 
 def _collected(reports: DataFrame, *, is_kept: bool) -> tuple[list[Report], list[bytes]]:

@@ -4,14 +4,11 @@ import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.exceptions import RESTError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,10 +18,7 @@ from dagster_tidemark.lakehouse.loading import one_pass
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.parsing import spark_tasks
-from dagster_tidemark.lakehouse.parsing.part_of_file import PartOfFile
-from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.readers import batch, small_files
-from dagster_tidemark.lakehouse.readers.file_format import Shape
 from tests.sampling import sample
 from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, renamed, rows
 
@@ -150,39 +144,6 @@ def test_one_pass_load_gives_the_same_result_as_a_cached_load(
     assert once.table_rows == twice.table_rows
     assert loads.held_at(spark, orders.table, list(HOURS), once.snapshot_id).content == once.content
     assert stray_files(spark, orders) == set()
-
-
-class Conf(dict[str, object]):
-    """Configuration of a session, in memory."""
-
-    def set(self, name: str, value: object) -> None:
-        self[name] = value
-
-    def unset(self, name: str) -> None:
-        del self[name]
-
-
-@pytest.mark.parametrize("before", [None, "64MB"])
-@pytest.mark.parametrize(
-    ("files", "is_unmeasured"),
-    [
-        ([("csv", "a.csv", 30 << 20), ("json", "b.json", 10)], True),
-        ([], True),
-        ([("csv", "a.csv", 10), ("csv", "b.csv.gz", 10)], False),
-        ([("parquet", "a.parquet", 10)], False),
-        ([("csv", "a.csv", 65 << 20)], False),
-    ],
-)
-def test_batches_are_unmeasured_only_for_tasks_that_read_few_bytes_of_text(
-    before: str | None, files: list[tuple[str, str, int]], is_unmeasured: bool
-) -> None:
-    parts = [PartOfFile(n, name, size, "", Shape(kind), Mock(), WHOLE) for n, (kind, name, size) in enumerate(files)]
-    conf = Conf({} if before is None else {one_pass._BATCH_BYTES: before})
-    reading: Any = SimpleNamespace(spark=SimpleNamespace(conf=conf), parts=lambda: parts)
-    with pytest.raises(PySparkException), one_pass._unmeasured_batches(reading):
-        assert conf.get(one_pass._BATCH_BYTES) == (2**31 - 1 if is_unmeasured else before)
-        raise PySparkException("a job fails")
-    assert conf.get(one_pass._BATCH_BYTES) == before
 
 
 def test_one_pass_load_of_a_new_code_version_replaces_partitions(

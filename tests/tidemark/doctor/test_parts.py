@@ -197,7 +197,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Callable[..., _Spark]:
         def session(settings: Settings) -> Any:
             yield fake
 
-        monkeypatch.setattr(spark, "_session", session)
+        monkeypatch.setattr(spark, "opened_session", session)
         return fake
 
     return made

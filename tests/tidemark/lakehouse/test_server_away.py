@@ -22,7 +22,10 @@ def started(port: int) -> grpc.Server:
     return made
 
 
-def test_run_connects_within_seconds_after_the_server_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_run_connects_within_seconds_after_the_server_is_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session.logger, "disabled", False)  # as a run of another test may have left it
     port, back = free_port(), list[grpc.Server]()
     timer = Timer(3.0, lambda: back.append(started(port)))
     timer.start()

@@ -21,6 +21,8 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.maintenance import due
 from dagster_tidemark.lakehouse.maintenance.due import MaintenancePolicy
+from dagster_tidemark.lakehouse.maintenance.expirable import PREVIEWS
+from dagster_tidemark.lakehouse.stored_tables import table_names
 from dagster_tidemark.lakehouse.table import Retention, Table
 from dagster_tidemark.maintenance import job
 from dagster_tidemark.maintenance.job import MaintenanceWork
@@ -43,7 +45,11 @@ def instance() -> Iterator[DagsterInstance]:
 
 @pytest.fixture
 def orders(spark_server: Settings) -> Table:
-    """A table of eight commits, each with a file and a row."""
+    """A table of eight commits, each with a file and a row. No preview of another test holds its snapshots."""
+    lake = open_lake(spark_server)
+    for found in map(lake.load_table, table_names(lake)):
+        for branch in (name for name in found.refs() if name.startswith(PREVIEWS)):
+            found.manage_snapshots().remove_branch(branch).commit()
     made = Table(
         f"t{uuid.uuid4().hex[:8]}.orders",
         {"day": "date", "n": "bigint", "source_file": "string"},
@@ -51,7 +57,7 @@ def orders(spark_server: Settings) -> Table:
         "day",
         retention=SHORT,
     )
-    add(Appendable(open_lake(spark_server), made), *range(8))
+    add(Appendable(lake, made), *range(8))
     return made
 
 

@@ -302,7 +302,7 @@ def _connected(remote: str) -> SparkSession:
     try:
         for name, value in SESSION_CONF.items():
             session.conf.set(name, value)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: nobody else can stop this session
         with suppress(Exception):  # the server is gone
             session.stop()
         raise

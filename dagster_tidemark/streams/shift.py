@@ -112,8 +112,6 @@ class Shift:
 
     def work(self) -> str:
         """Work until there is a reason to end, and return the reason."""
-        # Arrow's default allocator keeps 70 MB that a shift's small batches have freed.
-        pa.set_memory_pool(pa.system_memory_pool())
         try:
             self._catch_up()
             while (why := self.ends()) is None:

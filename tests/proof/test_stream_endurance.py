@@ -107,7 +107,12 @@ def worker(load: Load, settings: Settings, file: Path) -> Iterator["subprocess.P
     told = {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": load.broker.servers}
     command = [sys.executable, "-m", "tests.proof.endurance_worker", load.name, str(file)]
     with file.with_suffix(".log").open("ab") as log:
-        process = subprocess.Popen(command, env=os.environ | settings.exports() | told, stderr=log, cwd=CHECKOUT)
+        process = subprocess.Popen(
+            command,
+            env=os.environ | settings.exports() | {"ARROW_DEFAULT_MEMORY_POOL": "system"} | told,
+            stderr=log,
+            cwd=CHECKOUT,
+        )
     try:
         yield process
     finally:

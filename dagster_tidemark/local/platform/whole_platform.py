@@ -86,7 +86,7 @@ def platform_environment(settings: Settings) -> dict[str, str]:
         inherited = {name: value for name, value in inherited.items() if name not in _FOREIGN_ACCOUNT}
     # The command may be started as .venv/bin/tidemark, without an activated environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
-    # Arrow's own allocator keeps 70 MB that the small batches of a shift have freed. pyarrow reads this as it is loaded.
+    # Arrow's own allocator keeps 70 MB that the small batches of a shift have freed.
     allocator = {"ARROW_DEFAULT_MEMORY_POOL": inherited.get("ARROW_DEFAULT_MEMORY_POOL", "system")}
     return inherited | allocator | settings.exports() | {"PATH": path, "PYTHONUNBUFFERED": "1"}
 

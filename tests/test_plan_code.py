@@ -111,8 +111,9 @@ import sys
 from types import SimpleNamespace
 from dagster_tidemark.cli import plan_apply, plan_view
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.local.platform import instance_lock
 plan_view.show = lambda *_, **__: SimpleNamespace(has_work=False)
-plan_view.of_the_platform = lambda settings: settings
+instance_lock.take_environment = lambda settings: settings
 plan_apply.apply = lambda *_: print("DEPLOYED")
 app(sys.argv[1:])
 """

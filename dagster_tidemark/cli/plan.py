@@ -152,13 +152,14 @@ def _shown(settings: Settings, select: str | None, against: Path | None, *, as_j
 
 def _deploy(settings: Settings, *, diff: bool, yes: bool) -> None:
     """Deploy the code that the plan shows. On a terminal, ask for confirmation first."""
-    from dagster_tidemark.cli import plan_apply, plan_view
+    from dagster_tidemark.cli import plan_apply
+    from dagster_tidemark.local.platform.instance_lock import take_environment
 
     found = _shown(settings, None, None, as_json=False, diff=diff)
     if not yes and sys.stdin.isatty() and not typer.confirm("Deploy this code?", err=True):
         fail("nothing was deployed", code=1)
     # Deploy even if the code causes no run: new assets appear only after the code is loaded.
-    plan_apply.apply(plan_view.of_the_platform(settings), found)
+    plan_apply.apply(take_environment(settings), found)
 
 
 def _preview(

@@ -27,6 +27,7 @@ from dagster_tidemark.engine.code_plan import follow, plan_of
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import opened_session
+from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.decisions import RANGES
 from dagster_tidemark.preview import preview_runs
@@ -65,7 +66,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         PreviewInUse: another process works on the preview of this name.
         NotToPublish: the preview of this name is half published.
     """
-    settings = plan_view.of_the_platform(settings)
+    settings = take_environment(settings)
     definitions = location.definitions(settings)
     tables = location.tables(settings)
     store = Store(settings.state_dir, name or DEFAULT)
@@ -125,7 +126,7 @@ def publish(settings: Settings, name: str = "") -> None:
         PreviewInUse: another process works on this preview, or publishes another one.
         NoWebserver: no webserver answers, so this code cannot be loaded.
     """
-    settings = plan_view.of_the_platform(settings)
+    settings = take_environment(settings)
     definitions = location.definitions(settings)
     store, webserver = chosen(settings, name), Webserver.of(settings)
     with store.used_for("being published"), publishing(settings.state_dir, store.name):
@@ -162,7 +163,7 @@ def discard(settings: Settings, name: str = "") -> None:
         NoPreview: no preview is recorded, or several are.
         PreviewInUse: another process works on this preview.
     """
-    settings = plan_view.of_the_platform(settings)
+    settings = take_environment(settings)
     store = chosen(settings, name)
     with store.used_for("being dropped"):
         manifest = _recorded(store)
@@ -176,7 +177,7 @@ def discard(settings: Settings, name: str = "") -> None:
 
 def show_previews(settings: Settings, *, as_json: bool) -> None:
     """List the recorded previews."""
-    settings = plan_view.of_the_platform(settings)
+    settings = take_environment(settings)
     rows: list[dict[str, Any]] = []
     for name in Store.names(settings.state_dir):
         store = Store(settings.state_dir, name)

@@ -76,7 +76,7 @@ def show(
         NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed before.
     """
     if against is None:
-        settings = of_the_platform(settings)
+        settings = take_environment(settings)
     # The code location is loaded after the environment is set, because it reads the environment at import.
     definitions = location.definitions(settings)
     unread: CatalogUnreadable | None = None
@@ -148,15 +148,6 @@ def _stored(settings: Settings, instance: DagsterInstance) -> Mapping[str, Store
     return found
 
 
-def of_the_platform(settings: Settings) -> Settings:
-    """Return the settings from the running platform's environment, which may scale the times of contracts.
-
-    Raises:
-        NothingRuns: no platform runs, and the environment names no Dagster home.
-    """
-    return take_environment(settings)
-
-
 def selected_keys(settings: Settings, select: str) -> list[str]:
     """Return the selected assets, without sources.
 
@@ -176,7 +167,7 @@ def save(settings: Settings, path: Path) -> None:
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
     """
-    settings = of_the_platform(settings)
+    settings = take_environment(settings)
     with DagsterInstance.get() as instance:
         state = state_of(location.definitions(settings), instance, contract_scale=settings.contract_scale)
         stored = _stored(settings, instance)

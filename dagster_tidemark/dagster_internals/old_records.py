@@ -5,7 +5,6 @@ Dagster's public API deletes whole runs only. It leaves the rows of their checks
 Does not belong here: the choice of records (`retention`), and ticks (`dagster_internals.old_ticks`).
 """
 
-import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from dagster._core.storage.event_log.schema import (
 from dagster._core.storage.runs import SqlRunStorage
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
 from dagster._core.storage.tags import BACKFILL_ID_TAG, RUN_KEY_TAG
+
+from dagster_tidemark.dagster_internals.event_storage import log_connection
 
 _LOG, _CHECKS, _TAGS = SqlEventLogStorageTable.c, AssetCheckExecutionsTable.c, AssetEventTagsTable.c
 _T = TypeVar("_T")
@@ -116,7 +117,7 @@ def asset_events(instance: DagsterInstance) -> Iterator[LoggedEvent]:
             .order_by(_LOG.id)
             .limit(50_000)
         )
-        with _index(instance) as connection:
+        with log_connection(instance) as connection:
             rows = connection.execute(query).fetchall()
         for id, kind, key, partition, run_id, at, size in rows:
             yield LoggedEvent(id, kind, _asset(key), partition, run_id or "", _seconds(at), size)
@@ -140,7 +141,7 @@ def checks(instance: DagsterInstance) -> list[LoggedCheck]:
         _CHECKS.create_timestamp,
         sa.func.coalesce(sa.func.length(_CHECKS.evaluation_event), 0),
     )
-    with _index(instance) as connection:
+    with log_connection(instance) as connection:
         rows = connection.execute(sa.select(*columns).order_by(_CHECKS.id)).fetchall()
     return [
         LoggedCheck(
@@ -162,7 +163,7 @@ def checks(instance: DagsterInstance) -> list[LoggedCheck]:
 def last_ids(instance: DagsterInstance, count: int) -> dict[int, str]:
     """Return the ids of the latest events of any kind, each with its run (empty without a run)."""
     query = sa.select(_LOG.id, _LOG.run_id).order_by(_LOG.id.desc()).limit(count)
-    with _index(instance) as connection:
+    with log_connection(instance) as connection:
         return {id: run_id or "" for id, run_id in connection.execute(query)}
 
 
@@ -200,7 +201,7 @@ def sizes_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[s
             .where(_LOG.run_id.in_(some))
             .group_by(_LOG.run_id)
         )
-        with _index(instance) as connection:
+        with log_connection(instance) as connection:
             found |= {run_id: int(size) for run_id, size in connection.execute(query)}
     for run_id in run_ids:
         found[run_id] += sum(file.stat().st_size for file in _files(instance, run_id))
@@ -225,7 +226,7 @@ def delete_run(instance: DagsterInstance, run_id: str) -> str:
     except Exception as error:  # stores of logs raise errors of any type; some cannot delete
         why = f"{type(error).__name__}: {error}".partition("\n")[0]
     _delete_events_of_run(instance, run_id)
-    with _index(instance) as connection:
+    with log_connection(instance) as connection:
         connection.execute(AssetCheckExecutionsTable.delete().where(_CHECKS.run_id == run_id))
     instance.run_storage.delete_run(run_id)  # `instance.delete_run` would delete the events again
     delete_file(instance, run_id)
@@ -239,7 +240,7 @@ def _delete_events_of_run(instance: DagsterInstance, run_id: str) -> None:
         storage.delete_events(run_id)
         return
     # On SQLite, Dagster would also open the run's own file, which takes most of the time. The file is deleted anyway.
-    with _index(instance) as connection:
+    with log_connection(instance) as connection:
         storage.delete_events_for_run(connection, run_id)
     storage.free_concurrency_slots_for_run(run_id)
 
@@ -257,10 +258,10 @@ def delete_events(instance: DagsterInstance, ids: Iterable[int]) -> None:
     """Delete events without a run, and their tags."""
     for some in _some(ids):
         of_none = sa.and_(_LOG.id.in_(some), _LOG.run_id == RUNLESS_RUN_ID)
-        with _index(instance) as connection:
+        with log_connection(instance) as connection:
             rows = connection.execute(sa.select(_LOG.id, _LOG.event).where(of_none)).fetchall()
         _delete_copies(instance, [text for _, text in rows])
-        with _index(instance) as connection:
+        with log_connection(instance) as connection:
             connection.execute(SqlEventLogStorageTable.delete().where(of_none))
             connection.execute(AssetEventTagsTable.delete().where(_TAGS.event_id.in_([id for id, _ in rows])))
 
@@ -269,7 +270,7 @@ def delete_checks(instance: DagsterInstance, some_checks: Sequence[LoggedCheck])
     """Delete the results of checks that no run evaluated."""
     delete_events(instance, [each.event_id for each in some_checks if each.event_id is not None])
     for some in _some(each.id for each in some_checks):
-        with _index(instance) as connection:
+        with log_connection(instance) as connection:
             connection.execute(AssetCheckExecutionsTable.delete().where(_CHECKS.id.in_(some)))
 
 
@@ -311,12 +312,6 @@ def _delete_copies(instance: DagsterInstance, texts: Sequence[str]) -> None:
     with storage.run_connection(RUNLESS_RUN_ID) as connection:
         last = connection.execute(sa.select(sa.func.max(_LOG.id))).scalar()
         connection.execute(SqlEventLogStorageTable.delete().where(_LOG.event.in_(texts), _LOG.id != last))
-
-
-def _index(instance: DagsterInstance) -> contextlib.AbstractContextManager[sa.Connection]:
-    storage = instance.event_log_storage
-    assert isinstance(storage, SqlEventLogStorage)
-    return storage.index_connection()
 
 
 def _some(values: Iterable[_T]) -> Iterator[list[_T]]:

@@ -7,7 +7,6 @@ log show the completed steps. Belongs here: choosing the partitions to publish, 
 belong here: stopping sensors and reloading the code location (`cli.plan_preview`).
 """
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -56,8 +55,6 @@ from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
 
 _OF_THE_TABLE = ("snapshot id", "dagster/row_count")
 """Names of metadata that describe the preview's branch. They are not copied to the table's materialization."""
-
-logger = logging.getLogger(__name__)
 
 
 class NotToPublish(Terminal):

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -132,20 +132,24 @@ class BarePlatform:
             return
         replaced = {"code": str(self.ports["code"]), "workspace": str(self.workspace), "module": self.module}
         arguments = [part.format(**replaced) for part in _PARTS[name]]
+        self.run(name, arguments, **environment)
+        if name == "cloud":  # it keeps no queues
+            self._answers(name)
+            self._create_queues()
+
+    def run(self, name: str, arguments: Sequence[str], cwd: Path = CHECKOUT, **environment: str) -> None:
+        """Start a process of Python in a session of its own. Its output is appended to a file with its name."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *arguments],
                 env=self.environment | environment,
-                cwd=CHECKOUT,
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=_with_signals,
             )
-        if name == "cloud":  # it keeps no queues
-            self._answers(name)
-            self._create_queues()
 
     def close(self) -> None:
         """End every process."""

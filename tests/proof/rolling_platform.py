@@ -7,8 +7,6 @@ edited copies of the grocer's location. Does not belong here: expectations (`tes
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,7 +17,7 @@ import psutil
 
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port, port_answers_within
-from tests.proof.bare_platform import BarePlatform, _family, _with_signals
+from tests.proof.bare_platform import BarePlatform, _family
 
 _EDITED = "pipelines/assets/marts/sales.py"
 
@@ -96,19 +94,8 @@ class RollingPlatform(BarePlatform):
             edited.write_text(edited.read_text().replace('code_version="1"', f'code_version="{version}"'))
         port = free_port()
         arguments = ["-m", "dagster", "api", "grpc", "-m", "pipelines.definitions", "-h", "127.0.0.1", "-p", str(port)]
-        log = self.folder / f"{name}.log"
-        with log.open("ab") as output:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=self.environment | {"TIDEMARK_PROJECT": str(folder), "PYTHONPATH": str(folder)},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_with_signals,
-            )
-        port_answers_within(self.processes[name], port, log, seconds=180)
+        self.run(name, arguments, cwd=folder, TIDEMARK_PROJECT=str(folder), PYTHONPATH=str(folder))
+        port_answers_within(self.processes[name], port, self.folder / f"{name}.log", seconds=180)
         self.ports_of[name] = port
         self.turns.servers = [*self.turns.servers, port]
 
@@ -127,25 +114,12 @@ class RollingPlatform(BarePlatform):
 
     def start_daemon(self, name: str) -> None:
         """Start one more daemon."""
-        self._start_more(name, ["-m", "dagster._daemon", "run", "-w", str(self.workspace)])
+        self.run(name, ["-m", "dagster._daemon", "run", "-w", str(self.workspace)], PYTHONUNBUFFERED="1")
 
     def start_webserver(self, name: str, port: int) -> None:
         """Start a webserver."""
         command = ["-m", "dagster_webserver", "-w", str(self.workspace), "-h", "127.0.0.1", "-p", str(port)]
-        self._start_more(name, command)
-
-    def _start_more(self, name: str, arguments: list[str]) -> None:
-        with (self.folder / f"{name}.log").open("ab") as output:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=self.environment | {"PYTHONUNBUFFERED": "1"},
-                cwd=CHECKOUT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=_with_signals,
-            )
+        self.run(name, command, PYTHONUNBUFFERED="1")
 
     def close(self) -> None:
         """End every process."""

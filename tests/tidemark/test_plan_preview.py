@@ -20,6 +20,7 @@ from dagster_tidemark.cli.webserver import Sensor
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.local.platform import instance_lock
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.preview.lake import FROM_MESSAGES, PreviewLake
@@ -327,7 +328,7 @@ def test_plan_apply_loads_the_code_without_any_rebuild(monkeypatch: pytest.Monke
     applied: list[CodePlan] = []
     nothing = SimpleNamespace(has_work=False)
     monkeypatch.setattr(plan_view, "show", lambda *_, **__: nothing)
-    monkeypatch.setattr(plan_view, "of_the_platform", lambda settings: settings)
+    monkeypatch.setattr(instance_lock, "take_environment", lambda settings: settings)
     monkeypatch.setattr(plan_apply, "apply", lambda settings, plan: applied.append(plan))
     assert CliRunner().invoke(app, ["plan", "--apply"]).exit_code == 0
     assert applied == [nothing]
@@ -366,7 +367,7 @@ def test_previews_are_listed_with_age_and_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: Any = SimpleNamespace(state_dir=tmp_path)
-    monkeypatch.setattr(plan_view, "of_the_platform", lambda given: given)
+    monkeypatch.setattr(plan_preview, "take_environment", lambda given: given)
     made = {}
     for name in ("broken", "half", "old", "ready", "unbuilt", "used"):
         made[name] = manifest = a_preview()[0]

@@ -15,7 +15,7 @@ from dagster import DagsterEventType, DagsterInstance, EventLogEntry
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from sqlalchemy.exc import SQLAlchemyError
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"  # Dagster reads this variable for each event
 _MOST = 500
 _TOGETHER = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_MATERIALIZATION_PLANNED}
@@ -69,4 +69,4 @@ def _store(storage: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> N
             for row in rows:
                 connection.execute(row)
     except SQLAlchemyError:
-        logger.exception("run %s: its own log lacks %d events", together[0].run_id, len(together))
+        _logger.exception("run %s: its own log lacks %d events", together[0].run_id, len(together))

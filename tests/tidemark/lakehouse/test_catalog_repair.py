@@ -167,12 +167,17 @@ def test_the_command_changes_nothing_without_apply_and_fails_while_a_table_diffe
     forget(open_lake(settings), "core.sales")
     for name, value in settings.exports().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.delenv("SPARK_REMOTE")  # a stopped laptop has neither
 
     def call(*options: str) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["restore-catalog", *options])
         return done.exit_code, done.output
 
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark.internal")
+    code, said = call("--apply")
+    assert code == 1 and "it is not known whether a daemon runs" in said
+    monkeypatch.delenv("SPARK_REMOTE")
     code, said = call()
     assert code == 1 and f"--apply registers {row}" in said and "--apply --drop raw.pings" in said
     assert states(settings)["core.sales"] is CatalogState.UNREGISTERED

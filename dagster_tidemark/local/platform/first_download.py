@@ -1,7 +1,7 @@
 """One-time downloads of the platform, and their progress on the console.
 
 Belongs here: the jars that this start needs, and their progress. Does not belong here: the download itself
-(`dagster_tidemark.local.spark.ivy`).
+(`dagster_tidemark.local.spark.jars`).
 """
 
 import time
@@ -11,9 +11,7 @@ from functools import partial
 from rich.console import Console
 
 from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
-from dagster_tidemark.local.spark.ivy import Report, fetch_with_dependencies, has_bundle
-from dagster_tidemark.local.spark.jars import KAFKA as SPARK_KAFKA_JARS
-from dagster_tidemark.local.spark.jars import fetch_jars, missing_jars
+from dagster_tidemark.local.spark.jars import KAFKA, LAKE, Report, fetch_jars
 from dagster_tidemark.settings import Settings
 
 
@@ -23,14 +21,13 @@ def fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> 
     Raises:
         JarsMissing: some could not be fetched.
     """
-    if missing_jars(settings):
-        _fetch(console, "Spark's jars", "80 MB", partial(fetch_jars, settings))
     for bundle, title, size, is_needed in (
+        (LAKE, "Spark's jars", "80 MB", True),
         (BROKER_JARS, "Kafka's jars", "37 MB", own_kafka),
-        (SPARK_KAFKA_JARS, "Spark's jars for Kafka", "10 MB", settings.own_spark and settings.kafka_bootstrap_servers),
+        (KAFKA, "Spark's jars for Kafka", "10 MB", settings.own_spark and settings.kafka_bootstrap_servers),
     ):
-        if is_needed and not has_bundle(settings, bundle):
-            _fetch(console, title, size, partial(fetch_with_dependencies, settings, bundle))
+        if is_needed and not bundle.is_complete(settings):
+            _fetch(console, title, size, partial(fetch_jars, settings, bundle))
 
 
 def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], object]) -> None:

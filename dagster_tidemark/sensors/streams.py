@@ -153,7 +153,7 @@ def _wanted(
 def _room(instance: DagsterInstance) -> int | None:
     """Return the most shifts that leave one slot of the run queue for tables; None if the queue has no limit."""
     limit = run_storage.queue_limit(instance)
-    return None if limit is None or run_storage.shifts_take_no_slot(instance) else max(0, limit - 1)
+    return None if limit is None else max(0, limit - 1)
 
 
 def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:

@@ -6,9 +6,10 @@ started (its own module).
 
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,6 @@ from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.local.platform.first_download import fetch_all_jars
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
-from dagster_tidemark.local.platform.log_tail import followed_logs
 from dagster_tidemark.local.platform.preconditions import (
     require_folder,
     require_kafka_client,
@@ -64,7 +64,7 @@ def run_platform(
     with _stopping_by_signal(), running(settings):
         settings = with_first_day(settings, has_sample=has_sample, now=datetime.now(UTC))
         supervisor = Supervisor(settings, all_services(settings))
-        followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
+        followed = followed_logs(settings, list(supervisor.services)) if verbose else nullcontext()
         try:
             with followed:
                 own_kafka = with_kafka and settings.own_kafka
@@ -77,6 +77,19 @@ def run_platform(
             _ignore_signals()  # a second Ctrl-C must not leave processes running
             supervisor.stop()
     console.print("stopped, no process is left")
+
+
+@contextmanager
+def followed_logs(settings: Settings, names: Sequence[str]) -> Iterator[None]:
+    """Print new lines of the services' logs until the end of the block."""
+    logs = [str(log_file(settings, name)) for name in names]
+    # Its own session: after Ctrl-C it still prints what the services log while they stop.
+    command = ["tail", "-n", "0", "-F", *logs]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as tail:
+        try:
+            yield
+        finally:
+            tail.terminate()
 
 
 def platform_environment(settings: Settings) -> dict[str, str]:

@@ -10,7 +10,6 @@ import typer
 from dagster_tidemark.cli import (
     alert,
     doctor,
-    env,
     incidents,
     lock,
     maintain,
@@ -42,7 +41,7 @@ app = typer.Typer(
 app.command()(new.init)
 app.command()(up.up)
 app.command(**up.OPTIONS_OF_FEED)(up.feed)
-app.command()(env.env)
+app.command()(up.env)
 app.command()(doctor.doctor)
 app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)

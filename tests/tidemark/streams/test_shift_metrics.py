@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance
 
 from dagster_tidemark.cli.contract_rows import ContractRow, behind
-from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.cli.status_view import explained
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Cause, Doubts, PostOf, Watched
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows

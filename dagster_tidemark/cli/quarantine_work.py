@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import boto3
 import dagster as dg
 import typer
 from dagster import DagsterInstance
@@ -44,7 +43,7 @@ from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.sensors.change_detection import ask_again
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Grain, OutsideLayout, Partition
-from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3 import S3Bucket, landing_bucket
 
 _CONTENT = 300  # maximum characters shown of a rejected row
 
@@ -103,7 +102,7 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
         instance = stack.enter_context(DagsterInstance.get())
         spark = stack.enter_context(opened_session(settings))
         stack.enter_context(naming_the_server(spark))
-        bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+        bucket = landing_bucket(settings)
         yield QuarantineTarget(
             spark,
             bucket,

@@ -4,11 +4,9 @@ Belongs here: its lifecycle, from ending the processes of a killed predecessor t
 status of each service. Does not belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
-import json
 import subprocess
 import sys
 import time
-import uuid
 import xmlrpc.client
 from collections import deque
 from collections.abc import Mapping
@@ -65,21 +63,15 @@ class Supervisor:
     def __init__(self, settings: Settings, services: dict[str, Service]) -> None:
         self._settings = settings
         self._run = settings.state_dir / "run"
-        self._record = self._run / "supervisor.json"
         self._socket = socket_path(self._run, "supervisor")
         self._process: subprocess.Popen[bytes] | None = None
-        self._mark = ""
+        self._mark = str(settings.state_dir)
         self._lacks_since: dict[str, float] = {}
         self.services = services
 
     def end_leftovers(self) -> int:
         """End the processes that a killed `up` left running. Return their number."""
-        if not self._record.exists():
-            return 0
-        mark = json.loads(self._record.read_text())["mark"]
-        count = process_tree.end(lambda: process_tree.marked(mark), seconds=10)
-        self._record.unlink()
-        return count
+        return process_tree.end(lambda: process_tree.marked(self._mark), seconds=10)
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Start supervisord, with no service yet."""
@@ -89,9 +81,6 @@ class Supervisor:
         config = self._run / "supervisor.conf"
         config.write_text(supervisor_config(self.services, self._socket))
         self._socket.unlink(missing_ok=True)
-        self._mark = uuid.uuid4().hex
-        # Recorded before the process starts, so that the next start can find its processes after any crash.
-        self._record.write_text(json.dumps({"mark": self._mark}))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", "run/supervisor.conf"],
@@ -196,8 +185,6 @@ class Supervisor:
                 self._process.wait()
         count = process_tree.end(lambda: process_tree.marked(self._mark))
         self._socket.unlink(missing_ok=True)
-        if not process_tree.marked(self._mark):
-            self._record.unlink(missing_ok=True)
         return count
 
     def _answers(self) -> bool:

@@ -82,8 +82,6 @@ def test_snapshots_current_within_the_last_hour_are_not_expired(spark: SparkSess
     keeps = Retention(newest=1, batch=2)
     assert write.expiry_cutoff(keeps, minutes_ago(200, 190, 61, 3, 2, 1), now=0) == -61 * 60_000, "current until -3"
     assert write.expiry_cutoff(keeps, minutes_ago(200, 61, 5, 3, 2, 1), now=0) is None, "one alone is no batch"
-        "only one may go, which is no batch"
-    )
     table = made(spark, Retention())
     commits = commit(spark, table, 1, 2, 3)
     at = spark.sql(f"SELECT unix_millis(committed_at) AS at FROM {table.identifier}.snapshots ORDER BY at").collect()

@@ -174,6 +174,14 @@ def test_run_queue_of_the_laptop_has_slots_for_all_shifts_and_three_tables() -> 
     assert limit is not None and len(asked) == limit - 3 and not said
 
 
+def test_former_name_of_the_run_queue_names_its_successor(caplog: pytest.LogCaptureFixture) -> None:
+    queue = {"module": "dagster_tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
+    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 3, "dequeue_use_threads": True}}}
+    with dg.instance_for_test(overrides=overrides) as instance:
+        assert run_storage.queue_limit(instance) == 3
+    assert "class: QueuedRunCoordinator" in caplog.text
+
+
 def test_stream_of_the_same_name_in_another_location_is_another_stream(instance: DagsterInstance) -> None:
     def of(location: str, worker: str) -> dg.DagsterRun:
         origin = RemoteJobOrigin(

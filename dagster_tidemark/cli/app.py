@@ -8,7 +8,6 @@ from typing import TextIO, cast
 import typer
 
 from dagster_tidemark.cli import (
-    alert,
     doctor,
     incidents,
     lock,
@@ -58,7 +57,7 @@ app.command()(incidents.mute)
 for _command in (overrides.pause, overrides.resume, overrides.skip, overrides.rebuild, overrides.overrides):
     app.command()(_command)
 app.command(cls=plan.PlanCommand)(plan.plan)
-app.add_typer(alert.commands, name="alert")
+app.add_typer(incidents.alert_commands, name="alert")
 app.add_typer(lock.commands, name="lock")
 app.add_typer(new.commands, name="new")
 app.add_typer(quarantine.commands, name="quarantine")

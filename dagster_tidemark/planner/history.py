@@ -272,10 +272,7 @@ class History:
             # The version is kept: a rebuild with the same content is a change only for readers that do not contain it.
             if self.problem(target) is None:
                 self.unseen[target] = self._still_news(target, self.facts.changes(target))
-            version = self.facts.version(target)
-            self.facts.forget(target)
-            if version is not None:
-                self.facts.put(target, Facts(version=version))
+            self.facts.put(target, Facts(version=self.facts.version(target)))
             for known in (self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])

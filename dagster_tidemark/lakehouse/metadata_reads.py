@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import SparkSession
 
+    from dagster_tidemark.lakehouse.table_changes import Stored
+
 MOST_ROWS = 100_000
 MOST_FILES = 200
 """Above these limits, a Spark query is faster or needs less memory."""
@@ -45,6 +47,14 @@ logger = logging.getLogger(__name__)
 def loaded(spark: SparkSession, table: Table) -> IcebergTable | None:
     """Return the current state of a table; None if the table does not exist or cannot be read directly."""
     return _seen(spark, lambda lake: lake.load_table(table.name))
+
+
+def stored(spark: SparkSession, table: Table) -> Stored | None:
+    """Return a table as plain data; None if the table does not exist or cannot be read directly."""
+    from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+
+    found = loaded(spark, table)
+    return stored_of(found) if found else None
 
 
 def few_rows(
@@ -84,12 +94,17 @@ def few_rows(
     return _seen(spark, look)
 
 
+def catalog_of(spark: SparkSession) -> Catalog | None:
+    """Return the catalog of the session's server; None if it cannot be reached directly."""
+    if spark not in _lakes:
+        _lakes[spark] = _opened(spark)
+    return _lakes[spark]
+
+
 def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
     from pyiceberg.exceptions import NoSuchTableError
 
-    if spark not in _lakes:
-        _lakes[spark] = _opened(spark)
-    lake = _lakes[spark]
+    lake = catalog_of(spark)
     try:
         return look(lake) if lake else None
     except NoSuchTableError:

@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 _MOST_ROWS, _MOST_CHARACTERS = 10_000, 4_000
 """Largest number of observed rows in all tasks, and largest number of characters in a text of an observed row."""
 
-_NUMBER = "_number"
+_ROW, _CHUNK = "_rejected_row", "_rejected_chunk"
 _OF_TASK = (1 << 33) - 1  # the lower bits of `monotonically_increasing_id`, which count the rows of a task
 _PLACE, _TEXTS = ("_file", "_block", "_row"), ("_reason", "_message", "_content", "_record")
 
@@ -53,22 +53,24 @@ def observed(judged: DataFrame, seen: Observation, tasks: int) -> DataFrame:
     is_rejected = F.col("_reason").isNotNull()
     # Spark evaluates the id only for rejected rows, so it counts these rows in each task. If it counted all rows, fewer
     # rows would be observed, which `first_pass` notices.
-    number = F.when(is_rejected, F.monotonically_increasing_id().bitwiseAND(_OF_TASK))
-    is_held = F.col(_NUMBER) < max(1, _MOST_ROWS // max(1, tasks))
+    number = F.monotonically_increasing_id().bitwiseAND(_OF_TASK)
+    is_held = number < max(1, _MOST_ROWS // max(1, tasks))
     for text in _TEXTS:
         is_held &= F.coalesce(F.length(text), F.lit(0)) <= _MOST_CHARACTERS
-    row = F.to_json(F.struct(*_PLACE, *_TEXTS))
-    chunk = (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk")
+    row = F.when(is_held, F.to_json(F.struct(*_PLACE, *_TEXTS)))
+    chunk = F.struct("_file", "_block", (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk"))
+    # Spark compiles the expressions of columns, but interprets those of observed values.
+    of_rejected = {_ROW: F.when(is_rejected, row), _CHUNK: F.when(is_rejected, chunk)}
     return (
-        judged.withColumn(_NUMBER, number)
+        judged.withColumns(of_rejected)
         .observe(
             seen,
-            F.count(F.when(is_rejected, 1)).alias("rejected"),
-            F.collect_set(F.when(is_rejected, F.struct("_file", "_block", chunk))).alias("chunks"),
+            F.count(_CHUNK).alias("rejected"),
+            F.collect_set(_CHUNK).alias("chunks"),
+            F.collect_set(_ROW).alias("rows"),
             F.collect_set(REPORT).alias("parts"),
-            F.collect_set(F.when(is_held, row)).alias("rows"),
         )
-        .drop(_NUMBER)
+        .drop(*of_rejected)
     )
 
 

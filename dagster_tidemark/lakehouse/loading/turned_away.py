@@ -65,7 +65,8 @@ def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) 
         TurnedAway(
             *group,
             sum(entry.rows for entry in of),
-            *(sum(entry.rows for entry in of if _is_since(entry, now - timedelta(days=n))) for n in (1, 7)),
+            sum(entry.rows for entry in of if _is_since(entry, now - timedelta(days=1))),
+            sum(entry.rows for entry in of if _is_since(entry, now - timedelta(days=7))),
             tuple(sorted({entry.source_file for entry in of})[:NAMED]),
         )
         for group, of in sorted(groups.items())

@@ -11,6 +11,7 @@ Belongs here: reading. Does not belong here: commits (`append`), and the meaning
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -90,6 +91,37 @@ def few_rows(
             return None
         # A method of the scan would plan the files a second time.
         return ArrowScan(found.metadata, found.io, scan.projection(), scan.row_filter).to_table(files)
+
+    return _seen(spark, look)
+
+
+def rows_held(spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, object]]) -> list[int] | None:
+    """Return the number of rows in the data files of each partition; None if the caller must query Spark.
+
+    Args:
+        partitions: Values of the partition columns, one mapping per partition.
+    """
+    if not 0 < len(partitions) <= _MOST_CONDITIONS:
+        return None
+
+    from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+
+    def look(lake: Catalog) -> list[int] | None:
+        found = lake.load_table(table.name)
+        spec, schema = found.spec(), found.schema()
+        names = {field.field_id: schema.find_column_name(field.source_id) for field in spec.fields}
+        if table.branch or [names[field.field_id] for field in spec.fields] != list(table.partition_columns):
+            return None
+        counts = Counter[object]()
+        for task in found.scan(any_of(partitions)).plan_files():
+            if task.file.spec_id != spec.spec_id:
+                return None
+            counts[task.file.partition] += task.file.record_count
+        keys = (
+            PartitionKey([PartitionFieldValue(f, values[names[f.field_id] or ""]) for f in spec.fields], spec, schema)
+            for values in partitions
+        )
+        return [counts[key.partition] for key in keys]
 
     return _seen(spark, look)
 

@@ -6,7 +6,7 @@ versions that a load knows (`provenance`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -98,10 +98,10 @@ def _few_entries(spark: SparkSession, asset: str, quarantine: Table) -> list[_Fe
         return None
     waived: set[tuple[str, ...]] = set()
     if found.num_rows:
-        of_waivers = metadata_reads.few_rows(spark, WAIVERS, WAIVERS.row_key, of_asset)
-        if of_waivers is None:
+        waivers = metadata_reads.few_rows(spark, WAIVERS, (*WAIVERS.row_key, "because"), of_asset)
+        if waivers is None:
             return None
-        waived = {tuple(row[c] for c in WAIVERS.row_key) for row in of_waivers.to_pylist()}
+        waived = {tuple(row[c] for c in WAIVERS.row_key) for row in waivers.to_pylist() if row["because"] is not None}
     whole = found.append_column("whole", pc.is_null(found["row_number"]))
     groups = whole.group_by([*by, "whole"]).aggregate([([], "count_all")]).to_pylist()
     return [
@@ -142,9 +142,23 @@ def largest_share(
         for entry in entries:
             if entry.where is Where.REJECTED_ROWS and not entry.is_waived:
                 rejected[entry.partition] += entry.rows
-        if rejected.keys() <= rows.keys():
-            return max((count / (count + rows[partition]) for partition, count in rejected.items()), default=0.0)
+        others = [partition for partition in rejected if partition not in rows]
+        if (held := _rows_held(spark, table, others)) is not None:
+            known = {**held, **rows}
+            return max((count / (count + known[partition]) for partition, count in rejected.items()), default=0.0)
     return _queried_share(spark, table, asset, rows, quarantine)
+
+
+def _rows_held(spark: SparkSession, table: Table, partitions: Sequence[Partition]) -> dict[Partition, int] | None:
+    """Return the number of rows of partitions from table metadata; None if only Spark can query it."""
+    if not partitions:
+        return {}
+    try:
+        values = [table.partition_values(partition) for partition in partitions]
+    except ValueError:  # an entry has the key of a former partitioning
+        return None
+    held = metadata_reads.rows_held(spark, table, values)
+    return None if held is None else dict(zip(partitions, held, strict=True))
 
 
 def _queried_share(

@@ -183,7 +183,9 @@ def test_backlog_read_from_metadata_equals_the_one_counted_by_spark(
     put(key(orders, "b.csv"), csv(BAD))
     put(key(orders, "empty.csv"), csv())
     put(key(orders, "junk.parquet"), b"no parquet")
-    rows = {partition: content.rows for partition, content in loading(orders, HOUR).content.items()}
+    put(key(orders, "late.csv", NEXT), csv(*(line(n, at="2026-10-01T08:15:00Z") for n in (7, 8)), BAD))
+    loaded = loading(orders, HOUR, NEXT)
+    rows = {HOUR: loaded.content[HOUR].rows}
     selection = quarantine_actions.Selection(orders.asset, ["bad_type"], key=key(orders, "b.csv"))
     quarantine_actions.waive(spark, selection, "known", run_id="w")
 
@@ -192,13 +194,15 @@ def test_backlog_read_from_metadata_equals_the_one_counted_by_spark(
         return turned_away.backlog_of(spark, orders.asset), share
 
     assert turned_away._few_entries(spark, orders.asset, QUARANTINE) is not None
+    assert metadata_reads.rows_held(spark, orders.table, [orders.table.partition_values(NEXT)]) == [2]
     seen = both()
     monkeypatch.setattr(metadata_reads, "_seen", lambda *_: None)
     assert both() == seen
     assert seen[1] == 3 / 5
+    assert turned_away.largest_share(spark, orders.table, orders.asset, {HOUR: 1_000}) == 1 / 3
     said = [(of.where, of.reason, of.is_waived, of.count) for of in turned_away.backlog_of(spark, orders.asset)]
     assert said == [
-        (Where.REJECTED_ROWS, "bad_type", False, 2),
+        (Where.REJECTED_ROWS, "bad_type", False, 3),
         (Where.REJECTED_ROWS, "bad_type", True, 1),
         (Where.REJECTED_ROWS, "discount_out_of_range", False, 1),
         (Where.WHOLE_FILE, "unreadable", False, 1),

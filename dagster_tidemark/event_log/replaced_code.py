@@ -21,9 +21,9 @@ class ReplacedCode(Transient):
 
     def __init__(self) -> None:
         super().__init__(
-            "expected the deployed code, found the code of a code server that a newer one has replaced: this run builds "
-            "nothing, and its work is requested again; end the old code server if it still runs, or reload the code "
-            "location if its files have changed"
+            "expected the deployed code, found the code of a code server that a newer one has replaced: this run "
+            "builds nothing, and its work is requested again; end the old code server if it still runs, or reload the "
+            "code location if its files have changed"
         )
 
 

@@ -65,6 +65,7 @@ def end_without_collection() -> None:
     atexit.register(gc.freeze)
 
 
+@cache
 def executor_of(settings: Settings | None = None) -> dg.ExecutorDefinition:
     """Return Dagster's in-process executor, with the same configuration, that records the process of each run.
 

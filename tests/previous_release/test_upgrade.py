@@ -30,7 +30,7 @@ from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.code_plan import plan_of
 from dagster_tidemark.event_log import checkpoint, journal
-from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.cloud.server import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published

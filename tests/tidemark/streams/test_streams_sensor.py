@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
@@ -20,6 +21,8 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
 from dagster_tidemark.streams.shift_lease import Post
 from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, SHIFT, STREAM, WORKER
+from pipelines.streams import STREAMS
+from tests.checkout import CHECKOUT
 from tests.tidemark.streams import toy
 
 PINGS = toy.stream("pings", workers=2)
@@ -190,12 +193,20 @@ def test_shifts_leave_a_slot_for_tables_under_the_dagster_queue(limit: int, star
     )
 
 
-def test_run_queue_with_slots_for_shifts_starts_all_of_them() -> None:
+def test_run_queue_of_the_laptop_has_slots_for_all_shifts_and_three_tables() -> None:
+    overrides = yaml.safe_load((CHECKOUT / "dagster.yaml").read_text())
+    with dg.instance_for_test(overrides={"concurrency": overrides["concurrency"]}) as instance:
+        asked, said = sensor._wanted(instance, STREAMS, Settings(), time.time())
+        limit = run_storage.queue_limit(instance)
+    assert limit is not None and len(asked) == limit - 3 and not said
+
+
+def test_former_name_of_the_run_queue_names_its_successor(caplog: pytest.LogCaptureFixture) -> None:
     queue = {"module": "dagster_tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
-    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 1}}}
+    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 3, "dequeue_use_threads": True}}}
     with dg.instance_for_test(overrides=overrides) as instance:
-        asked, said = sensor._wanted(instance, [PINGS], Settings(), time.time())
-    assert len(asked) == 2 and not said
+        assert run_storage.queue_limit(instance) == 3
+    assert "class: QueuedRunCoordinator" in caplog.text
 
 
 def test_stream_of_the_same_name_in_another_location_is_another_stream(instance: DagsterInstance) -> None:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import date
@@ -37,6 +38,19 @@ _OWN_HOST = (
     "tests/live/test_ways_to_update.py",
 )
 """Live tests that start their own Dagster. They need not wait for the platform of the other live tests."""
+_LONG = frozenset(
+    {
+        *_OWN_HOST,
+        "tests/test_bench.py",
+        "tests/test_plan_code.py",
+        "tests/test_without_grocer.py",
+        "tests/tidemark/automation/code_plan/test_plan.py",
+        "tests/tidemark/checks/test_doubts.py",
+        "tests/tidemark/local/test_spark_server.py",
+        "tests/tidemark/local/test_supervision.py",
+    }
+)
+"""Files that take half a minute or more, although they use no server of these fixtures."""
 _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
 """Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""
 _SMALL = frozenset({"git", "ruff", "uname"})
@@ -111,11 +125,18 @@ def _needs_server(item: pytest.Item) -> bool:
     return not _SERVERS.isdisjoint(fixtures)
 
 
-def _place(item: pytest.Item, *, is_on_server: bool) -> int:
-    """Return when an item's turn is: short files come last, so that the processes end at about the same time."""
-    if item.nodeid.startswith(_LIVE):
-        return 0 if _is_on_platform(item.nodeid) else 1
-    return 2 if is_on_server else 3
+def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:
+    """Return when an item's turn is.
+
+    Short files come last, so that the processes end at about the same time. Files of one rank come in an order that
+    looks random and is always the same: neighbours in a folder do the same, so all processes would compute at one time
+    and wait at another. The tests on the platform keep their order.
+    """
+    if _is_on_platform(item.nodeid):
+        return 0, 0
+    file = item.path.relative_to(CHECKOUT).as_posix()
+    rank = 1 if file in _LONG else 2 if is_on_server else 3
+    return rank, zlib.crc32(file.encode())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -165,7 +186,7 @@ JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jar
 # Java keeps too little room for code that is compiled once, and spends the rest of the time in making some.
 QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 INTERPRETED = "-Dspark.sql.codegen.wholeStage=false"
-"""Spark compiles no code for a stage: tests of small frames take a third less time. Proofs and live tests compile."""
+"""Spark generates no code for a stage: tests of small frames take a third less time. Proofs and live tests do."""
 
 
 @pytest.fixture(scope="session")

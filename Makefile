@@ -24,7 +24,7 @@ CHECKS := check-lint check-types check-imports check-definitions check-versions 
 dev: $(INSTALLED)
 	@exec .venv/bin/tidemark up
 
-# The tests without JVM, servers and other processes.
+# The tests without JVM, servers and other processes; without long ones, and of each test at most three examples.
 quick: $(INSTALLED)
 	@exec .venv/bin/python -m pytest --quick -n 2 --dist worksteal
 

@@ -60,7 +60,7 @@ _figures: list[str] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--quick`, which `make quick` uses."""
-    parser.addoption("--quick", action="store_true", help="only tests without JVM, servers and other processes")
+    parser.addoption("--quick", action="store_true", help="few tests: no JVM, server or other process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -109,6 +109,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _deselect(config, items, lambda item: item.get_closest_marker("proof") is not None)
     if config.option.quick:
         _deselect(config, items, _needs_server)
+        _deselect(config, items, lambda item: item.get_closest_marker("long") is not None)
+        kept = _few_examples(items)
+        _deselect(config, items, lambda item: item not in kept)
     if hasattr(config, "workerinput") and not config.option.quick:
         on_servers = {item.path for item in items if _needs_server(item)}
         items.sort(key=lambda item: _place(item, is_on_server=item.path in on_servers))
@@ -123,6 +126,14 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], is_left_out: Call
 def _needs_server(item: pytest.Item) -> bool:
     fixtures: list[str] = getattr(item, "fixturenames", [])
     return not _SERVERS.isdisjoint(fixtures)
+
+
+def _few_examples(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return of each test the first example, the last one and one between them."""
+    by_test: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {examples[n] for examples in by_test.values() for n in (0, len(examples) // 2, -1)}
 
 
 def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:

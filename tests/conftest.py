@@ -5,6 +5,7 @@ started once by a process that needs them; tests share them, so each takes its o
 """
 
 import ctypes
+import logging
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ import pytest
 
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
+from tests.long_tests import long_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,8 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "proof" not in config.option.markexpr:
         _deselect(config, items, lambda item: item.get_closest_marker("proof") is not None)
     if config.option.quick:
-        _deselect(config, items, _needs_server)
-        _deselect(config, items, lambda item: item.get_closest_marker("long") is not None)
+        long = long_tests()
+        _deselect(config, items, lambda item: _needs_server(item) or _name(item) in long)
         kept = _few_examples(items)
         _deselect(config, items, lambda item: item not in kept)
     if hasattr(config, "workerinput") and not config.option.quick:
@@ -128,11 +130,15 @@ def _needs_server(item: pytest.Item) -> bool:
     return not _SERVERS.isdisjoint(fixtures)
 
 
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
 def _few_examples(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return of each test the first example, the last one and one between them."""
     by_test: dict[str, list[pytest.Item]] = {}
     for item in items:
-        by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        by_test.setdefault(_name(item), []).append(item)
     return {examples[n] for examples in by_test.values() for n in (0, len(examples) // 2, -1)}
 
 
@@ -169,6 +175,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures of the live tests")
         for line in _figures:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def _log_warnings() -> None:
+    """Undo what a command left: `tidemark doctor` hides warnings until its process ends, here that of the tests."""
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

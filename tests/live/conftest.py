@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICKLY_COMPILED
+from tests.conftest import MANY_STATEMENTS, QUICKLY_COMPILED
 from tests.live.platform import Platform
 from tests.live.ui import Run
 from tests.live.waiting import eventually
@@ -59,7 +59,7 @@ def platform(
     folder = tmp_path_factory.mktemp("live")
     made = Platform(folder / "state", jars, folder / "up.log")
     if "proof" not in pytestconfig.option.markexpr:
-        made.asked["SPARK_SUBMIT_OPTS"] = QUICKLY_COMPILED
+        made.asked["SPARK_SUBMIT_OPTS"] = f"{QUICKLY_COMPILED} {MANY_STATEMENTS}"
     try:
         note(f"start on an empty folder: {made.start():.0f} s")
         yield made

@@ -16,19 +16,21 @@ unexport PYTHONDONTWRITEBYTECODE
 # Material prints a page of advertisement for its successor at each build.
 SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 
-.PHONY: dev quick test check check-range proof bench docs
+CHECKS := check-lint check-types check-imports check-definitions check-versions check-site
+
+.PHONY: dev quick test check $(CHECKS) check-range proof bench docs
 
 # exec, so that a signal to make reaches the platform itself.
 dev: $(INSTALLED)
 	@exec .venv/bin/tidemark up
 
-# The tests without JVM, servers and other processes.
+# The tests without JVM, servers and other processes; without long ones, and of each test at most three examples.
 quick: $(INSTALLED)
 	@exec .venv/bin/python -m pytest --quick -n 2 --dist worksteal
 
-# Two processes: the tests on a whole platform mostly wait; the other takes the rest.
+# Three processes, also on two cores: each waits a third of its time, and the one with the whole platform half of it.
 test: $(INSTALLED)
-	@exec .venv/bin/python -m pytest -n 2 --no-loadscope-reorder
+	@exec .venv/bin/python -m pytest -n 3 --no-loadscope-reorder
 
 # Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
 bench: $(INSTALLED)
@@ -38,13 +40,26 @@ bench: $(INSTALLED)
 proof: $(INSTALLED)
 	@exec .venv/bin/python -m pytest -m proof
 
-check: $(INSTALLED)
+# `make -j2 check` takes two thirds of the time.
+check: $(CHECKS)
+
+check-lint: $(INSTALLED)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+
+check-types: $(INSTALLED)
 	.venv/bin/mypy
+
+check-imports: $(INSTALLED)
 	.venv/bin/lint-imports
+
+check-definitions: $(INSTALLED)
 	PYTHONWARNINGS=ignore .venv/bin/dg check defs
+
+check-versions: $(INSTALLED)
 	.venv/bin/tidemark lock check
+
+check-site: $(INSTALLED)
 	$(SITE) build --strict --quiet
 
 # The documentation at http://127.0.0.1:8000, built again at each change.

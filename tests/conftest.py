@@ -5,6 +5,7 @@ started once by a process that needs them; tests share them, so each takes its o
 """
 
 import ctypes
+import logging
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import date
@@ -22,6 +24,7 @@ import pytest
 
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
+from tests.long_tests import long_tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,19 @@ _OWN_HOST = (
     "tests/live/test_ways_to_update.py",
 )
 """Live tests that start their own Dagster. They need not wait for the platform of the other live tests."""
+_LONG = frozenset(
+    {
+        *_OWN_HOST,
+        "tests/test_bench.py",
+        "tests/test_plan_code.py",
+        "tests/test_without_grocer.py",
+        "tests/tidemark/automation/code_plan/test_plan.py",
+        "tests/tidemark/checks/test_doubts.py",
+        "tests/tidemark/local/test_spark_server.py",
+        "tests/tidemark/local/test_supervision.py",
+    }
+)
+"""Files that take half a minute or more, although they use no server of these fixtures."""
 _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
 """Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""
 _SMALL = frozenset({"git", "ruff", "uname"})
@@ -46,7 +62,7 @@ _figures: list[str] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--quick`, which `make quick` uses."""
-    parser.addoption("--quick", action="store_true", help="only tests without JVM, servers and other processes")
+    parser.addoption("--quick", action="store_true", help="few tests: no JVM, server or other process")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,7 +110,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "proof" not in config.option.markexpr:
         _deselect(config, items, lambda item: item.get_closest_marker("proof") is not None)
     if config.option.quick:
-        _deselect(config, items, _needs_server)
+        long = long_tests()
+        _deselect(config, items, lambda item: _needs_server(item) or _name(item) in long)
+        kept = _few_examples(items)
+        _deselect(config, items, lambda item: item not in kept)
     if hasattr(config, "workerinput") and not config.option.quick:
         on_servers = {item.path for item in items if _needs_server(item)}
         items.sort(key=lambda item: _place(item, is_on_server=item.path in on_servers))
@@ -111,11 +130,30 @@ def _needs_server(item: pytest.Item) -> bool:
     return not _SERVERS.isdisjoint(fixtures)
 
 
-def _place(item: pytest.Item, *, is_on_server: bool) -> int:
-    """Return when an item's turn is: short files come last, so that the processes end at about the same time."""
-    if item.nodeid.startswith(_LIVE):
-        return 0 if _is_on_platform(item.nodeid) else 1
-    return 2 if is_on_server else 3
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _few_examples(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return of each test the first example, the last one and one between them."""
+    by_test: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        by_test.setdefault(_name(item), []).append(item)
+    return {examples[n] for examples in by_test.values() for n in (0, len(examples) // 2, -1)}
+
+
+def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:
+    """Return when an item's turn is.
+
+    Short files come last, so that the processes end at about the same time. Files of one rank come in an order that
+    looks random and is always the same: neighbours in a folder do the same, so all processes would compute at one time
+    and wait at another. The tests on the platform keep their order.
+    """
+    if _is_on_platform(item.nodeid):
+        return 0, 0
+    file = item.path.relative_to(CHECKOUT).as_posix()
+    rank = 1 if file in _LONG else 2 if is_on_server else 3
+    return rank, zlib.crc32(file.encode())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -137,6 +175,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures of the live tests")
         for line in _figures:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(autouse=True)
+def _log_warnings() -> None:
+    """Undo what a command left: `tidemark doctor` hides warnings until its process ends, here that of the tests."""
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
@@ -165,7 +209,10 @@ JARS = Path(os.environ.get("TIDEMARK_JARS_DIR") or CHECKOUT / ".tidemark" / "jar
 # Java keeps too little room for code that is compiled once, and spends the rest of the time in making some.
 QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 INTERPRETED = "-Dspark.sql.codegen.wholeStage=false"
-"""Spark compiles no code for a stage: tests of small frames take a third less time. Proofs and live tests compile."""
+"""Spark generates no code for a stage: tests of small frames take a third less time. Proofs and live tests do."""
+MANY_STATEMENTS = "-Dspark.sql.codegen.cache.maxEntries=5000 -XX:+UseSerialGC"
+"""A tenth less work for a server that runs all kinds of statements. Spark keeps the code of 100 by default, and its
+collector has threads of its own, for which two busy cores have no time."""
 
 
 @pytest.fixture(scope="session")
@@ -290,7 +337,7 @@ def spark_server(platform_settings: Settings, pytestconfig: pytest.Config) -> It
         platform_settings,
         platform_settings.port_spark,
         log,
-        SPARK_SUBMIT_OPTS=QUICKLY_COMPILED if is_proof else f"{QUICKLY_COMPILED} {INTERPRETED}",
+        SPARK_SUBMIT_OPTS=QUICKLY_COMPILED if is_proof else f"{QUICKLY_COMPILED} {INTERPRETED} {MANY_STATEMENTS}",
         TIDEMARK_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:9092",  # whichever: that one is named turns it on
     )
     yield platform_settings

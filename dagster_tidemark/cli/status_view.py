@@ -113,7 +113,7 @@ def _override_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
 
 def _incident_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
     book, at = IncidentStore(instance, settings.code_location).read(), now()
-    open_ = [title(incident) for incident in book.open]
+    open_ = [f"{incident.id} {title(incident)}" for incident in book.open]
     more = ["`tidemark incidents` shows more"] if open_ else []
     return [*open_, *more, *dead_lines(book, at)]
 

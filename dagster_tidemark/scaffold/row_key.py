@@ -49,7 +49,8 @@ def guessed(feed: str, types: Mapping[str, str], rows: Sequence[Row]) -> Guess:
             (column, number), f"{number} counts the rows of each {column}, in all {len(rows)} rows of the sample"
         )
     if len(rows) < ENOUGH_ROWS:
-        return Guess((), f"no column is named like the id of {feed}, and {len(rows)} rows are too few for a guess")
+        few = "one row is" if len(rows) == 1 else f"{len(rows)} rows are"
+        return Guess((), f"no column is named like the id of {feed}, and {few} too few for a guess")
     like_ids = [c for c in unique if _is_like_id(c, rows)]
     if len(like_ids) == 1:
         return Guess((like_ids[0],), f"{like_ids[0]} looks like an id and is unique in the sample's {len(rows)} rows")

@@ -50,6 +50,7 @@ _OTHERS = {
     b"ORC": "ORC",
     b"Obj\x01": "Avro",
     b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "Zstandard",
     b"%PDF": "PDF",
     b"SQLite format 3": "SQLite",
@@ -268,11 +269,12 @@ def _with_values(
     Changes `rows`: texts that mean a missing value become None.
     """
     empty: AnyText = Csv() if read_as.name == Format.CSV else Json()
-    found, evidence = values_found(settings.format or empty, rows, names)
-    times = {**found.pop("times", {}), **options.get("times", {})}
+    given = options.get("times", {})
+    found, evidence = values_found(settings.format or empty, rows, [name for name in names if name not in given])
+    times = {**found.pop("times", {}), **given}
     found = {name: value for name, value in found.items() if name not in options}
     if not found and not times:
-        return settings, []
+        return settings, evidence
     declared = replace(settings.format or empty, **found, times=times)
     for row in rows:
         row.update({name: None for name, value in row.items() if value in declared.nulls})
@@ -318,18 +320,25 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
     if not read_as.is_text:
         return
     if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
-        raise ValueError(f"it ends in {suffix} and is {named}")
+        raise _disguised(suffix, named)
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not encoding.startswith("utf-16"):
         raise ValueError("it begins with the mark of UTF-16: say --encoding utf-16, or leave --encoding out")
     if _MARKUP.match(text.removeprefix(codecs.BOM_UTF8)):
-        raise ValueError(f"it ends in {suffix} and is HTML or XML")
+        raise _disguised(suffix, "HTML or XML")
     if read_as.name != Format.CSV:
         return
     first = text.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     if first in (b"{", b"["):
         line = text.removeprefix(codecs.BOM_UTF8).strip().partition(b"\n")[0].strip()
         if line in (b"{", b"[") or _is_json(line):
-            raise ValueError(f"it ends in {suffix} and is JSON")
+            raise _disguised(suffix, "JSON")
+
+
+def _disguised(suffix: str, content: str) -> ValueError:
+    return ValueError(
+        f"it ends in {suffix} and is {content}: give it the ending of its content if feeds read that "
+        "(docs/kinds-of-files.md), or convert it to CSV, JSON or Parquet"
+    )
 
 
 def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> None:

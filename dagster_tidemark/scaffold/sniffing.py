@@ -8,7 +8,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,6 +220,8 @@ def values_found(
         if pattern := _pattern(name, values):
             times[name] = pattern
             evidence.append(f"times of {name}: {pattern}, as {values[0]!r}")
+        elif both := _undecided(values):
+            evidence.append(f"{name} stays text: {' and '.join(both)} both fit {values[0]!r}; give --time {name}=FORM")
     return options | ({"times": times} if times else {}), evidence
 
 
@@ -274,7 +276,7 @@ def _pattern(name: str, values: Sequence[str]) -> str | None:
     texts = pa.array(values, pa.string())
 
     def fits(pattern: str) -> bool:
-        return not time_form(pattern, "timestamp").plain(texts).null_count
+        return _fits(pattern, texts)
 
     is_time = not _TIME_WORDS.isdisjoint(words_of(name))
     if all(value.isascii() and value.isdigit() for value in values):
@@ -292,9 +294,24 @@ def _pattern(name: str, values: Sequence[str]) -> str | None:
         for pattern in (day, *(day + time for time in _OF_DAY)):
             if fits(pattern):
                 return pattern
+    for either in _either(texts):
+        if len(either) == 1:
+            return either[0]
+    return next((pattern for pattern in _LOGS if fits(pattern)), None)
+
+
+def _fits(pattern: str, texts: pa.StringArray) -> bool:
+    return not time_form(pattern, "timestamp").plain(texts).null_count
+
+
+def _undecided(values: Sequence[str]) -> list[str]:
+    """Return the two patterns, day first and month first, that all values of a column fit, or none."""
+    if not values or not re.match(r"\d{1,2}[/-]\d{1,2}[/-]\d{4}", values[0]):
+        return []
+    return next((either for either in _either(pa.array(values, pa.string())) if len(either) > 1), [])
+
+
+def _either(texts: pa.StringArray) -> Iterator[list[str]]:
     for pair in _EITHER:
         for time in ("", *_OF_DAY):
-            found = [day + time for day in pair if fits(day + time)]
-            if len(found) == 1:
-                return found[0]
-    return next((pattern for pattern in _LOGS if fits(pattern)), None)
+            yield [day + time for day in pair if _fits(day + time, texts)]

@@ -25,7 +25,7 @@ from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.executor import end_without_collection
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of, identity_of
-from dagster_tidemark.event_log.standby import reason_to_stand_by
+from dagster_tidemark.event_log.standby import is_preview, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
@@ -80,7 +80,8 @@ def streams_sensor(
             return dg.SkipReason("the code server is stopping")
         if why := reason_to_stand_by(context, settings):
             return dg.SkipReason(why)
-        _tell_code(context.instance, settings)
+        if not is_preview(context):
+            _tell_code(context.instance, settings)
         home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
         asked, said = _wanted(context.instance, streams, settings, time.time(), beats, home)
         for line in said.values():
@@ -173,8 +174,13 @@ def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -
 def _at_work(
     instance: DagsterInstance, settings: Settings, beats: Beats, now: float, home: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the posts whose shift works or is starting."""
-    records = [each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home)]
+    """Yield the posts whose shift works or is starting, with the code of this server.
+
+    A shift with other code ends by itself within seconds, or when it starts. Its successor starts meanwhile.
+    """
+    current = (None, code_of(settings))
+    unfinished = (each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home))
+    records = [each for each in unfinished if each.dagster_run.tags.get(CODE) in current]
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import MANY_STATEMENTS, QUICKLY_COMPILED
 from tests.live.platform import Platform
 from tests.live.ui import Run
 from tests.live.waiting import eventually
@@ -51,10 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def platform(tmp_path_factory: pytest.TempPathFactory, jars: Path, note: Callable[[str], None]) -> Iterator[Platform]:
+def platform(
+    tmp_path_factory: pytest.TempPathFactory, jars: Path, note: Callable[[str], None], pytestconfig: pytest.Config
+) -> Iterator[Platform]:
     """A running platform without a sample feed."""
     folder = tmp_path_factory.mktemp("live")
     made = Platform(folder / "state", jars, folder / "up.log")
+    if "proof" not in pytestconfig.option.markexpr:
+        made.asked["SPARK_SUBMIT_OPTS"] = f"{QUICKLY_COMPILED} {MANY_STATEMENTS}"
     try:
         note(f"start on an empty folder: {made.start():.0f} s")
         yield made

@@ -192,7 +192,7 @@ def test_the_built_partitions_of_a_deleted_run_are_known(upgraded: Upgraded) -> 
     history = engine.engine_for(upgraded.instance, upgraded.graph).planner.history
     rows = upgraded.recorded["tables"]["core.sales"]
     hours = {row["hour"].replace(" ", "T")[:16].replace("T", "-") for row in rows}
-    assert hours <= {partition for asset, partition in history.built if asset == "core/sales"}
+    assert hours <= {partition for asset, partition in history.facts.builds() if asset == "core/sales"}
 
 
 def test_tables_and_quarantine_are_read_as_they_were(upgraded: Upgraded) -> None:

@@ -22,6 +22,7 @@ from dagster import DagsterInstance
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorStatus, InstigatorType, TickData, TickStatus
 from dagster._daemon.types import DaemonHeartbeat
+from dagster_postgres import utils as postgres_utils
 from prometheus_client.parser import text_string_to_metric_families
 from pyiceberg.exceptions import NoSuchTableError
 from typer.testing import CliRunner
@@ -433,6 +434,8 @@ def test_no_fault_holds_a_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     login = {"username": "a", "password": "hunter2", "hostname": "127.0.0.1", "db_name": "c", "port": 1}
     (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_db: {login}}}}}\n")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    # Dagster tries five times, with pauses of 11 s in all. tests/tidemark/checks/test_doubts.py waits for them.
+    monkeypatch.setattr(postgres_utils, "time", SimpleNamespace(sleep=lambda _: None))
     settings = Settings(catalog_uri="jdbc:postgresql://127.0.0.1:1/lake?user=u&password=hunter2", state_dir=tmp_path)
     with pytest.raises(StorageUnreachable) as storage:
         platform_state.platform_state(settings)

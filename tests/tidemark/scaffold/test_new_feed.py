@@ -104,6 +104,7 @@ def test_key_of_two_columns_is_inferred_and_columns_with_nulls_are_skipped(tmp_p
     [
         ("a.xlsx", b"x", "it holds no row"),
         ("a.xlsx", b"PK\x03\x04", "a spreadsheet"),
+        ("a.csv.xz", b"\xfd7zXZ\x00", "ends in .xz and is xz: .* convert it to CSV, JSON or Parquet"),
         ("noending", b"x", "a sample ends in"),
         ("a.csv", b"", "a.csv"),
         ("a.csv", b"x,y\n", "it holds no row"),
@@ -119,6 +120,17 @@ def test_unusable_sample_is_refused_with_the_reason(tmp_path: Path, name: str, b
     path.write_bytes(body)
     with pytest.raises(NoSample, match=said):
         read_sample(path)
+
+
+@pytest.mark.parametrize(
+    ("third", "form"), [("13/02/2026", "dd/MM/yyyy"), ("02/13/2026", "MM/dd/yyyy"), ("05/06/2026", "")]
+)
+def test_days_that_two_patterns_fit_stay_text_and_the_command_asks(tmp_path: Path, third: str, form: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,booked\n1,01/02/2026\n2,03/04/2026\n3,{third}\n")
+    sample = read_sample(tmp_path / "a.csv")
+    assert sample.columns["booked"] == ("date" if form else "string")
+    said = f"times of booked: {form}" if form else "booked stays text: dd/MM/yyyy and MM/dd/yyyy both fit '01/02/2026'"
+    assert said in "\n".join(sample.form)
 
 
 def is_tidy(texts: Iterable[str], folder: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -196,11 +197,14 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
 }
 """Session configuration that the code requires on every server."""
 
-SHARED_WORKERS = {"spark.sql.artifact.isolation.enabled": "false"}
-"""Session configuration that lets sessions share Python workers.
+_SHARING = {
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
+}
+"""Session configuration that lets sessions share Python workers and compiled code.
 
-Otherwise each session starts a daemon and workers of its own, which takes two seconds of processor time, and the server
-keeps the daemon until it stops. A server may refuse this configuration.
+Otherwise each session starts a daemon and workers, and compiles the code of each query again. The server keeps all of
+these daemons until it stops.
 """
 
 
@@ -292,32 +296,57 @@ def quiet_client() -> None:
 
 
 def _connected(remote: str) -> SparkSession:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
     quiet_client()
-    # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    # gRPC itself would wait up to two minutes between its own attempts to connect.
-    channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
-    # The type is Any, because mypy does not understand pyspark's decorator of `client`. Without a configuration,
-    # `create` makes no call, so the policy holds for the first call, too.
-    session: Any = ConnectSession.builder.channelBuilder(channel).create()
-    _closes_only_when_stopped(type(session))
-    session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as the builder of `pyspark.sql.SparkSession` does
+    session = _opened(remote)
     try:
         for name, value in SESSION_CONF.items():
             session.conf.set(name, value)
-        for name, value in SHARED_WORKERS.items():  # before the first query, which evaluates it
-            with suppress(PySparkException):
-                session.conf.set(name, value)
+        session = _sharing(session, remote)
     except BaseException:  # also Ctrl-C: nobody else can stop this session
         with suppress(Exception):  # the server is gone
             session.stop()
         raise
     return cast("SparkSession", session)
+
+
+def _opened(remote: str, session_id: str | None = None) -> Any:
+    """Return a client of a new session, or of an existing one. Without a configuration, this makes no call."""
+    from pyspark.sql.connect.client import ChannelBuilder, DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
+    # gRPC itself would wait up to two minutes between its own attempts to connect.
+    channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
+    if session_id is not None:
+        channel.set(ChannelBuilder.PARAM_SESSION_ID, session_id)
+    # The type is Any, because mypy does not understand pyspark's decorator of `client`.
+    session: Any = ConnectSession.builder.channelBuilder(channel).create()
+    _closes_only_when_stopped(type(session))
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
+    return session
+
+
+def _sharing(session: Any, remote: str) -> Any:
+    """Return a session with the same configuration that shares workers and compiled code with other sessions.
+
+    A session reads this configuration only when it is created. So the given session is cloned, and stopped. If the
+    server cannot clone it, it is returned.
+    """
+    import grpc
+    from pyspark.errors import PySparkException
+
+    session_id = str(uuid.uuid4())
+    try:
+        for name, value in _SHARING.items():
+            session.conf.set(name, value)
+        session.cloneSession(session_id).client.close()
+    except (PySparkException, grpc.RpcError) as error:
+        logger.info("this run has its own Python workers, because of %s", error_line(error))
+        return session
+    session.stop()
+    return _opened(remote, session_id)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.logging import logger
 
+from dagster_tidemark.lakehouse.connect_client import quiet_client
 from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
@@ -21,7 +22,6 @@ from dagster_tidemark.lakehouse.session import (
     keep_password,
     naming_the_server,
     new_session,
-    quiet_client,
     server_conf,
 )
 from dagster_tidemark.settings import Settings

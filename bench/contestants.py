@@ -19,7 +19,7 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.local.host import process_tree
-from dagster_tidemark.local.platform.service_status import memory_mb
+from dagster_tidemark.local.platform.supervision import memory_mb
 from tests.checkout import CHECKOUT
 from tests.conftest import free_port
 from tests.live.platform import Platform

@@ -2,7 +2,7 @@ from .asset_events.declared import AssetEvents as AssetEvents
 from .asset_events.declared import PublishTo as PublishTo
 from .asset_events.declared import listener as listener
 from .asset_events.event import AssetEvent as AssetEvent
-from .asset_events.extras import event_extras as event_extras
+from .asset_events.listen import event_extras as event_extras
 from .code_versions.assets import versioned_by_code as versioned_by_code
 from .components import FeedComponent as FeedComponent
 from .components import TableComponent as TableComponent

@@ -12,7 +12,7 @@ from dagster_tidemark.asset_events.declared import AssetEvents, Listener
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log.executor import recorded_in_process
+from dagster_tidemark.event_log.executor import executor_of
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
@@ -142,7 +142,7 @@ def build_definitions(
         freshness_report=freshness_report,
     )
     ours = definitions_of(parts)
-    return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=recorded_in_process))
+    return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=executor_of(settings)))
 
 
 def extend(

@@ -13,6 +13,7 @@
     │   ├── retention      PruneRefused
     │   ├── preview        ChangedMeanwhile, PreviewInUse
     │   ├── engine         OverridesBusy
+    │   ├── event_log      ReplacedCode
     │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
     │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change

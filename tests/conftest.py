@@ -325,11 +325,10 @@ def spark_server(platform_settings: Settings, pytestconfig: pytest.Config) -> It
     It can read Kafka's topics: with the archive of classes that was recorded without.
     """
     from dagster_tidemark.local.spark.class_archive import record_classes
-    from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
     from dagster_tidemark.local.spark.jars import KAFKA, fetch_jars
 
     fetch_jars(platform_settings)
-    fetch_with_dependencies(platform_settings, KAFKA)
+    fetch_jars(platform_settings, KAFKA)
     record_classes(platform_settings)
     is_proof = "proof" in pytestconfig.option.markexpr
     log = platform_settings.state_dir / "spark.log"
@@ -359,11 +358,11 @@ def spark(spark_server: Settings) -> "Iterator[SparkSession]":
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     """A running Kafka broker; fetches its jars if they are missing. A test that kills it starts it again."""
     from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
-    from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
+    from dagster_tidemark.local.spark.jars import fetch_jars
     from tests.tidemark.kafka import Broker
 
     settings = make_settings(tmp_path_factory.mktemp("kafka"))
-    fetch_with_dependencies(settings, BROKER_JARS)
+    fetch_jars(settings, BROKER_JARS)
     broker = Broker(settings)
     broker.start()
     yield broker

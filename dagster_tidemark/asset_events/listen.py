@@ -3,19 +3,23 @@
 The position is kept in the cursor of the listener's sensor. It is saved after the calls, so a crash repeats calls and
 skips none. On a database with several writers an event can become visible after later ones; such events are looked for
 during two minutes.
+
+Belongs here too: the extras of an asset's last event, a small JSON object that travels with it.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import Listener
 from dagster_tidemark.asset_events.event import AssetEvent
-from dagster_tidemark.asset_events.extras import extras_in
+from dagster_tidemark.asset_events.receive import EXTRAS
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.planner.user_code import Raised, called
@@ -27,6 +31,7 @@ _LATE_SECONDS = 120.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 _MOST_NAMED = 100  # assets in the cursor, which is written at each tick
 _MOST_WAITING = 1_000  # with more failed events the listener takes no new ones
+Context = dg.AssetExecutionContext | dg.OpExecutionContext | dg.AssetCheckExecutionContext | dg.SensorEvaluationContext
 
 
 @dataclass
@@ -206,3 +211,33 @@ def event_in(record: dg.EventLogRecord, source: str) -> AssetEvent:
 
 def _name(asset: str, id: int) -> str:
     return f"{asset} (event {id})"
+
+
+def event_extras(context: Context, asset: dg.AssetKey | str, partition: str | None = None) -> Mapping[str, Any]:
+    """Return the extras of the last materialization or observation of an asset; empty if it has none.
+
+    A sender sets `AssetEvent.extras`. An asset of this code location sets the metadata `extras`:
+    `context.add_output_metadata({"extras": {"rows_expected": 10}})`.
+
+    Args:
+        asset: Key of the asset: `finance/rates`.
+        partition: Key of the partition; None for the last event of any partition.
+    """
+    key = dg.AssetKey.from_user_string(asset) if isinstance(asset, str) else asset
+    wanted = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+    records = [
+        *context.instance.fetch_observations(wanted, limit=1).records,
+        *context.instance.fetch_materializations(wanted, limit=1).records,
+    ]
+    if not records:
+        return {}
+    last = max(records, key=lambda record: record.storage_id)
+    said = last.asset_observation or last.asset_materialization
+    return extras_in(said.metadata if said is not None else {})
+
+
+def extras_in(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the extras in the metadata of an event; empty if they are missing or no JSON object."""
+    value = metadata.get(EXTRAS)
+    found = value.value if isinstance(value, dg.JsonMetadataValue) else None
+    return found if isinstance(found, dict) else {}

@@ -8,9 +8,7 @@ from typing import TextIO, cast
 import typer
 
 from dagster_tidemark.cli import (
-    alert,
     doctor,
-    env,
     incidents,
     lock,
     maintain,
@@ -42,7 +40,7 @@ app = typer.Typer(
 app.command()(new.init)
 app.command()(up.up)
 app.command(**up.OPTIONS_OF_FEED)(up.feed)
-app.command()(env.env)
+app.command()(up.env)
 app.command()(doctor.doctor)
 app.command("spark-conf")(spark_conf.spark_conf)
 app.command()(spark_conf.jars)
@@ -59,7 +57,7 @@ app.command()(incidents.mute)
 for _command in (overrides.pause, overrides.resume, overrides.skip, overrides.rebuild, overrides.overrides):
     app.command()(_command)
 app.command(cls=plan.PlanCommand)(plan.plan)
-app.add_typer(alert.commands, name="alert")
+app.add_typer(incidents.alert_commands, name="alert")
 app.add_typer(lock.commands, name="lock")
 app.add_typer(new.commands, name="new")
 app.add_typer(quarantine.commands, name="quarantine")

@@ -8,6 +8,8 @@ is unknown. 10: a stream is behind. 11: a channel for messages about incidents i
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import typer
@@ -77,3 +79,13 @@ def fail(message: str, *, code: int) -> NoReturn:
     else:
         typer.echo(f"tidemark: {message}", err=True)
     raise typer.Exit(code)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hide log lines below errors during the block, such as warnings about repeated attempts to connect."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,7 +1,7 @@
 """The rows of `tidemark status`, one per asset: contract, state, next run and last run.
 
 Belongs here: making rows from an instance, and selecting rows. Does not belong here: printing rows
-(`cli.contract_table`), and the state of a contract (`planner.contract_status`).
+(`cli.status_view`), and the state of a contract (`planner.contract_status`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,12 +1,12 @@
 """`tidemark doctor`: check every part of the arrangement from here."""
 
 import json
-import logging
 import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dagster_tidemark.cli.commands import without_warnings
 from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ def doctor(
     """
     # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
-    logging.disable(logging.WARNING)  # hide warnings about repeated attempts to connect
     settings = _settings()
 
     from dagster_tidemark.doctor.checks import end_now, outcomes
     from dagster_tidemark.doctor.every import checks_of
 
-    declared, broken = _declared(settings)
-    found = outcomes(checks_of(settings, declared, broken), seconds)
+    with without_warnings():
+        declared, broken = _declared(settings)
+        found = outcomes(checks_of(settings, declared, broken), seconds)
     if as_json:
         typer.echo(json.dumps([each.as_dict() for each in found], indent=2))
     else:

@@ -20,7 +20,7 @@ def _brief(incident: Incident, now: float) -> list[str]:
     kind = MessageKind.OPENED if incident.is_open else MessageKind.CLOSED
     lasted = span((incident.closed_at or now) - incident.opened_at)
     said = [
-        title(incident, kind),
+        f"{incident.id} {title(incident, kind)}",
         f"  since {moment(incident.opened_at)}, {'open for' if incident.is_open else 'lasted'} {lasted}",
     ]
     late = incident.still_late if incident.is_open else incident.assets
@@ -46,7 +46,7 @@ def timeline(incident: Incident, now: float) -> list[str]:
         + (
             f", {'was late' if each.is_late else 'was in danger'} until {moment(each.recovered_at)}"
             if each.recovered_at
-            else f", {'late' if each.is_late else 'soon late'}"
+            else f", {'late' if each.is_late else 'late soon'}"
         )
         + (f" ({', '.join(each.owners)})" if each.owners else "")
         for each in incident.assets

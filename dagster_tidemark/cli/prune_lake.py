@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import boto3
 from dagster import DagsterInstance
 
 from dagster_tidemark import location
@@ -17,7 +16,7 @@ from dagster_tidemark.preview import expired
 from dagster_tidemark.retention import gone_files
 from dagster_tidemark.retention.prune import Amount
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3 import landing_bucket
 
 ENTRIES, PREVIEWS = "quarantine entries of files that are gone", "expired previews"
 
@@ -45,7 +44,7 @@ def prune_lake(settings: Settings, instance: DagsterInstance, graph: Any, before
         before: Records from before this time are old (Unix seconds).
     """
     found = LakePruning()
-    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+    bucket = landing_bucket(settings)
     kinds: Mapping[str, Callable[[], Amount]] = {
         ENTRIES: lambda: Amount(
             gone_files.prune_entries(settings, bucket, instance, graph, location.feeds(settings), before, apply=apply)

@@ -1,4 +1,4 @@
-"""The work and the output of `tidemark quarantine`.
+"""The work and the output of `tidemark quarantine`, for a terminal of 80 columns.
 
 Belongs here: opening the lake and the instance, finding the assets, and ordering writes so that a command can be
 repeated. Does not belong here: reading and writing entries (`lakehouse.loading.quarantine_actions`), options and exit
@@ -15,17 +15,18 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import boto3
 import dagster as dg
 import typer
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table as Shown
+from rich.text import Text
 
 from dagster_tidemark import location
 from dagster_tidemark.cli.commands import name_left_out
-from dagster_tidemark.cli.quarantine_view import entries_shown
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
@@ -42,7 +43,9 @@ from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.sensors.change_detection import ask_again
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Grain, OutsideLayout, Partition
-from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3 import S3Bucket, landing_bucket
+
+_CONTENT = 300  # maximum characters shown of a rejected row
 
 
 class CannotHandle(Terminal):
@@ -99,7 +102,7 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
         instance = stack.enter_context(DagsterInstance.get())
         spark = stack.enter_context(opened_session(settings))
         stack.enter_context(naming_the_server(spark))
-        bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+        bucket = landing_bucket(settings)
         yield QuarantineTarget(
             spark,
             bucket,
@@ -349,3 +352,36 @@ def _print(rows: Sequence[Mapping[str, object]], nothing: str) -> None:
     for row in rows:
         shown.add_row(*("" if value is None else str(value) for value in row.values()))
     Console().print(shown)
+
+
+def entries_shown(counts: Sequence[Mapping[str, Any]], some: Sequence[Mapping[str, Any]]) -> Group:
+    """Return a table of the entries per reason, and for some entries the file, the error and the content."""
+    table = Shown(box=SIMPLE_HEAD, collapse_padding=True)
+    table.pad_edge = False
+    for column in ("asset", "reason", "rows", "files", "waived", "since"):
+        table.add_column(column, justify="right" if column in ("rows", "files") else "left", overflow="fold")
+    for row in counts:
+        table.add_row(
+            row["asset"],
+            row["reason"],
+            str(row["rows"]),
+            str(row["files"]),
+            "yes" if row["waived"] else "",
+            f"{row['since']:%Y-%m-%d}",
+        )
+    return Group(table, *(part for entry in some for part in _entry(entry)))
+
+
+def _entry(entry: Mapping[str, Any]) -> list[Text | Padding]:
+    at = "" if entry["row_number"] is None else f" row {entry['row_number']}"
+    lines = [f"{entry['reason']}: {entry['message']}"]
+    if entry["content"]:
+        cut = "..." if len(entry["content"]) > _CONTENT else ""
+        lines.append(entry["content"][:_CONTENT] + cut)
+    if entry["because"]:
+        lines.append(f"waived: {entry['because']}")
+    # As `Text`, so that Rich does not interpret the content of files as markup.
+    return [
+        Text(f"{entry['asset']}: {entry['source_file']}{at}"),
+        *(Padding(Text(line), (0, 0, 0, 2)) for line in lines),
+    ]

@@ -66,8 +66,7 @@ def jars(
     kafka: Annotated[bool, typer.Option("--kafka", help="Also the jars of Spark's Kafka source.")] = False,
 ) -> None:
     """Download the jars that the Spark server needs, into one folder for an image. Needs Java."""
-    from dagster_tidemark.local.spark.ivy import fetch_with_dependencies, put
-    from dagster_tidemark.local.spark.jars import KAFKA, fetch_jars
+    from dagster_tidemark.local.spark.jars import KAFKA, fetch_jars, put
 
     settings = load_settings(may_be_unfit=True)
     if settings.catalog_options["type"] == "glue":
@@ -80,10 +79,9 @@ def jars(
         fail(f"--to {to}: the folder cannot be created ({error.strerror}); give another one", code=2)
     with tempfile.TemporaryDirectory() as folder:
         downloads = settings.model_copy(update={"jars_dir": Path(folder)})
-        fetch_jars(downloads)
-        found = sorted((downloads.jars_dir / "jars").glob("*.jar"))
+        found = fetch_jars(downloads)
         if kafka or settings.kafka_bootstrap_servers:
-            found += fetch_with_dependencies(downloads, KAFKA)
+            found += fetch_jars(downloads, KAFKA)
         for jar in found:
             put(jar, to / jar.name)
     typer.echo(f"{len(found)} jars are in {to}")

@@ -1,31 +1,35 @@
-"""Output of `tidemark status`: the contracts, the platform's services, expected arrivals, or lags.
+"""Output of `tidemark status`, for a terminal of 80 columns: contracts, services, expected arrivals, or lags.
 
 Belongs here: opening the instance, and printing. Does not belong here: the content of a row
-(`cli.contract_rows`, `local.platform.service_status`) and exit codes (`cli.status`).
+(`cli.contract_rows`, `local.platform.supervision`) and exit codes (`cli.status`).
 """
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import typer
 from dagster import DagsterInstance
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from dagster_tidemark.cli.commands import name_left_out
-from dagster_tidemark.cli.contract_rows import ContractRow, NoSuchAsset, kept_rows, not_looked_yet, rows
-from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.cli.contract_rows import ContractRow, NoSuchAsset, causes, kept_rows, not_looked_yet, rows
 from dagster_tidemark.cli.incident_view import dead_lines
 from dagster_tidemark.cli.override_view import lines as override_lines
 from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.engine.override_store import OverrideStore
+from dagster_tidemark.engine.saved_overview import SET_ASIDE
+from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.event_log import standby
 from dagster_tidemark.event_log.loaded_code import code_of
@@ -37,7 +41,8 @@ from dagster_tidemark.incidents.wording import title
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.maintenance.maintenance_overview import kept_overview
 from dagster_tidemark.planner.contract_status import span
-from dagster_tidemark.planner.wording import moment
+from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.wording import counted, moment, names
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +51,14 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS = 3.0
 _DAY = 86_400.0
+_STYLES = {
+    FreshnessStatus.MET: "green",
+    FreshnessStatus.AT_RISK: "yellow",
+    FreshnessStatus.UNKNOWN: "bold yellow",
+    FreshnessStatus.BREACHED: "bold red",
+    FreshnessStatus.NOT_JUDGED: "bold red",
+    SET_ASIDE: "bold red",
+}
 
 
 def show_contracts(settings: Settings, asset: str | None, *, watch: bool, as_json: bool) -> Sequence[ContractRow]:
@@ -100,7 +113,7 @@ def _override_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
 
 def _incident_lines(instance: DagsterInstance, settings: Settings) -> list[str]:
     book, at = IncidentStore(instance, settings.code_location).read(), now()
-    open_ = [title(incident) for incident in book.open]
+    open_ = [f"{incident.id} {title(incident)}" for incident in book.open]
     more = ["`tidemark incidents` shows more"] if open_ else []
     return [*open_, *more, *dead_lines(book, at)]
 
@@ -149,7 +162,7 @@ def show_services(settings: Settings, *, as_json: bool) -> None:
         NothingRuns: no platform runs.
         SupervisorDied: the platform's supervisor was killed.
     """
-    from dagster_tidemark.local.platform.service_status import services
+    from dagster_tidemark.local.platform.supervision import services
 
     found = [service.as_dict() for service in services(settings)]
     if as_json:
@@ -234,3 +247,108 @@ def lag_table(found: Sequence["AssetLag"]) -> Table:
         spans = (span(seconds) for seconds in (each.lag.mean, each.lag.p95, each.lag.longest))
         table.add_row(*map(Text, (each.asset, each.contract, *spans, f"{each.lag.within:.2%}")))
     return table
+
+
+def table(found: Sequence[ContractRow], now: float, numbers: Mapping[Cause, int] = MappingProxyType({})) -> Table:
+    """Return the rows as a table for a terminal, at a time (Unix seconds).
+
+    Args:
+        numbers: Number of each cause. The state of a row is followed by the numbers of its causes.
+    """
+    # Without a border and with short headings, so that it fits into 80 columns.
+    shown = Table(title=f"contracts at {moment(now)}", title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+    shown.pad_edge = False
+    for column in ("asset", "contract", "state", "lag", "due", "last run"):
+        shown.add_column(column, no_wrap=column == "asset")
+    for row in found:
+        shown.add_row(
+            row.asset,
+            row.contract.partition(",")[0] or _without_contract(row),
+            _state(row, numbers),
+            _brief(row.lag) if row.lag else "",
+            _due(row, now),
+            _last(row, now),
+        )
+    return shown
+
+
+def explained(found: Sequence[ContractRow], now: float) -> Group:
+    """Return the table, the causes of unknown states, and lines about single assets.
+
+    Lines about an asset give the reason why its contract is not met or cannot be kept, partitions that the automation
+    ignores, edited code that is not loaded, rejected files and rows, and its stream. The reason of a single asset is
+    always shown.
+    """
+    concerned = causes(found)
+    numbers = {cause: number for number, cause in enumerate(concerned, start=1)}
+    shown = [_cause(numbers[cause], cause, assets, found) for cause, assets in concerned.items()]
+    whys = [f"{row.asset}: {row.reason}" for row in found if row.reason and (len(found) == 1 or _needs_reason(row))]
+    whys += [f"{row.asset}: its contract cannot be kept: {row.infeasible}" for row in found if row.infeasible]
+    whys += [f"{row.asset}: {row.not_loaded}: reload the code location" for row in found if row.not_loaded]
+    whys += [f"{row.asset}: {_rejected(row)}" for row in found if row.files_rejected or row.rows_rejected]
+    whys += [f"{row.asset}: {_stream(row.stream, numbers).told(now)}" for row in found if row.stream is not None]
+    gap = [Text("")] if shown and whys else []
+    return Group(table(found, now, numbers), *shown, *gap, *map(Text, whys))
+
+
+def _needs_reason(row: ContractRow) -> bool:
+    if row.causes and row.state == FreshnessStatus.UNKNOWN and not row.set_aside:
+        return False  # the causes printed below the table are the whole reason
+    return bool(row.set_aside) or row.state not in ("", FreshnessStatus.MET)
+
+
+def _state(row: ContractRow, numbers: Mapping[Cause, int]) -> str:
+    refers = f" ({','.join(str(numbers[cause]) for cause in row.causes)})" if row.causes and numbers else ""
+    return f"[{_STYLES[row.state]}]{row.state}[/]{refers}" if row.state else ""
+
+
+def _stream(row: StreamRow, numbers: Mapping[Cause, int]) -> StreamRow:
+    """Return a stream's row that refers to the cause of its problem by number, if that cause is printed above."""
+    number = next((number for cause, number in numbers.items() if cause.said == row.hindrance), None)
+    return row if number is None else replace(row, hindrance=f"see ({number})")
+
+
+def _cause(number: int, cause: Cause, assets: Sequence[str], found: Sequence[ContractRow]) -> Table:
+    """Return a cause with its number, the affected assets, and the remedy."""
+    promised = sum(bool(row.contract) for row in found)
+    some = f"{len(assets)} of {promised} contracts: " if len(assets) > 1 else ""
+    concerns = f"all {promised} contracts" if 1 < promised == len(assets) else f"{some}{', '.join(assets)}"
+    parts = {"since": moment(cause.since), "concerns": concerns, "next": cause.remedy}
+    shown = Table.grid(padding=(0, 1))
+    shown.add_row(f"({number})", Text(cause.said))
+    for name, value in parts.items():
+        if value:
+            shown.add_row("", Text(f"{name}: {value}"))
+    return shown
+
+
+def _without_contract(row: ContractRow) -> str:
+    if row.source:
+        return "a source"
+    return "asap" if row.asap else "its readers'"
+
+
+def _rejected(row: ContractRow) -> str:
+    files, rows = len(row.files_rejected), row.rows_rejected
+    of_files = f"{counted(files, 'file')} cannot be loaded ({names(row.files_rejected)})" if files else ""
+    of_rows = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} rejected" if rows else ""
+    return f"{'; '.join(filter(None, (of_files, of_rows)))}: see `tidemark quarantine --asset {row.asset}`"
+
+
+def _due(row: ContractRow, now: float) -> str:
+    if row.due is None:
+        return ""
+    return "now" if row.due <= now else f"in {_brief(row.due - now)}"
+
+
+def _last(row: ContractRow, now: float) -> str:
+    if row.last_built is None:
+        return ""
+    how = "" if row.last_run == "success" else f"{row.last_run or 'reported'} "
+    return f"{how}{_brief(now - row.last_built)} ago"
+
+
+def _brief(seconds: float) -> str:
+    """Return a time span in its largest unit, without the smaller ones."""
+    number, unit, *_ = span(seconds).split()
+    return f"{number} {unit}"

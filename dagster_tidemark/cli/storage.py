@@ -1,6 +1,5 @@
 """Opens Dagster's instance for a command. If the storage does not answer, the command ends with a one-line error."""
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 from dagster import DagsterInstance, DagsterInvalidConfigError
 from sqlalchemy.exc import SQLAlchemyError
 
+from dagster_tidemark.cli.commands import without_warnings
 from dagster_tidemark.errors import Terminal, Transient
 
 _SECONDS_TO_CONNECT = "3"
@@ -32,16 +32,13 @@ def opened_instance() -> Iterator[DagsterInstance]:
     """
     # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
-    logging.disable(logging.WARNING)  # hide warnings about Dagster's repeated attempts to connect
     try:
-        with _instance() as instance:
+        with without_warnings(), _instance() as instance:
             yield instance
     except Exception as error:  # drivers have their own error classes
         if not isinstance(error, SQLAlchemyError) and type(error).__module__.partition(".")[0] not in _DRIVERS:
             raise
         raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _instance() -> DagsterInstance:

@@ -1,11 +1,17 @@
-"""Reads the event log: Dagster's records of assets and checks, and the log's SQL table.
+"""Reads the event log: Dagster's records of assets and checks, and the log's SQL table. Writes many events together.
+
+By default Dagster writes each event alone. For one event its SQLite storage opens three connections and commits twice:
+130 to 190 ms on a busy laptop, where a run of 70 partitions took 20 s to write its events.
 
 Does not belong here: reading the log's table as plain rows (`event_log.event_rows`).
 """
 
 import json
-from collections.abc import Collection
-from contextlib import AbstractContextManager
+import logging
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import dagster as dg
 import sqlalchemy
@@ -22,6 +28,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
 from dagster._core.storage.event_log.in_memory import InMemoryEventLogStorage
 from dagster._core.storage.event_log.schema import AssetKeyTable, SqlEventLogStorageTable
+from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_tidemark.sources.layout import Partition
 
@@ -32,6 +39,10 @@ LOG_COLUMNS = SqlEventLogStorageTable.c
 _PAGE = 1000
 _AT_ONCE = 20  # maximum number of simultaneous runs of an asset; they may end in another order than they began
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+_logger = logging.getLogger(__name__)
+_BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"  # Dagster reads this variable for each event
+_MOST = 500
+_TOGETHER = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_MATERIALIZATION_PLANNED}
 
 
 def log_connection(instance: DagsterInstance) -> AbstractContextManager[sqlalchemy.Connection]:
@@ -181,3 +192,54 @@ def latest_check_metadata(instance: DagsterInstance, key: dg.AssetCheckKey) -> d
     if latest is None or latest.dagster_event is None:
         return None
     return {name: of.value for name, of in latest.dagster_event.asset_check_evaluation_data.metadata.items()}
+
+
+@contextmanager
+def events_in_batches(instance: DagsterInstance) -> Iterator[None]:
+    """Write planned and recorded materializations of a run's partitions in batches, for runs within the block.
+
+    A batch has at most 500 events of one output. If the process dies, a batch is either stored or not. PostgreSQL's
+    storage has its own batches. For other storages Dagster falls back to single events.
+    """
+    storage, before = instance.event_log_storage, os.environ.get(_BATCH_SIZE)
+    if isinstance(storage, SqliteEventLogStorage):
+        vars(storage)["store_event_batch"] = partial(_store, storage)
+    os.environ[_BATCH_SIZE] = before or str(_MOST)
+    try:
+        yield
+    finally:
+        vars(storage).pop("store_event_batch", None)
+        if before is None:
+            del os.environ[_BATCH_SIZE]
+
+
+def _store(storage: SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> None:
+    """Store events of one run, as `SqliteEventLogStorage.store_event` does, with one transaction for each database.
+
+    If this raises, Dagster stores all events again, one by one. So the index comes first, which others may have locked,
+    and a failure of the run's own file is only logged. The index has all that other runs and the planner read.
+    """
+    for event in events:
+        if event.dagster_event_type not in _TOGETHER:
+            storage.store_event(event)
+    together = [event for event in events if event.dagster_event_type in _TOGETHER]
+    if not together:
+        return
+    rows = [storage.prepare_insert_event(event) for event in together]
+    with storage.index_transaction() as connection:
+        ids = []
+        for row in rows:
+            key = connection.execute(row).inserted_primary_key
+            assert key is not None
+            ids.append(key[0])
+        storage._store_asset_event_tags(connection, together, ids)
+        stored = zip(together, ids, strict=True)
+        last = {(e.get_dagster_event().asset_key, e.dagster_event_type): (e, id_) for e, id_ in stored}
+        for event, id_ in last.values():  # the table of assets has only the last event of each
+            storage._store_asset_event(connection, event, id_)
+    try:
+        with storage.run_connection(together[0].run_id) as connection:
+            for row in rows:
+                connection.execute(row)
+    except SQLAlchemyError:
+        _logger.exception("run %s: its own log lacks %d events", together[0].run_id, len(together))

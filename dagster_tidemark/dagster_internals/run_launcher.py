@@ -1,4 +1,4 @@
-"""Base classes for Tidemark's run launchers and run queues."""
+"""Base class of Tidemark's run launchers."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from typing import Any, Self
 
 from dagster import DagsterInstance, DagsterRun, Field, serialize_value
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig as RunQueueConfig
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 

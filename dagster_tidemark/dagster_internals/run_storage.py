@@ -133,11 +133,6 @@ def queue_limit(instance: DagsterInstance) -> int | None:
     return None if queue is None or queue.max_concurrent_runs < 0 else queue.max_concurrent_runs
 
 
-def shifts_take_no_slot(instance: DagsterInstance) -> bool:
-    """Return True if runs of streams do not count towards the queue's limit, as with `PromptRunQueue`."""
-    return bool(getattr(instance.run_coordinator, "shifts_take_no_slot", False))
-
-
 def locations_of_runs(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, str]:
     """Return the name of each run's code location. Runs whose code location is unknown are left out."""
     runs = instance.get_runs(dg.RunsFilter(run_ids=list(run_ids))) if run_ids else ()

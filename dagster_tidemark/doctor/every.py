@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dagster_tidemark.doctor import arrangement, bucket, catalog, queues, spark, topics
+from dagster_tidemark.doctor import arrangement, bucket, catalog, queues, spark
 from dagster_tidemark.doctor.checks import Check
 from dagster_tidemark.settings import Settings
 
@@ -36,5 +36,5 @@ def checks_of(settings: Settings, declared: Declared, more: Iterable[Check] = ()
         *spark.checks(settings),
         bucket.check(settings),
         *queues.checks(settings, declared.received, declared.sent),
-        *topics.checks(settings, declared.topics),
+        *queues.topic_checks(settings, declared.topics),
     ]

@@ -1,10 +1,11 @@
-"""Queues: their redrive policy, and the rights to receive, to extend and to delete messages.
+"""Queues and topics: redrive policies, rights to receive, extend and delete messages; leaders of partitions.
 
 A check takes no message away. If the queue looks empty, it receives without waiting. If not, it receives one message,
 gives it back at once, and so counts one receive. Deletion is tried with a receipt that belongs to no message.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -97,3 +98,28 @@ def _try(call: Any, permission: str, name: str, **arguments: Any) -> None:
             raise missing(permission, name) from error
         if "Receipt" not in str(error) and "InvalidParameterValue" not in str(error):
             raise
+
+
+def topic_checks(settings: Settings, topics: Iterable[str]) -> Iterator[Check]:
+    """Yield a check for each topic; none if Kafka is off."""
+    for topic in topics:
+        remedy = (
+            f"create the topic {topic}, or correct TIDEMARK_KAFKA_BOOTSTRAP_SERVERS={settings.kafka_bootstrap_servers}"
+        )
+        yield Check(f"topic {topic}", partial(described, settings, topic), remedy)
+
+
+def described(settings: Settings, topic: str) -> str:
+    """Describe a topic.
+
+    Raises:
+        CheckFailed: partitions have no leader.
+        KafkaUnavailable, TopicUnknown, KafkaRefused: the topic cannot be described.
+    """
+    from dagster_tidemark.sources.kafka_client import KafkaClient
+
+    with closing(KafkaClient(settings.kafka_options(), topic)) as client:
+        found = client.look()
+    if found.leaderless:
+        raise CheckFailed(f"{len(found.leaderless)} partitions have no leader", "start the brokers that hold them")
+    return f"{len(found.partitions)} partitions"

@@ -263,7 +263,7 @@ class Engine:
             with collector.paused():
                 found = self.planner.plan(now, asked, stop=stop)
             if not found.catching_up:
-                self._frozen = collector.frozen(len(self.follower.history.versions), self._frozen)
+                self._frozen = collector.frozen(len(self.follower.history.facts), self._frozen)
                 conditional = (target for one in found.requests if one.conditional for target in one.targets)
                 self._offered = {target: self._offered.get(target, now) for target in conditional}
             self.latest = self._as_asked_for(found, instance)

@@ -1,7 +1,7 @@
 """State of the contracts at the last evaluation by the sensor `contracts`, kept in the instance's storage.
 
 `tidemark status` reads it without loading the code location. Belongs here: the rows, and how they are kept. Does not
-belong here: later doubts (`engine.doubts`), and how rows are shown (`cli.contract_table`).
+belong here: later doubts (`engine.doubts`), and how rows are shown (`cli.status_view`).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from dagster_tidemark.planner.check_results import CheckResult, Results
 from dagster_tidemark.planner.event_records import Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.partition_facts import Facts
 from dagster_tidemark.planner.run_durations import SAMPLES, RunDurations
 from dagster_tidemark.tags import HISTORY
 
@@ -52,7 +53,7 @@ def key_of(graph: Graph) -> str:
 
 def dump(history: History, reader: dict[str, Any], rest: dict[str, Any] | None = None) -> str:
     """Return a history with its rows as text, together with the state of its log reader."""
-    targets = {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
+    targets = {*history.facts, *history.failures}
     rows = {"targets": [row_of(history, target) for target in sorted(targets, key=repr)]}
     return packed(head_of(history, reader, rest) | rows)
 
@@ -175,13 +176,14 @@ def unpacked(text: str | None, form: int) -> dict[str, Any] | None:
 
 def row_of(history: History, target: Target) -> list[Any]:
     """Return everything that a history knows about a partition, as plain data."""
+    facts = history.facts.of(target)
     return [
         *target,
-        [_values(change) for change in history.changes.get(target, ())],
-        history.first_arrival.get(target),
-        history.versions.get(target),
-        history.listed_at.get(target),
-        _values(history.built.get(target)),
+        [_values(change) for change in facts.changes],
+        facts.first_arrival,
+        facts.version,
+        facts.listed_at,
+        _values(facts.built),
         _values(history.failures.get(target)),
         history.again.get(target),
     ]
@@ -202,16 +204,10 @@ def take(history: History, row: list[Any]) -> None:
         rest[0][2:] = [intern(of) if isinstance(of, str) else of for of in rest[0][2:]]
     built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
     if changed:
-        history.changes[target] = changed
         history.known.setdefault(asset, set()).add(partition)
-    if first_arrival is not None:
-        history.first_arrival[target] = first_arrival
-    if version is not None:
-        history.versions[target] = version
-    if listed_at is not None:
-        history.listed_at[target] = listed_at
-    if built is not None:
-        history.built[target] = built
+    facts = Facts(changed, first_arrival, version, listed_at, built)
+    if facts != Facts():
+        history.facts.put(target, facts)
     if again is not None:
         history.again[target] = again
     if failure is not None:
@@ -226,15 +222,8 @@ def replace_row(history: History, row: list[Any]) -> None:
     """
     take(History(history.graph), row)  # raises before anything is forgotten
     target = (row[0], row[1])
-    for known in (
-        history.changes,
-        history.first_arrival,
-        history.versions,
-        history.listed_at,
-        history.built,
-        history.failures,
-        history.again,
-    ):
+    history.facts.forget(target)
+    for known in (history.failures, history.again):
         known.pop(target, None)
     history.known.get(target[0], set()).discard(target[1])
     take(history, row)

@@ -62,7 +62,7 @@ class Saving:
         self._besides = {}
         # Some partitions have rows but no content, such as a failed first build or a wiped partition.
         known: Mapping[str, Collection[Partition]] = history.known
-        for asset, partition in chain(history.built, history.failures, history.versions, history.listed_at):
+        for asset, partition in chain(history.facts, history.failures):
             if partition not in known.get(asset, ()):
                 self._besides.setdefault(asset, set()).add(partition)
 

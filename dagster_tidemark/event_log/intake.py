@@ -155,9 +155,9 @@ class Intake:
         written = min(event.at, now + _OFF)
         if listed_at is not None and listed_at > written + _OFF:
             listed_at = None
-        if self.history.listed_at.get(target, 0.0) > written + _OFF:
+        if (self.history.facts.of(target).listed_at or 0.0) > written + _OFF:
             # A clock was ahead when this time was written: later listings would count as older for hours.
-            del self.history.listed_at[target]
+            self.history.facts.to_change(target).listed_at = None
         self.history.observed(
             target,
             id=event.id,

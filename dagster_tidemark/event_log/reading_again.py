@@ -77,7 +77,7 @@ def read_again(
     for asset in assets:
         intake.forget(asset)
         history.forget([(asset, partition) for partition in history.known.get(asset, ())])
-    history.forget([target for target in chain(history.built, history.failures) if target[0] in assets])
+    history.forget([target for target in chain(history.facts.builds(), history.failures) if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()
     # The history already has the durations of these runs.

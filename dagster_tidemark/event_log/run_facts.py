@@ -17,6 +17,7 @@ from dagster import (
 )
 
 from dagster_tidemark.dagster_internals import event_time, run_storage
+from dagster_tidemark.event_log.replaced_code import ReplacedCode
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
@@ -26,7 +27,7 @@ _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which is not 
 _RECENTLY = 86_400.0  # the reason for an older failure makes no difference
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
-_ENGINE_GONE = {SparkUnreachable.__name__, SparkLost.__name__}
+_NO_VERDICT = {SparkUnreachable.__name__, SparkLost.__name__, ReplacedCode.__name__}
 _OF_ENDS = (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELING)
 
 
@@ -93,5 +94,5 @@ def _outcome(instance: DagsterInstance, run: DagsterRun, *, is_recent: bool) -> 
         return Outcome.FAILED
     errors = [error for event in events if (error := run_storage.errors_of(event)) is not None]
     if errors:
-        return Outcome.LOST if all(_ENGINE_GONE & set(error) for error in errors) else Outcome.FAILED
+        return Outcome.LOST if all(_NO_VERDICT & set(error) for error in errors) else Outcome.FAILED
     return Outcome.FAILED if reason else Outcome.LOST

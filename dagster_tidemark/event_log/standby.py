@@ -6,7 +6,8 @@ requests no run. It works again when the heartbeat of the other has stopped. The
 clocks of hosts do not matter.
 
 Belongs here: the record, its order, and the sentences about servers and daemons that run by mistake. Does not belong
-here: what a server on standby leaves undone (`sensors`), and shifts (`streams.shift_lease`).
+here: what a server on standby leaves undone (`sensors`), shifts (`streams.shift_lease`), and runs with replaced code
+(`event_log.replaced_code`).
 """
 
 import json
@@ -17,12 +18,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dagster import DagsterInstance, SensorEvaluationContext
 
 from dagster_tidemark.dagster_internals import daemons, instance_store
+from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
 
@@ -69,11 +71,15 @@ class Record:
 
     Args:
         at: Time of the sentences (Unix seconds).
+        code: Hash of the code of the server that works.
+        replaced: Hashes of the code of servers that worked before, newest first.
     """
 
     servers: dict[str, TickingServer] = field(default_factory=dict)
     mistakes: tuple[str, ...] = ()
     at: float = 0.0
+    code: str = ""
+    replaced: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -84,9 +90,15 @@ class Record:
         try:
             found: dict[str, Any] = json.loads(text or "")
             servers = {name: TickingServer(**each) for name, each in found["servers"].items()}
-            return cls(servers, tuple(found["mistakes"]), float(found["at"]))
+            replaced = tuple(map(str, found.get("replaced", ())))
+            return cls(servers, tuple(found["mistakes"]), float(found["at"]), str(found.get("code", "")), replaced)
         except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
+
+    def replaced_by(self, code: str) -> tuple[str, ...]:
+        """Return the replaced code after a server with this code has begun to work."""
+        before = (self.code, *self.replaced) if self.code != code else self.replaced
+        return tuple(each for each in before if each not in ("", code))[:_MOST]
 
 
 def mistakes(instance: DagsterInstance, now: float) -> list[str]:
@@ -130,10 +142,12 @@ class Standby:
     Args:
         key: Key of the record in the instance's storage.
         clock: Returns monotonic seconds.
+        code: Hash of this server's code.
     """
 
     key: str
     clock: Callable[[], float] = time.monotonic
+    code: str = ""
     _id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _others: dict[str, _Watched] = field(default_factory=dict)
     _place: int | None = None
@@ -208,11 +222,11 @@ class Standby:
         kept = sorted(record.servers, key=lambda name: (name in alive, record.servers[name].order))[-_MOST:]
         servers = {name: record.servers[name] for name in kept} | {self._id: me}
         if any(each.order > me.order for each in alive.values()):
-            return Record(servers, record.mistakes, record.at)  # the server that works reports mistakes
+            return replace(record, servers=servers)  # the server that works writes the rest
         found = (*self._servers_by_mistake(alive, me), *self._daemons_by_mistake(instance, now))
         for line in set(found) - set(record.mistakes):
             logger.warning("%s", line)
-        return Record(servers, found, time.time())
+        return Record(servers, found, time.time(), self.code, record.replaced_by(self.code))
 
     def _servers_by_mistake(self, alive: dict[str, TickingServer], me: TickingServer) -> tuple[str, ...]:
         """Return a sentence if another server ticks for longer than a deploy takes."""
@@ -238,13 +252,32 @@ _standbys: dict[tuple[str, str], Standby] = {}
 
 
 def standby_of(context: SensorEvaluationContext, settings: Settings | None) -> Standby | None:
-    """Return this process's standby for a sensor's code location; None without settings or a stored instance."""
-    if settings is None or not context.instance.is_persistent:
+    """Return this process's standby for a sensor's code location.
+
+    Return None without settings or a stored instance, and for a preview of the sensor.
+    """
+    if settings is None or not context.instance.is_persistent or is_preview(context):
         return None
-    # Two locations of a workspace that load one package are no doubles of each other.
     home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
-    key = f"{TICKING}{settings.code_location}/{home}"
-    return _standbys.setdefault((instance_store.identity_of(context.instance), key), Standby(key))
+    key = key_of(settings, home)
+    made = Standby(key, code=code_of(settings))
+    return _standbys.setdefault((instance_store.identity_of(context.instance), key), made)
+
+
+def is_preview(context: SensorEvaluationContext) -> bool:
+    """Return True if a person evaluates the sensor (`dagster sensor preview`, *Test sensor*), and no daemon.
+
+    The process of a preview is not deployed: it ends after one tick.
+    """
+    return context.last_sensor_start_time is None
+
+
+def key_of(settings: Settings, home: str) -> str:
+    """Return the key of the record of a code location with this name.
+
+    Two locations of a workspace that load one package are no doubles of each other.
+    """
+    return f"{TICKING}{settings.code_location}/{home}"
 
 
 def reason_to_stand_by(context: SensorEvaluationContext, settings: Settings | None) -> str:

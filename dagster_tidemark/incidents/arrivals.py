@@ -121,7 +121,7 @@ class _Source:
         compared = due if self.expected.distinct or self.expected.usual else judged
         files = self.contents(
             self.node.key,
-            {p: self.history.versions.get((self.node.key, p), "") for p in compared if p in known},
+            {p: self.history.facts.version((self.node.key, p)) or "" for p in compared if p in known},
         )
         earlier = _earlier({p: spans[p].end for p in files}, files) if compared is due else {}
         loaded = self._loaded([p for p in judged if p in known]) if self.expected.rows else {}
@@ -154,7 +154,7 @@ class _Source:
             builds = {
                 p: built.id
                 for p in partitions
-                if (built := self.history.built.get((reader.key, p))) is not None
+                if (built := self.history.facts.built((reader.key, p))) is not None
                 and read.upstream is not None
                 and list(read.upstream(p)) == [p]
                 and not any(self.history.news(read, (reader.key, p)))
@@ -172,8 +172,8 @@ class _Source:
     def _arrived_at(self, partition: Partition) -> float | None:
         target = (self.node.key, partition)
         if not self.expected.counts_content:
-            return self.history.first_arrival.get(target)
-        arrivals_ = [each.arrived_at for each in self.history.changes.get(target, ()) if each.arrived_at is not None]
+            return self.history.facts.first_arrival(target)
+        arrivals_ = [each.arrived_at for each in self.history.facts.changes(target) if each.arrived_at is not None]
         return max(arrivals_, default=None)
 
     def _fault(

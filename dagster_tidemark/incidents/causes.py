@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from dagster_tidemark.engine.doubts import QUEUE, SENSORS, Cause, Doubts
 from dagster_tidemark.incidents.arrivals import INCOMPLETE, MISSES, Arrival
 from dagster_tidemark.incidents.incident import CauseKind, LateAsset, Outage, RootCause, Trouble
+from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus, deadline
 from dagster_tidemark.planner.decisions import RANGES, ContractStatus, Decision, Plan, State
 from dagster_tidemark.planner.graph import Graph, Target
@@ -269,22 +270,24 @@ class _Search:
         failure = self._evidence.history.failures.get(decision.target)
         if failure is not None and (failure.attempts or failure.lost):
             how = failed(failure.attempts) if failure.attempts else "its runs die"
-            said, remedy = f"{asset} fails: {name(decision.target)}, {how}", "see the log of its newest run"
+            said = f"{name(decision.target)} fails: {how}, the last at {moment(failure.ended_at)}"
+            remedy = f"see the log of the newest run of {asset}"
             again = decision.next_try
             return RootCause(CauseKind.FAILING, asset, said, failure.ended_at, asset, remedy, True, again)
         if decision.state is State.HELD:
             sensor = RANGES if f" {RANGES} " in decision.reason else self._evidence.graph.nodes[asset].sensor
             remedy = f"switch it on: dagster sensor start {sensor}"
-            return RootCause(CauseKind.PLATFORM, f"sensor {sensor}", decision.reason, 0.0, "", remedy)
+            said = f"sensor {sensor} is switched off"
+            return RootCause(CauseKind.PLATFORM, f"sensor {sensor}", said, 0.0, "", remedy)
         if decision.state in (State.QUEUED, State.THROTTLED):
-            said = f"runs wait in the queue: {name(decision.target)}"
+            said = f"the run of {name(decision.target)} waits for a slot"
             remedy = "end runs that hang, or raise max_concurrent_runs"
             return RootCause(CauseKind.QUEUE, QUEUE, said, 0.0, "", remedy, True)
         if decision.state in (State.RUNNING, State.REQUESTED):
             usual = self._usual(asset)
-            took = f", which usually takes {usual:.0f} s" if usual else ""
-            said = f"{asset} is built too late: {name(decision.target)}{took}"
-            return RootCause(CauseKind.SLOW, asset, said, 0.0, asset, "see its run", True)
+            took = f" (runs usually take {span(usual)})" if usual else ""
+            said = f"the run of {name(decision.target)} ends too late{took}"
+            return RootCause(CauseKind.SLOW, asset, said, 0.0, asset, f"see the newest run of {asset}", True)
         if decision.state is State.UNANSWERED:
             remedy = "see the sensor's ticks in the UI, under Automation"
             return RootCause(CauseKind.NOT_REQUESTED, asset, said, 0.0, asset, remedy, True, decision.next_try)
@@ -299,14 +302,26 @@ class _Search:
         return RootCause(CauseKind.PAUSED, what, said, since, decision.asset, remedy, until is not None, until)
 
     def _silent(self, source: str) -> RootCause:
-        said = f"no data: {self._silence.told([source])}"
-        return RootCause(CauseKind.MISSING, source, said, 0.0, source, f"ask the supplier of {source}")
+        said, remedy = self._silence.told([source]), f"ask the supplier of {source}"
+        return RootCause(CauseKind.MISSING, source, said, 0.0, source, remedy)
 
     def _blocked(self, source: Target, reason: str) -> RootCause:
-        check = self._evidence.history.blocking(source)
-        lacking = "" if check else ", ".join(self._evidence.history.unchecked(source))
-        remedy = f"correct the data of {name(source)} or the check, and build it again"
-        return RootCause(CauseKind.CHECK, f"{source[0]}: {check or lacking}", reason, 0.0, source[0], remedy)
+        history, asset = self._evidence.history, source[0]
+        if check := history.blocking(source):
+            remedy = f"correct the data or the check, then materialize {name(source)} again"
+            return RootCause(CauseKind.CHECK, f"{asset}: {check}", reason, 0.0, asset, remedy)
+        lacking, node = history.unchecked(source), self._evidence.graph.nodes[asset]
+        subject, check = f"{asset}: {', '.join(lacking)}", f"the check {', '.join(lacking)} of {name(source)}"
+        if source in history.running or history.written(source).run_id in history.open_runs:
+            remedy = f"see the newest run of {asset}"
+            return RootCause(CauseKind.CHECK, subject, f"{check} is still evaluated", 0.0, asset, remedy, True)
+        remedy = "see the log of the newest run of the check; correct the check if it raised"
+        is_repeated = node.run_alone.keys() >= set(lacking)
+        if not is_repeated:
+            alone = {*self._evidence.graph.evaluated_elsewhere(asset), *node.run_later, *node.run_alone}
+            again = "run the check" if alone >= set(lacking) else f"materialize {name(source)}"
+            remedy = f"{remedy}, then {again} again"
+        return RootCause(CauseKind.CHECK, subject, f"{check} has no result", 0.0, asset, remedy, is_repeated)
 
     # Durations.
 
@@ -406,17 +421,17 @@ def _platform(cause: Cause) -> RootCause:
 def _incomplete(found: Arrival) -> RootCause:
     remedy = f"ask the supplier of {found.source} for the complete data"
     since = found.arrived_at or 0.0
-    return RootCause(CauseKind.INCOMPLETE, found.source, f"{found.state}: {found.said}", since, found.source, remedy)
+    return RootCause(CauseKind.INCOMPLETE, found.source, found.said, since, found.source, remedy)
 
 
 def _outage(outage: Outage) -> RootCause:
     said = f"no sensor ticked from {moment(outage.since)} to {moment(outage.until)}"
-    remedy = "check that Dagster's daemon and the code server run"
+    remedy = "find out why Dagster's daemon or the code server was down: see their logs"
     return RootCause(CauseKind.PLATFORM, SENSORS, said, outage.since, "", remedy, True)
 
 
 def _not_requested(asset: str, said: str) -> RootCause:
-    remedy = "see its Automation tab in the UI"
+    remedy = f"see the Automation tab of {asset} in the UI"
     return RootCause(CauseKind.NOT_REQUESTED, asset, said, 0.0, asset, remedy)
 
 

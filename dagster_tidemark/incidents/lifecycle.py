@@ -33,6 +33,8 @@ _STEPS = 100
 _OF_ARRIVALS = (CauseKind.MISSING, CauseKind.INCOMPLETE)
 _CATCHING_UP = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED)
 """Causes that may be after-effects of an ended cause: the work that piled up."""
+_FAILING_READERS = (CauseKind.PLATFORM, CauseKind.CHECK)
+"""Causes that let runs of readers fail. A run that stops at a blocking check counts as failed for the readers in it."""
 
 
 def reviewed(
@@ -96,8 +98,9 @@ def unmuted(book: Book, what: str) -> Book:
 def _attributed(book: Book, troubles: Sequence[Trouble], now: float) -> tuple[dict[str, Trouble], set[str]]:
     """Return the troubles by cause, and the ended causes whose assets are still late.
 
-    After a failing table is repaired, its readers are late until they are built as well. After a service was down,
-    failed runs and piled-up data remain. Such assets stay with the ended cause's incident, unless a run fails again.
+    After a failing table is repaired, its readers are late until they are built as well. After a service was down or a
+    check failed, failed runs and piled-up data remain. Such assets stay with the ended cause's incident, unless a run
+    fails again.
     """
     found = {trouble.cause.key: trouble for trouble in troubles}
     ended = {incident.cause.key for incident in book.open if incident.cause.key not in found}
@@ -124,11 +127,11 @@ def _follows(cause: RootCause, incident: Incident, *, has_ended: bool) -> bool:
     """Return True if a cause without an incident may be an effect of an incident."""
     if cause.kind in _CATCHING_UP:
         return True
-    if not has_ended or incident.cause.kind is not CauseKind.PLATFORM:
+    if not has_ended or incident.cause.kind not in _FAILING_READERS:
         return False
-    if cause.kind is not CauseKind.FAILING:
-        return cause.kind is CauseKind.PLATFORM and cause.repairs_itself  # the outage that the incident is about
-    # A run that failed after the service was back failed for another reason.
+    if cause.kind is not CauseKind.FAILING:  # the outage that the incident is about
+        return incident.cause.kind is cause.kind is CauseKind.PLATFORM and cause.repairs_itself
+    # A run that failed after the service was back, or after the check passed, failed for another reason.
     return incident.cause_ended_at is None or cause.since <= incident.cause_ended_at
 
 

@@ -12,6 +12,8 @@ from dagster_tidemark.planner.wording import moment, names
 
 _LISTED = 12
 _DELAYED_SECONDS = 60.0
+_LASTING = (CauseKind.PLATFORM, CauseKind.PAUSED, CauseKind.QUEUE)
+"""Causes whose evidence has one time: their beginning."""
 
 
 @dataclass(frozen=True)
@@ -45,43 +47,55 @@ def report(message: IncidentMessage, now: float, ui_url: str = "") -> IncidentRe
 
 
 def title(incident: Incident, kind: MessageKind = MessageKind.OPENED) -> str:
-    """Return an incident in one line."""
-    what = {
-        MessageKind.OPENED: _extent(incident),
-        MessageKind.CHANGED: f"changed, {_extent(incident)}",
-        MessageKind.ACKNOWLEDGED: f"acknowledged, {_extent(incident)}",
-        MessageKind.CLOSED: "closed",
-    }[kind]
-    return f"{incident.id} {what}: {_blame(incident)}"
+    """Return an incident in one line: the late assets, and why they are late."""
+    if kind is MessageKind.CLOSED:
+        return f"closed after {_lasted(incident)}: {_recovery(incident)}"
+    prefix = {MessageKind.CHANGED: "changed: ", MessageKind.ACKNOWLEDGED: "acknowledged: "}.get(kind, "")
+    return prefix + ": ".join(filter(None, (_extent(incident), _blame(incident))))
 
 
 def _extent(incident: Incident) -> str:
     late = [each for each in incident.still_late if each.is_late]
-    soon = len(incident.still_late) - len(late)
-    parts = [f"{len(late)} late" if late else "", f"{soon} soon late" if soon else ""]
-    return ", ".join(filter(None, parts)) or "open"
+    soon = [each for each in incident.still_late if not each.is_late]
+    parts = [f"{_some(late)} {_be(late)} late" if late else "", f"{_some(soon)} will be late" if soon else ""]
+    return ", ".join(filter(None, parts))
+
+
+def _recovery(incident: Incident) -> str:
+    late = [each for each in incident.assets if each.is_late]
+    if late:
+        return f"{_some(late)} {_be(late)} no longer late"
+    return "every deadline was met" if incident.assets else f"no more {incident.cause.kind}"
+
+
+def _be(assets: list[LateAsset]) -> str:
+    return "is" if len(assets) == 1 else "are"
+
+
+def _lasted(incident: Incident) -> str:
+    return span((incident.closed_at or incident.opened_at) - incident.opened_at)
 
 
 def _blame(incident: Incident) -> str:
     cause = incident.cause
-    if cause.kind is CauseKind.MISSING:
-        return f"data of {cause.subject} is missing"
-    return cause.said
+    said = f"data of {cause.subject} is missing" if cause.kind is CauseKind.MISSING else cause.said
+    return said if incident.cause_ended_at is None else f"{said}, until {moment(incident.cause_ended_at)}"
 
 
 def _about(incident: Incident, kind: MessageKind, at: float) -> list[tuple[str, str]]:
     cause = incident.cause
-    facts = [("cause", f"{cause.kind}: {cause.said}")]
+    number = ("incident", f"{incident.id}, opened at {moment(incident.opened_at)}")
     if kind is MessageKind.CLOSED:
-        lasted = (incident.closed_at or at) - incident.opened_at
         late = [each for each in incident.assets if each.is_late]
-        facts.append(("lasted", span(lasted)))
-        facts.append(("was late", _some(late) if late else "nothing: every deadline was met"))
-        return facts
+        was_late = _some(late) if late else "nothing: every deadline was met"
+        return [("cause was", cause.said), ("was late", was_late), number]
     late = [each for each in incident.still_late if each.is_late]
     soon = [each for each in incident.still_late if not each.is_late]
+    facts = [("cause", cause.said)]
+    if cause.kind in _LASTING and cause.since and moment(cause.since) not in cause.said:
+        facts.append(("since", moment(cause.since)))
     facts += [("late", _late(each, at)) for each in late[:_LISTED]]
-    facts += [("soon late", _late(each, at)) for each in soon[: max(0, _LISTED - len(late))]]
+    facts += [("late soon", _late(each, at)) for each in soon[: max(0, _LISTED - len(late))]]
     if (rest := len(late) + len(soon) - _LISTED) > 0:
         facts.append(("and", f"{rest} more: tidemark incidents {incident.id}"))
     arrivals = [each.arrived_at for each in late if each.arrived_at is not None]
@@ -94,23 +108,29 @@ def _about(incident: Incident, kind: MessageKind, at: float) -> list[tuple[str, 
     if incident.acknowledged is not None:
         note = incident.acknowledged
         facts.append(("acknowledged", f"{note.because}, until {moment(note.until)}"))
-    return facts
+    return [*facts, number]
 
 
 def next_by_itself(incident: Incident) -> str:
     """Return the platform's next step without a person."""
     cause = incident.cause
     if cause.kind is CauseKind.MISSING:
-        return "it is built when the data arrives; nothing else helps"
+        return "the late tables are built when the data arrives"
     if cause.kind is CauseKind.INCOMPLETE:
-        return "it is built again when the complete data arrives"
+        return "the late tables are built again when complete data arrives"
     if incident.cause_ended_at is not None:
-        return "the cause is gone; the late assets are being built"
+        return "the cause is gone; the late tables are being built"
+    if cause.kind is CauseKind.QUEUE:
+        return "the run starts when a slot is free"
+    if cause.kind is CauseKind.PLATFORM and not cause.repairs_itself:
+        return "nothing until this is repaired; then the late tables are built"
     if not cause.repairs_itself:
         return "nothing: it waits for a person"
     if cause.next_try is not None:
         return f"it is tried again at {moment(cause.next_try)}"
-    return "it is being built"
+    if cause.kind is CauseKind.CHECK:
+        return "the check is run again, with growing pauses; its readers are built after it has passed"
+    return "the late tables are being built"
 
 
 def _late(each: LateAsset, at: float) -> str:
@@ -118,9 +138,8 @@ def _late(each: LateAsset, at: float) -> str:
     more = f" and {each.count - len(each.partitions)} more" if each.count > len(each.partitions) > 0 else ""
     if each.deadline is None:
         return f"{each.asset}{keys}{more}, no sensor judges it"
-    if at > each.deadline:
-        return f"{each.asset}{keys}{more} for {span(at - each.deadline)}, promised for {moment(each.deadline)}"
-    return f"{each.asset}{keys}{more}, promised for {moment(each.deadline)}"
+    left = f"{span(at - each.deadline)} ago" if at > each.deadline else f"in {span(each.deadline - at)}"
+    return f"{each.asset}{keys}{more}, due {left}, at {moment(each.deadline)}"
 
 
 def _some(late: list[LateAsset]) -> str:

@@ -196,6 +196,14 @@ def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment
 
 
 def _stored(spark: SparkSession, table: Table) -> Stored:
+    if there := metadata_reads.stored(spark, table):
+        return Stored(
+            there.columns,
+            generation=table.generation,
+            required=there.required,
+            from_files=there.from_files,
+            retired=there.retired,
+        )
     fields = spark.table(table.identifier).schema.fields
     return Stored(
         {f.name: f.dataType.simpleString() for f in fields},

@@ -11,6 +11,7 @@ Belongs here: reading. Does not belong here: commits (`append`), and the meaning
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyspark.sql import SparkSession
 
+    from dagster_tidemark.lakehouse.table_changes import Stored
+
 MOST_ROWS = 100_000
 MOST_FILES = 200
 """Above these limits, a Spark query is faster or needs less memory."""
@@ -45,6 +48,14 @@ logger = logging.getLogger(__name__)
 def loaded(spark: SparkSession, table: Table) -> IcebergTable | None:
     """Return the current state of a table; None if the table does not exist or cannot be read directly."""
     return _seen(spark, lambda lake: lake.load_table(table.name))
+
+
+def stored(spark: SparkSession, table: Table) -> Stored | None:
+    """Return a table as plain data; None if the table does not exist or cannot be read directly."""
+    from dagster_tidemark.lakehouse.iceberg_schema import stored_of
+
+    found = loaded(spark, table)
+    return stored_of(found) if found else None
 
 
 def few_rows(
@@ -84,12 +95,48 @@ def few_rows(
     return _seen(spark, look)
 
 
+def rows_held(spark: SparkSession, table: Table, partitions: Sequence[Mapping[str, object]]) -> list[int] | None:
+    """Return the number of rows in the data files of each partition; None if the caller must query Spark.
+
+    Args:
+        partitions: Values of the partition columns, one mapping per partition.
+    """
+    if not 0 < len(partitions) <= _MOST_CONDITIONS:
+        return None
+
+    from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
+
+    def look(lake: Catalog) -> list[int] | None:
+        found = lake.load_table(table.name)
+        spec, schema = found.spec(), found.schema()
+        names = {field.field_id: schema.find_column_name(field.source_id) for field in spec.fields}
+        if table.branch or [names[field.field_id] for field in spec.fields] != list(table.partition_columns):
+            return None
+        counts = Counter[object]()
+        for task in found.scan(any_of(partitions)).plan_files():
+            if task.file.spec_id != spec.spec_id:
+                return None
+            counts[task.file.partition] += task.file.record_count
+        keys = (
+            PartitionKey([PartitionFieldValue(f, values[names[f.field_id] or ""]) for f in spec.fields], spec, schema)
+            for values in partitions
+        )
+        return [counts[key.partition] for key in keys]
+
+    return _seen(spark, look)
+
+
+def catalog_of(spark: SparkSession) -> Catalog | None:
+    """Return the catalog of the session's server; None if it cannot be reached directly."""
+    if spark not in _lakes:
+        _lakes[spark] = _opened(spark)
+    return _lakes[spark]
+
+
 def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
     from pyiceberg.exceptions import NoSuchTableError
 
-    if spark not in _lakes:
-        _lakes[spark] = _opened(spark)
-    lake = _lakes[spark]
+    lake = catalog_of(spark)
     try:
         return look(lake) if lake else None
     except NoSuchTableError:

@@ -196,6 +196,13 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
 }
 """Session configuration that the code requires on every server."""
 
+SHARED_WORKERS = {"spark.sql.artifact.isolation.enabled": "false"}
+"""Session configuration that lets sessions share Python workers.
+
+Otherwise each session starts a daemon and workers of its own, which takes two seconds of processor time, and the server
+keeps the daemon until it stops. A server may refuse this configuration.
+"""
+
 
 _TRIES, _LONGEST_WAIT_MS = 30, 5_000
 """Retries if the server does not answer: every 5 s for two minutes. By default, the client waits up to a minute between
@@ -285,6 +292,7 @@ def quiet_client() -> None:
 
 
 def _connected(remote: str) -> SparkSession:
+    from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -302,6 +310,9 @@ def _connected(remote: str) -> SparkSession:
     try:
         for name, value in SESSION_CONF.items():
             session.conf.set(name, value)
+        for name, value in SHARED_WORKERS.items():  # before the first query, which evaluates it
+            with suppress(PySparkException):
+                session.conf.set(name, value)
     except BaseException:  # also Ctrl-C: nobody else can stop this session
         with suppress(Exception):  # the server is gone
             session.stop()

@@ -1,6 +1,6 @@
 """Expiry of snapshots through pyiceberg, without Spark. Files that only expired snapshots need are deleted.
 
-Does not belong here: the choice of snapshots (`append`), and expiry with Spark (`expiry`).
+Does not belong here: the choice of snapshots (`append`), and expiry with Spark (`write`).
 """
 
 from __future__ import annotations

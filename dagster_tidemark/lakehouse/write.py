@@ -1,5 +1,10 @@
-"""Commits with Spark, which replace partitions or merge rows. No commit silently overwrites another commit."""
+"""Commits with Spark, which replace partitions or merge rows. No commit silently overwrites another commit.
 
+After a commit, old snapshots expire in batches. This keeps a table's metadata small after any number of commits. Does
+not belong here: how many snapshots a table keeps (`table.Retention`), and other maintenance (`lakehouse.maintenance`).
+"""
+
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,9 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse import catalog, expiry, metadata_reads
+from dagster_tidemark.lakehouse import catalog, metadata_reads
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
-from dagster_tidemark.lakehouse.table import Table, quoted
+from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.table import CATALOG, Retention, Table, quoted
 
 RUN_ID = "tidemark.run-id"
 _CONFLICTS = (
@@ -27,6 +33,7 @@ _EVALUATED_TWICE = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 
 Within = Callable[[str | None], str]
 """Function from a table's alias (or None) to a SQL condition on partition columns."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ def commit_of(spark: SparkSession, table: Table, run_id: str) -> Commit:
         catalog.set_properties(spark, table)
         committed_at = [s.committed_at for s in snapshots]
         # `now` is derived from these times, because the clock of the committing host may differ from the local clock.
-        expiry.expire(spark, table, committed_at, now=max(committed_at) + 1)
+        expire_snapshots(spark, table, committed_at, now=max(committed_at) + 1)
     # The current snapshot may be the commit of another run to other partitions.
     own = max((s for s in snapshots if s.is_own), key=lambda s: s.committed_at, default=None)
     return Commit(own.snapshot_id, own.parent_id, own.rows) if own else Commit(current_snapshot(spark, table))
@@ -246,3 +253,42 @@ def as_conflict(error: PySparkException, table: Table) -> Exception:
     if any(name in str(error) for name in _CONFLICTS):
         return CommitConflict(f"{table.name}: {error}")
     return error
+
+
+def expiry_cutoff(keeps: Retention, committed_at: Collection[int], now: int) -> int | None:
+    """Return the time before which snapshots must expire; None if no expiry is due.
+
+    A failed expiry is tried again after a tenth of a batch of commits, so that it does not delay every commit.
+
+    Args:
+        committed_at: Commit times of all snapshots, in milliseconds.
+        now: The current time, in milliseconds.
+    """
+    held_since = now - round(keeps.held_for.total_seconds() * 1000)
+    old = [at for at in committed_at if at < held_since]
+    # The newest of the old snapshots stays, because it was still current at `held_since`.
+    expirable = min(len(committed_at) - keeps.newest, len(old) - 1)
+    is_due = expirable >= keeps.batch and len(committed_at) % max(1, keeps.batch // 10) == 0
+    return max(old) if is_due else None
+
+
+def expire_snapshots(spark: SparkSession, table: Table, committed_at: Collection[int], now: int) -> None:
+    """Expire old snapshots if there are many, and delete the files that only they need.
+
+    An error does not fail the commit: it is logged, and a later commit tries again.
+    """
+    before = expiry_cutoff(table.retention, committed_at, now)
+    if before is None:
+        return
+    try:
+        [deleted] = spark.sql(
+            f"CALL {CATALOG}.system.expire_snapshots(table => '{table.name}', "
+            f"older_than => timestamp_millis({before}), retain_last => {table.retention.newest})"
+        ).collect()
+    except Exception as error:  # the engine, the catalog or the store fails
+        said = without_token(str(error)).partition("\n")[0]
+        logger.warning("%s: the old ones of %d snapshots could not be expired: %s", table.name, len(committed_at), said)
+    else:
+        logger.info(
+            "%s: expired the old ones of %d snapshots, and %d files", table.name, len(committed_at), sum(deleted)
+        )

@@ -83,7 +83,7 @@ class Candidates:
 
     def was_never(self, target: Target) -> bool:
         """Return True if a partition has never existed, as far as the history shows: neither built nor removed."""
-        return target not in self.history.keys.removed and target not in self.history.built
+        return target not in self.history.keys.removed and not self.history.facts.is_built(target)
 
     def needs_none(self, node: Node, read: Input, partition: Partition) -> bool:
         """Return True if a partition reads no partition of an input, and so does not wait for the input."""
@@ -106,7 +106,7 @@ class Candidates:
         """Mark the earlier partitions that a partition reads, unless they are built or already marked."""
         arrival = self._asked_by.get(target, self.graph.moment.now)
         for past in self._past(node, target[1]):
-            known = (node.key, past) in self.history.built or (node.key, past) in self._asked_by
+            known = self.history.facts.is_built((node.key, past)) or (node.key, past) in self._asked_by
             if not known and self._after_first(node, target[1], [past]):
                 self._asked_by[(node.key, past)] = arrival
                 mark((node.key, past))
@@ -124,8 +124,8 @@ class Candidates:
                 continue
             if past in entries:
                 arrivals.append(entries[past].arrival)
-            elif (node.key, past) in self.history.built:
-                arrivals.append(self.history.first_arrival.get((node.key, past)))
+            elif self.history.facts.is_built((node.key, past)):
+                arrivals.append(self.history.facts.first_arrival((node.key, past)))
         if not arrivals:
             if target in self._asked_by:
                 self.ask_for_past(node, target, mark)

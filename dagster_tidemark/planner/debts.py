@@ -57,7 +57,7 @@ class Debts:
 
     def __post_init__(self) -> None:
         self._work = PendingWork(self.graph, self.history, looked=set())
-        self.history.dirty.update(self.history.changes, self.history.built)
+        self.history.dirty.update(self.history.facts)
 
     @property
     def steady_until(self) -> float:

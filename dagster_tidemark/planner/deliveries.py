@@ -131,7 +131,7 @@ class DueDeliveries:
                 due = promise.due_at(window)
                 if due is not None and earliest <= due <= self.now:
                     target = (node.key, partition)
-                    arrived = self.history.first_arrival.get(target, due) if partition in known else None
+                    arrived = (self.history.facts.first_arrival(target) or due) if partition in known else None
                     yield partition, DueDelivery(target, due, f"{name(target)} ({promise.said})", arrived)
 
 

@@ -223,7 +223,7 @@ class Demands:
         if needed is None:
             return
         wanted = needed.before(earlier)
-        built = self.history.built.get(target)
+        built = self.history.facts.built(target)
         if built is None or built.started_at < wanted.at:
             found.ask(wanted)
 

@@ -376,7 +376,7 @@ class EvaluationPass:
     def _loop_of(self, node: Node, target: Target, pending: Pending) -> Loop | None:
         """Return the loop if only data of a loop, or suspected loop, makes a built partition due; else None."""
         loop = self._loops.get(node.key)
-        if loop is None or target not in self.history.built:
+        if loop is None or not self.history.facts.is_built(target):
             return None
         others = (read for read in node.inputs if read.key != loop.source)
         if any(any(self.history.news(read, target)) for read in others):
@@ -388,7 +388,8 @@ class EvaluationPass:
 
         The test of a suspected loop never delays a run past its latest start.
         """
-        until = max(self.history.built[target].started_at + loop.pause, facts.next_try or 0.0)
+        built = self.history.facts.built(target)
+        until = max(built.started_at + loop.pause if built else 0.0, facts.next_try or 0.0)
         if not loop.confirmed:
             until = min(until, demand.start_by, math.inf if facts.latest_start is None else facts.latest_start)
         if until <= self.now:

@@ -30,6 +30,7 @@ from dagster_tidemark.planner.event_records import (
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
 from dagster_tidemark.planner.overrides import Override, Overrides
+from dagster_tidemark.planner.partition_facts import Facts, PartitionFacts
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
@@ -43,8 +44,7 @@ class History:
     """State folded from the events read so far.
 
     Args:
-        changes: Changes of each partition, oldest first: the latest, and earlier ones that a reader does not contain.
-        first_arrival: When the first data of a partition arrived.
+        facts: Content and latest build of each partition.
         first_seen: When the first event about a source was read.
         dirty: Targets that an event may have affected since the planner last computed them.
         set_aside: Events about partitions that their asset does not have, with the reason.
@@ -61,12 +61,8 @@ class History:
     """
 
     graph: Graph
-    changes: dict[Target, tuple[Change, ...]] = field(default_factory=dict)
-    first_arrival: dict[Target, float] = field(default_factory=dict)
+    facts: PartitionFacts = field(default_factory=PartitionFacts)
     first_seen: dict[str, float] = field(default_factory=dict)
-    versions: dict[Target, str] = field(default_factory=dict)
-    listed_at: dict[Target, float] = field(default_factory=dict)
-    built: dict[Target, Built] = field(default_factory=dict)
     failures: dict[Target, Failure] = field(default_factory=dict)
     open_runs: dict[str, OpenRun] = field(default_factory=dict)
     running: dict[Target, set[str]] = field(default_factory=dict)
@@ -88,7 +84,7 @@ class History:
     def heard_of(self) -> set[str]:
         """Assets with any known event. A failed run counts, and so does a run that had nothing to write."""
         known = {asset for asset, partitions in self.known.items() if partitions}
-        return known.union(asset for asset, _ in chain(self.built, self.failures))
+        return known.union(self.facts.assets_built(), (asset for asset, _ in self.failures))
 
     def observed(
         self,
@@ -106,9 +102,9 @@ class History:
             return
         self.first_seen.setdefault(target[0], arrived_at if at is None else at)
         if listed_at is not None:
-            if listed_at < self.listed_at.get(target, 0.0):
+            if listed_at < (self.facts.of(target).listed_at or 0.0):
                 return  # an older listing that was written later
-            self.listed_at[target] = listed_at
+            self.facts.to_change(target).listed_at = listed_at
         self._has_new_data(target, version, Change(id, arrived_at), arrived_at if at is None else at)
 
     def planned(self, targets: Iterable[Target], *, id: int, run_id: str, at: float = 0.0) -> None:
@@ -185,7 +181,7 @@ class History:
             if outcome is Outcome.SUCCEEDED:
                 self._saw(target, run_id, run, as_of)
                 continue
-            built = self.built.get(target)
+            built = self.facts.built(target)
             # When the log is read again, this end may be applied after a later build, which replaces the lost run.
             if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
@@ -243,9 +239,10 @@ class History:
 
     def written(self, target: Target) -> LatestWrite:
         """Return the latest write of a partition."""
-        built = self.built.get(target)
+        facts = self.facts.of(target)
+        built = facts.built
         # An external table has changes, but no builds. A build that a person reported counts as a change, too.
-        reported = max((change.id for change in self.changes.get(target, ())[-1:]), default=0)
+        reported = facts.changes[-1].id if facts.changes else 0
         return LatestWrite(reported) if built is None or reported > built.id else LatestWrite(built.id, built.run_id)
 
     def guarded_elsewhere(self, asset: str, check: str, *, blocking: bool) -> None:
@@ -264,7 +261,7 @@ class History:
         found = {m.target[1] for m in run.written.get(asset, ())} if run else set()
         found |= {p for key, p in run.planned if key == asset} if run else set()
         return found | {
-            p for p in self.known.get(asset, ()) if (b := self.built.get((asset, p))) and b.run_id == run_id
+            p for p in self.known.get(asset, ()) if (b := self.facts.built((asset, p))) and b.run_id == run_id
         }
 
     def forget(self, targets: Collection[Target]) -> None:
@@ -274,8 +271,9 @@ class History:
         for target in gone:
             # The version is kept: a rebuild with the same content is a change only for readers that do not contain it.
             if self.problem(target) is None:
-                self.unseen[target] = self._still_news(target, self.changes.get(target, ()))
-            for known in (self.changes, self.first_arrival, self.listed_at, self.built, self.failures, self.again):
+                self.unseen[target] = self._still_news(target, self.facts.changes(target))
+            self.facts.put(target, Facts(version=self.facts.version(target)))
+            for known in (self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])
             self.dirty.add(target)
@@ -306,7 +304,7 @@ class History:
         self._drop_former(before)
         former, self.former = self.former, {t for t in self.former if self.problem(t)}
         self.set_aside = {t: why for t, why in aside.items() if t not in self.former and self._strange(t)}
-        self.dirty.update(t for t in (*self.changes, *self.built) if t[0] in graph.nodes)
+        self.dirty.update(t for t in self.facts if t[0] in graph.nodes)
         mended = (aside.keys() | former) - self.set_aside.keys() - self.former
         self.are_keys_now(mended)
         return mended
@@ -315,7 +313,7 @@ class History:
         """Forget partitions that no longer exist, of assets whose partitions definition has changed."""
         nodes = self.graph.nodes
         redefined = {key for key, node in before.nodes.items() if key in nodes and nodes[key].cut != node.cut}
-        known = chain(self.changes, self.built, self.failures, self.set_aside) if redefined else ()
+        known = chain(self.facts, self.failures, self.set_aside) if redefined else ()
         gone = {target for target in known if target[0] in redefined and self.problem(target)}
         for target in gone:
             self.forget_former(target)
@@ -324,8 +322,8 @@ class History:
         """Forget a partition that belongs to an earlier definition of its asset."""
         self.revision += 1
         self.former.add(target)
-        every = (self.changes, self.first_arrival, self.versions, self.listed_at, self.built, self.failures, self.again)
-        for known in (*every, self.unseen, self.set_aside):
+        self.facts.forget(target)
+        for known in (self.failures, self.again, self.unseen, self.set_aside):
             known.pop(target, None)
         self.known.get(target[0], set()).discard(target[1])
 
@@ -345,13 +343,14 @@ class History:
         if target in run.planned:
             return run.planned[target]
         written = (m.as_of for m in run.written.get(target[0], ()) if m.target == target)
-        built = self.built.get(target)
+        built = self.facts.built(target)
         return next(written, built.as_of if built is not None and built.run_id == run_id else None)
 
     def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
         """Return the partitions with data that a partition reads from an input."""
-        wanted = self.known.get(read.key, ()) if read.upstream is None else read.upstream(partition)
-        return [(read.key, p) for p in wanted if (read.key, p) in self.changes]
+        known = self.known.get(read.key, ())
+        wanted = known if read.upstream is None else read.upstream(partition)
+        return [(read.key, p) for p in wanted if p in known]
 
     def news(self, read: Input, target: Target) -> Iterator[tuple[Target, Change]]:
         """Yield the changes of one input that a built target does not contain and that nobody has skipped."""
@@ -359,12 +358,12 @@ class History:
 
     def left_out(self, read: Input, target: Target) -> bool:
         """Return True if a built target lacks a change of one input because a person has skipped it."""
-        built, covered = self.built[target], self.covered(target)
+        built, covered = self._built(target), self.covered(target)
         return covered is not built and any(c.id <= covered.as_of for _, c in self._news(read, target, built))
 
     def covered(self, target: Target) -> Built:
         """Return the latest build of a target, as if it contained everything that a person has skipped since."""
-        built, node = self.built[target], self.graph.nodes.get(target[0])
+        built, node = self._built(target), self.graph.nodes.get(target[0])
         if node is None or target[0] not in self.overrides.cuts:
             return built
         skip = self.overrides.skip_of(node, target[1])
@@ -372,9 +371,15 @@ class History:
             return built
         return replace(built, as_of=skip.as_of, started_at=max(built.started_at, skip.at))
 
+    def _built(self, target: Target) -> Built:
+        built = self.facts.built(target)
+        if built is None:
+            raise KeyError(target)
+        return built
+
     def _news(self, read: Input, target: Target, built: Built) -> Iterator[tuple[Target, Change]]:
         for source in self.inputs_of(read, target[1]):
-            changes = self.changes[source]
+            changes = self.facts.changes(source)
             began = self._began_after(source, target, built)
             if began is not None:  # it did not exist before: no run could read its data
                 if self.reaches(read, changes[-1].arrived_at, target):
@@ -400,7 +405,7 @@ class History:
         for source in self.inputs_of(read, partition):
             node = self.graph.nodes.get(source[0])
             begins = max(node.exists_from(source[1]), self.keys.declared.get(source, 0.0)) if node else 0.0
-            later = [c for c in self.changes[source] if c.id > skip.as_of]
+            later = [c for c in self.facts.changes(source) if c.id > skip.as_of]
             if self.is_there(source) and (later or begins > skip.at):
                 known = [c.arrived_at for c in later if c.arrived_at is not None]
                 found.append(max(min(known, default=skip.at), begins))
@@ -424,7 +429,8 @@ class History:
 
     def _since(self, source: Target, began: float) -> Change:
         """Return everything that arrived for a partition, before and after it began, as one change."""
-        change, first = self.changes[source][-1], self.first_arrival.get(source)
+        facts = self.facts.of(source)
+        change, first = facts.changes[-1], facts.first_arrival
         return change if change.arrived_at is None or first is None else replace(change, arrived_at=max(began, first))
 
     def reaches(self, read: Input, arrived_at: float | None, target: Target) -> bool:
@@ -436,43 +442,44 @@ class History:
         node = self.graph.nodes.get(target[0])
         reads = node.inputs if node else ()
         changed = called(
-            lambda: any(self.changes[s][-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
+            lambda: any(self.facts.changes(s)[-1].id > since for read in reads for s in self.inputs_of(read, target[1]))
         )
         return changed is True  # if a mapping raises, the planner names the asset when it computes the partition
 
     def _has_new_data(self, target: Target, version: str, change: Change, at: float) -> None:
         """Record a change that no known run made; `at` is the time of its event (Unix seconds)."""
-        before = self.changes.get(target)
+        before = self.facts.changes(target)
         self._changed(target, version, change)
-        if self.changes.get(target) is not before:
+        if self.facts.changes(target) is not before:
             self.loops.arrived(target, at)
 
     def _changed(self, target: Target, version: str, change: Change) -> None:
         self.known.setdefault(target[0], set()).add(target[1])
-        before = self.changes.get(target, ())
-        same = self.versions.get(target) == version
+        facts = self.facts.to_change(target)
+        before = facts.changes
+        same = facts.version == version
         if same and before:
             return
-        if change.arrived_at is not None:
-            self.first_arrival.setdefault(target, change.arrived_at)
+        if facts.first_arrival is None:
+            facts.first_arrival = change.arrived_at
         self.dirty.add(target)
         if before and change.id < before[-1].id:  # its event was committed late: the newer version stays
             ordered = list(before)
             insort(ordered, change, key=lambda known: known.id)
-            self.changes[target] = tuple(ordered)
+            facts.changes = tuple(ordered)
             return
-        self.versions[target] = version
+        facts.version = version
         before = before or self.unseen.pop(target, ())
         # The same content after a wipe is no change for readers that contain it.
-        self.changes[target] = (
-            before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
-        )
+        facts.changes = before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Return the changes that a built reader does not contain, or may not contain after an open run ends."""
         open_as_of = min((run.as_of for run in self.open_runs.values()), default=None)
         readers = (
-            [(read, t, self.built[t]) for read, t in self.readers_of(target) if t in self.built] if changes else []
+            [(read, t, built) for read, t in self.readers_of(target) if (built := self.facts.built(t)) is not None]
+            if changes
+            else []
         )
         return tuple(
             change
@@ -504,12 +511,13 @@ class History:
 
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:
-            before = self.built.get(m.target)
+            before = self.facts.built(m.target)
             consumed = called(self._consumed, m, before and self._covered_before(m))
             # If a mapping raises, the planner names the asset when it computes the partition.
             arrival = m.at if isinstance(consumed, Raised) else consumed
             if before is None or m.id > before.id:
-                self.built[m.target] = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
+                built = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
+                self.facts.to_change(m.target).built = built
             self.failures.pop(m.target, None)
             self.again.pop(m.target, None)
             self.dirty.add(m.target)
@@ -521,12 +529,13 @@ class History:
 
     def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
         """Record that a run succeeded without writing a partition: the old content also covers what the run read."""
-        before = self.built.get(target)
+        before = self.facts.built(target)
         if before is None or before.as_of < as_of:
             node = self.graph.nodes.get(target[0])
             # Nothing was written: the results of checks on the last write still hold.
             id = before.id if before else as_of
-            self.built[target] = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
+            built = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
+            self.facts.to_change(target).built = built
         self.failures.pop(target, None)
         self.again.pop(target, None)
 
@@ -559,16 +568,16 @@ class History:
     def _covered_before(self, m: Materialization) -> Built:
         """Return the build before a materialization. A skip counts only if the run was created after it."""
         covered = self.covered(m.target)
-        return covered if covered.as_of < m.as_of else self.built[m.target]
+        return covered if covered.as_of < m.as_of else self._built(m.target)
 
     def _fresh(self, read: Input, target: Target, after: Built, before: Built | None) -> float | None:
         """Return the earliest arrival among an input's changes that `after` contains and `before` does not."""
         sources = list(self.inputs_of(read, target[1]))
         if before is None:
-            first = (self.first_arrival.get(source) for source in sources)
+            first = (self.facts.first_arrival(source) for source in sources)
             return min((arrival for arrival in first if arrival is not None), default=None)
-        begun = [self.changes[s][-1] for s in sources if self._began_after(s, target, before) is not None]
-        changes = (c for source in sources for c in self.changes[source] if not contains(before, c))
+        begun = [self.facts.changes(s)[-1] for s in sources if self._began_after(s, target, before) is not None]
+        changes = (c for source in sources for c in self.facts.changes(source) if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
         return min((arrival for arrival in fresh if arrival is not None), default=None)
 

@@ -43,7 +43,7 @@ class Planner:
 
     def __post_init__(self) -> None:
         self.backlog = PendingWork(self.graph, self.history)
-        self.history.dirty.update(self.history.changes, self.history.built)
+        self.history.dirty.update(self.history.facts)
 
     @property
     def steady_until(self) -> float:

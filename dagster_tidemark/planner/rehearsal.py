@@ -148,7 +148,7 @@ class Rehearsal:
                 why = self._why(target, plan.decisions.get(target)) or self._along(target)
                 if why is not None:
                     self.found.setdefault(target, _due(why, due_at))
-                    if target not in self.history.built:
+                    if not self.history.facts.is_built(target):
                         self._first.add(target)
             for target in mine:
                 self._write(target, run_id, node.code_version)
@@ -174,7 +174,7 @@ class Rehearsal:
 
     def _why(self, target: Target, decision: Decision | None) -> Rebuild | None:
         """Return why the code makes a partition run; None if only new data or a new window does."""
-        node, built = self.graph.nodes[target[0]], self.history.built.get(target)
+        node, built = self.graph.nodes[target[0]], self.history.facts.built(target)
         if node.exists_from(target[1]) > self._began:
             return None
         if built is not None and built.code_version and node.code_version and built.code_version != node.code_version:
@@ -194,7 +194,7 @@ class Rehearsal:
 
     def _rebuilt_inputs(self, node: Node, target: Target) -> Iterator[Target]:
         for read in node.inputs:
-            if target in self.history.built:
+            if self.history.facts.is_built(target):
                 yield from (source for source, _ in self.history.news(read, target) if source in self.found)
             else:
                 yield from (source for source in self.history.inputs_of(read, target[1]) if source in self._first)
@@ -212,7 +212,7 @@ class Rehearsal:
             why = self._why(target, decision)
             if why is not None and target not in self.found:
                 self.found[target] = _held(why, f"{decision.state}: {decision.reason}")
-        for target, built in self.history.built.items():
+        for target, built in self.history.facts.builds().items():
             node = self.graph.nodes.get(target[0])
             if node is None or node.source or target in self.found or self.history.problem(target):
                 continue

@@ -140,7 +140,7 @@ class _Found:
 
     def _together(self, node: Node, ordered: Sequence[Partition]) -> None:
         joined = {p: self._joined(node.key, p) for p in ordered}
-        fresh = [p for p in ordered if (node.key, p) not in self.history.built]
+        fresh = [p for p in ordered if not self.history.facts.is_built((node.key, p))]
         few = len(ordered) <= SINGLES and len(fresh) <= 1
         if node.conditional or not node.partitioned or node.most == 1 or few:
             self._singly(node, ordered, joined)

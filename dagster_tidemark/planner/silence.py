@@ -72,7 +72,7 @@ class Silence:
         return self._known[source]
 
     def _arrivals(self, target: Target) -> list[float]:
-        return [at for change in self.history.changes.get(target, ()) if (at := change.arrived_at) is not None]
+        return [at for change in self.history.facts.changes(target) if (at := change.arrived_at) is not None]
 
 
 def reaches_back(graph: Graph, history: History, source: str, before: float) -> bool:
@@ -86,4 +86,4 @@ def reaches_back(graph: Graph, history: History, source: str, before: float) -> 
     windows = [window for p in known if node is not None and (window := node.window(p)) is not None]
     if windows:
         return any(window.start < before for window in windows)
-    return any(history.first_arrival.get((source, p), before) < before for p in known)
+    return any((history.facts.first_arrival((source, p)) or before) < before for p in known)

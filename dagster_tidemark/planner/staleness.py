@@ -183,7 +183,7 @@ class PendingWork:
             return
         self._overrides, self.moved = after, True
         changed = changed_assets(before, after) & self.graph.nodes.keys()
-        known = [target for target in self.history.built if target[0] in changed] if changed else []
+        known = [target for target in self.history.facts if target[0] in changed] if changed else []
         known += [(key, p) for key in changed for p in (*self.of.get(key, ()), *self.skips.of.get(key, ()))]
         for target in known:
             self._mark(target)
@@ -247,7 +247,7 @@ class PendingWork:
             self._sleep(target, now + _LOOK_AGAIN)
             self._ask_again(node, target)
             after = None
-        if target in self.history.built or (after is not None and not _others(node, after.missing_inputs)):
+        if self.history.facts.is_built(target) or (after is not None and not _others(node, after.missing_inputs)):
             self.candidates.note(node, partition)
         if after is not None:
             entries[partition] = after
@@ -263,7 +263,7 @@ class PendingWork:
 
     def _ask_again(self, node: Node, target: Target) -> None:
         """Note the rebuild of a partition that could not be computed, so that the rebuild is not found complete."""
-        overrides, built = self.history.overrides, self.history.built.get(target)
+        overrides, built = self.history.overrides, self.history.facts.built(target)
         cuts = overrides.cuts.get(node.key)
         if not cuts:
             return
@@ -297,7 +297,7 @@ class PendingWork:
         pending_upstreams = {source: arrival for _, of in said for source, arrival in of.pending_upstreams.items()}
         missing_inputs = tuple(read.key for read, of in said if not (of.present or of.needs_none or read.optional))
         has_stale_upstream = any(of.has_stale_upstream for _, of in said)
-        built = self.history.built.get(target)
+        built = self.history.facts.built(target)
         if built is None:
             return self._first(node, target, said, pending_upstreams, missing_inputs, has_stale_upstream)
         if node.reads_itself:
@@ -381,7 +381,7 @@ class PendingWork:
         """
         if all(read.stamp is None for read in node.inputs):
             return arrival
-        built = self.history.built.get(target)
+        built = self.history.facts.built(target)
         build = built.id if built else None
         if (skip := self.history.overrides.skip_of(self.graph.nodes[target[0]], target[1])) is not None:
             build = max(build or 0, skip.as_of)
@@ -412,20 +412,20 @@ class PendingWork:
 
     def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
         found = _OfInput()
-        built = target in self.history.built
+        built = self.history.facts.is_built(target)
         if built:
             for source, change in self.history.news(read, target):
                 if change.arrived_at is None:
                     found.rebuilt = found.rebuilt or f"{name(source)} was rebuilt with other content"
                 else:
                     found.there = found.oldest = _min(found.oldest, change.arrived_at)
-        first_arrival = self.history.first_arrival
+        first_arrival = self.history.facts.first_arrival
         for source in self.history.inputs_of(read, target[1]):
             if not built and not self.history.is_there(source):
                 continue
             found.present = True
             if not built:
-                found.there = found.first = _min(found.first, first_arrival.get(source))
+                found.there = found.first = _min(found.first, first_arrival(source))
         only_has_to_exist = read.use_latest and (found.present or self._comes_by_itself(read.key))
         for source, pending in self.inputs(read, target[1]):
             found.has_stale_upstream = found.has_stale_upstream or pending.has_stale_upstream

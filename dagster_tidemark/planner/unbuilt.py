@@ -81,7 +81,7 @@ class Unbuilt:
         state.missing = {
             p: promised
             for p, promised in state.missing.items()
-            if p not in known and (node.key, p) not in history.built and (p is None or node.exists(p))
+            if p not in known and not history.facts.is_built((node.key, p)) and (p is None or node.exists(p))
             if self._could_be_there(node, p, state.since, history)
         }
         state.known = len(known)

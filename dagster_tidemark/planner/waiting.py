@@ -62,8 +62,8 @@ class Refits:
             stale = sum(
                 pending.has_stale_upstream for key in inputs for pending in self.backlog.of.get(key, {}).values()
             )
-            known = self.history.known
-            built = sum((key, p) in self.history.built for key in inputs for p in known.get(key, ())) if stale else 0
+            known, facts = self.history.known, self.history.facts
+            built = sum(facts.is_built((key, p)) for key in inputs for p in known.get(key, ())) if stale else 0
             self._told[model.key] = f"{max(0, built - stale)} of {built}" if stale else ""
         return self._told[model.key]
 
@@ -186,14 +186,14 @@ class WaitingReasons:
 
     def _is_newer(self, source: Target, arrival: float, target: Target) -> bool:
         """Return True if data that an input lacks is newer than its last build, or than its data for a reader."""
-        built = self.history.built.get(source)
+        built = self.history.facts.built(source)
         if built is None:
             return False
         if arrival > built.started_at:
             return True
         # Its last run may have begun after the arrival, but before the data reached the run's inputs.
-        if target not in self.history.built:
-            held = self.history.first_arrival.get(source)
+        if not self.history.facts.is_built(target):
+            held = self.history.facts.first_arrival(source)
             return held is not None and held < arrival
         reads = (read for read in self.graph.nodes[target[0]].inputs if read.key == source[0])
         changes = (change for read in reads for one, change in self.history.news(read, target) if one == source)

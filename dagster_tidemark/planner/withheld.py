@@ -109,11 +109,13 @@ def _arrival(graph: Graph, history: History, plan: Plan, read: Input, target: Ta
     for partition in read.upstream(target[1]):
         source = (read.key, partition)
         decision = plan.decisions.get(source)
-        arrival = history.first_arrival.get(source, decision.oldest_arrival if decision else None)
+        arrival = history.facts.first_arrival(source)
+        if arrival is None and decision:
+            arrival = decision.oldest_arrival
         if arrival is None or _is_coarser(_window(upstream, partition), ours):
             continue
         others = history.reading(node, read, partition)
-        if not any((node.key, p) in history.built for p in others if p != target[1]):
+        if not any(history.facts.is_built((node.key, p)) for p in others if p != target[1]):
             found.append(arrival)
     return min(found, default=None)
 
@@ -149,7 +151,7 @@ def _standing(
 ) -> ContractStatus | None:
     """Return the status of an asset's contract for a partition, or None if another module evaluates it."""
     target, contract = (node.key, partition), node.contract
-    built = target in history.built
+    built = history.facts.is_built(target)
     if contract is None or (isinstance(contract, CronContract) and not built):  # see `planner.unbuilt`
         return None
     window = node.promised_window(partition)

@@ -147,7 +147,7 @@ def events(texts: Sequence[str]) -> list[Any]:
 def read_digest(history: History, node: Node, partition: Partition, inside: Collection[Target]) -> str:
     """Return a digest of the content versions that a partition reads from outside the preview."""
     said = [
-        (source[0], str(source[1]), history.versions.get(source))
+        (source[0], str(source[1]), history.facts.version(source))
         for read in node.inputs
         if not read.use_latest
         for source in history.inputs_of(read, partition)

@@ -18,7 +18,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.dagster_internals import event_storage, event_time
-from dagster_tidemark.dagster_internals.event_batches import events_in_batches
+from dagster_tidemark.dagster_internals.event_storage import events_in_batches
 from dagster_tidemark.engine.code_plan import follow
 from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.event_log.consumer import LogConsumer

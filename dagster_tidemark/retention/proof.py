@@ -201,7 +201,7 @@ class _Without(LogReader):
 
 
 def _targets(history: History) -> set[Target]:
-    return {*history.changes, *history.versions, *history.built, *history.failures, *history.listed_at}
+    return {*history.facts, *history.failures}
 
 
 def _row(consumer: LogConsumer, target: Target) -> list[Any]:

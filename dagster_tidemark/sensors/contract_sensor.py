@@ -3,7 +3,7 @@
 The check needs no run. The sensor `contracts` writes a result when the state changes and after each materialization,
 because the UI shows only a result of the latest materialization. Users can also execute the check. Does not
 belong here: the verdict on a contract (`planner.contract_status`), and the check `stream`, whose results the sensor
-writes as well (`sensors.stream_states`).
+writes as well (`engine.stream_rows`).
 
 The check also fails in two other states, because the promise may be broken. In the state "not judged", the asset is set
 aside, so that no sensor evaluates it. In the state "unknown", a sensor or a shift has not reported for a while, or a
@@ -23,10 +23,11 @@ import dagster as dg
 from dagster_tidemark.dagster_internals import freshness
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph, graph_of_definitions
 from dagster_tidemark.engine import engine
-from dagster_tidemark.engine.doubts import CONTRACTS, Looked, Watched, doubts, note_look
+from dagster_tidemark.engine.doubts import CONTRACTS, Doubts, Looked, Watched, doubts, note_look
 from dagster_tidemark.engine.override_store import end_finished
 from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
+from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.engine.unkept import UnkeptContracts
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.incidents.contents import ContentReader
@@ -41,8 +42,8 @@ from dagster_tidemark.sensors.arrival_check import changed_arrivals
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
-from dagster_tidemark.sensors.stream_states import changed_streams
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams.checks import STREAM, state_result
 
 _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
     FreshnessStatus.MET: "PASS",
@@ -53,6 +54,7 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
 }
 STATE = "state"
 _ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, because a short pause is not a fault
+_FIGURES_EVERY = 600.0  # seconds; a stream at work writes six results an hour
 
 
 def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> list[dg.AssetChecksDefinition]:
@@ -237,3 +239,23 @@ def _result(standing: ContractStatus, now: float) -> dict[str, Any]:
 def _summary(standings: Sequence[ContractStatus]) -> str:
     counted = {verdict: sum(standing.verdict is verdict for standing in standings) for verdict in FreshnessStatus}
     return ", ".join(f"{count} {verdict}" for verdict, count in counted.items() if count) or "no contract"
+
+
+def changed_streams(
+    instance: dg.DagsterInstance, watched: Watched, found: Doubts, now: float, told: Mapping[str, Any]
+) -> tuple[list[dg.AssetCheckEvaluation], dict[str, list[Any]]]:
+    """Return results for the streams whose state has changed since the last report, and the states of all streams."""
+    rows = stream_rows(instance, watched, found, now)
+    states = {f"stream {row.stream}": _stream_state(row) for row in rows}
+    changed = [row for row in rows if told.get(f"stream {row.stream}") != states[f"stream {row.stream}"]]
+    return [_stream_result(row, now) for row in changed], states
+
+
+def _stream_state(row: StreamRow) -> list[Any]:
+    """Return the values that a result depends on, without the text of a hindrance: its times change at each tick."""
+    return [row.is_behind, bool(row.hindrance), (row.committed_at or 0.0) // _FIGURES_EVERY]
+
+
+def _stream_result(row: StreamRow, now: float) -> dg.AssetCheckEvaluation:
+    key = dg.AssetKey.from_user_string(row.asset)
+    return dg.AssetCheckEvaluation(asset_key=key, check_name=STREAM, **state_result(row, now))

@@ -2,7 +2,7 @@
 
 Dagster's own launcher notices the end of a run's process only while the code server that started it lives. Without
 that server a dead run stays STARTED until `max_runtime`, or STARTING until `start_timeout`. Does not belong here:
-finding a process (`event_log.run_process`, `event_log.starting_runs`).
+finding a process (`event_log.run_process`).
 
 A run is ended only if its process is certainly gone. Slow and stopped runs, and runs on other hosts, are left alone.
 """
@@ -13,8 +13,7 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import run_storage
-from dagster_tidemark.event_log.run_process import ProcessState, fate_of
-from dagster_tidemark.event_log.starting_runs import fate_while_starting, note_code_server
+from dagster_tidemark.event_log.run_process import ProcessState, fate_of, fate_while_starting, note_code_server
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.tags import PROCESS
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 
-import boto3
 import dagster as dg
 from dagster import DagsterInstance
 
@@ -21,7 +20,7 @@ from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
-from dagster_tidemark.sources.s3 import S3Bucket
+from dagster_tidemark.sources.s3 import landing_bucket
 
 RECENT_DAYS = 3
 _RECENT_EVERY = "*/10 * * * *"
@@ -87,7 +86,7 @@ def reconcile_instance(
     Raises:
         CannotReconcile: the bucket cannot be listed.
     """
-    bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
+    bucket = landing_bucket(settings)
     ledger = ObservationLedger(instance, settings.start_date)
     try:
         return reconcile(

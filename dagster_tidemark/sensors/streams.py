@@ -1,31 +1,37 @@
 """The sensor `streams`: keeps a run (a shift) working at each post of each stream.
 
 A post is one of a stream's numbered workers. If its shift has ended or hangs, or if the shift's process is gone, the
-sensor starts another shift at the next tick. Does not belong here: the work of a shift (`streams.shift`),
-and its reasons to end (`streams.shift_lease`).
+sensor starts another shift at the next tick. On SIGTERM or SIGINT, the code server asks its child shifts to end:
+Dagster's code server waits for the runs that it started, and a shift works for up to an hour. Does not belong here: the
+work of a shift (`streams.shift`), and its other reasons to end (`streams.shift_lease`).
 """
 
+import signal
+import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
+import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import instance_store, run_storage
+from dagster_tidemark.dagster_internals import code_loading, instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
+from dagster_tidemark.event_log.executor import end_without_collection
 from dagster_tidemark.event_log.loaded_code import code_of
-from dagster_tidemark.event_log.run_process import ProcessState, fate_of
-from dagster_tidemark.event_log.standby import reason_to_stand_by
+from dagster_tidemark.event_log.run_process import ProcessState, fate_of, identity_of
+from dagster_tidemark.event_log.standby import is_preview, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
-from dagster_tidemark.sensors.stopping import CodeServer
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
-from dagster_tidemark.streams.shift_lease import STUCK_SECONDS
+from dagster_tidemark.streams.shift_lease import STOPPING, STUCK_SECONDS
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, STREAM, WORKED, WORKER
 
@@ -34,6 +40,7 @@ _LONGEST_WAIT = 20.0  # seconds; with the start of a run, a stream recovers from
 _RECENT = 900.0
 _SILENT_SECONDS = 40.0
 _STARTING_SECONDS = 60.0  # from the start of a run to its first heartbeat
+_ASKED = {signal.SIGTERM, signal.SIGINT}
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def streams_sensor(
             return dg.SkipReason("the code server is stopping")
         if why := reason_to_stand_by(context, settings):
             return dg.SkipReason(why)
-        _tell_code(context.instance, settings)
+        if not is_preview(context):
+            _tell_code(context.instance, settings)
         home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
         asked, said = _wanted(context.instance, streams, settings, time.time(), beats, home)
         for line in said.values():
@@ -153,7 +161,7 @@ def _wanted(
 def _room(instance: DagsterInstance) -> int | None:
     """Return the most shifts that leave one slot of the run queue for tables; None if the queue has no limit."""
     limit = run_storage.queue_limit(instance)
-    return None if limit is None or run_storage.shifts_take_no_slot(instance) else max(0, limit - 1)
+    return None if limit is None else max(0, limit - 1)
 
 
 def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:
@@ -166,8 +174,13 @@ def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -
 def _at_work(
     instance: DagsterInstance, settings: Settings, beats: Beats, now: float, home: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the posts whose shift works or is starting."""
-    records = [each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home)]
+    """Yield the posts whose shift works or is starting, with the code of this server.
+
+    A shift with other code ends by itself within seconds, or when it starts. Its successor starts meanwhile.
+    """
+    current = (None, code_of(settings))
+    unfinished = (each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home))
+    records = [each for each in unfinished if each.dagster_run.tags.get(CODE) in current]
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:
@@ -217,3 +230,45 @@ def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int, 
             break
         failures, last, newest = failures + 1, record.end_time, max(newest, record.end_time)
     return Ended(failures, newest)
+
+
+class CodeServer:
+    """The process with the definitions. Create it while they load, because only the main thread can receive signals.
+
+    It reads signals from a file descriptor, because Dagster replaces the handlers whenever it runs a location's code.
+    """
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._ticked: tuple[Any, str] | None = None
+        if threading.current_thread() is threading.main_thread() and code_loading.is_loaded_by_a_code_server():
+            end_without_collection()
+            self._listen()
+
+    def is_stopping(self, instance: DagsterInstance, settings: Settings) -> bool:
+        """Return True if this process was asked to end. Called at a sensor's tick."""
+        if instance.is_persistent:
+            self._ticked = (instance.get_ref(), CODE_OF_STREAMS + settings.code_location)
+        return self._asked.is_set()
+
+    def _listen(self) -> None:
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        if before != -1:  # other code of this process already uses it
+            signal.set_wakeup_fd(before)
+            return
+        self._writer = writer  # kept open until the process ends
+        threading.Thread(target=self._wait, args=[reader], name="waits for signals", daemon=True).start()
+
+    def _wait(self, reader: socket.socket) -> None:
+        while not self._asked.is_set():
+            if not _ASKED.isdisjoint(reader.recv(16)):
+                self._asked.set()
+                self._dismiss()
+
+    def _dismiss(self) -> None:
+        if self._ticked is not None:
+            reference, key = self._ticked
+            with DagsterInstance.from_ref(reference) as instance:
+                instance_store.save(instance, key, STOPPING + identity_of(psutil.Process()))

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.sources.listing import (
@@ -21,6 +22,8 @@ from dagster_tidemark.sources.listing import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+    from dagster_tidemark.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -179,3 +182,8 @@ def _landed(page: Any) -> Iterator[LandedObject]:
 
 def _answered_at(headers: dict[str, str]) -> datetime | None:
     return parsedate_to_datetime(headers["date"]).astimezone(UTC) if "date" in headers else None
+
+
+def landing_bucket(settings: "Settings") -> S3Bucket:
+    """Return the landing bucket of a deployment."""
+    return S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)

@@ -17,6 +17,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import QUARANTINE
+from dagster_tidemark.event_log.replaced_code import has_replaced_code
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
@@ -76,6 +77,9 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
 
     if isinstance(stream, Stream) and stream.why_off(settings):
         raise NoInlet(f"stream {stream.name}: its topic needs TIDEMARK_KAFKA_BOOTSTRAP_SERVERS")
+    if has_replaced_code(context.instance, context.run, settings):
+        context.log.info("ended before it received messages: a newer code server has replaced the code of this process")
+        return
     at_work: Shift | Delivering | None = None
     worker = context.run.tags.get(WORKER, "0")
     facts = _facts_of(stream, settings)

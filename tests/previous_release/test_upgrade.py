@@ -30,7 +30,7 @@ from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine import engine, saved_overview
 from dagster_tidemark.engine.code_plan import plan_of
 from dagster_tidemark.event_log import checkpoint, journal
-from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.cloud.server import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published
@@ -192,7 +192,7 @@ def test_the_built_partitions_of_a_deleted_run_are_known(upgraded: Upgraded) -> 
     history = engine.engine_for(upgraded.instance, upgraded.graph).planner.history
     rows = upgraded.recorded["tables"]["core.sales"]
     hours = {row["hour"].replace(" ", "T")[:16].replace("T", "-") for row in rows}
-    assert hours <= {partition for asset, partition in history.built if asset == "core/sales"}
+    assert hours <= {partition for asset, partition in history.facts.builds() if asset == "core/sales"}
 
 
 def test_tables_and_quarantine_are_read_as_they_were(upgraded: Upgraded) -> None:

@@ -39,6 +39,7 @@ from tests.live.waiting import eventually
 from tests.tidemark.postgres import postgres_server, start_server
 
 _BIN = Path(sys.executable).parent
+_DEPLOYED = yaml.safe_load((CHECKOUT / "deploy" / "dagster.yaml").read_text())
 _PARTS = {
     "cloud": ["-m", "dagster_tidemark.local.cloud.server"],
     "spark": ["-m", "dagster_tidemark.local.spark.server"],
@@ -108,6 +109,7 @@ class BarePlatform:
             "storage": {"postgres": {"postgres_db": login}},
             "telemetry": {"enabled": False},
             "concurrency": {"runs": {"max_concurrent_runs": self.slots}},
+            **{part: _DEPLOYED[part] for part in ("run_coordinator", "sensors")},
         }
         (self.home / "dagster.yaml").write_text(yaml.safe_dump(configuration))
         for name in _PARTS:

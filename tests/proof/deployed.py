@@ -20,7 +20,9 @@ from typing import Any
 from urllib.parse import quote
 
 import boto3
+import dagster as dg
 import psutil
+import pytest
 import sqlalchemy
 import yaml
 
@@ -125,6 +127,15 @@ class Deployed:
             timeout=600,
             check=False,
         )
+
+    @contextmanager
+    def instance(self) -> Iterator[dg.DagsterInstance]:
+        """The Dagster instance, with the variables of the deployment."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            with dg.DagsterInstance.from_config(self.environment["DAGSTER_HOME"]) as found:
+                yield found
 
     def aws(self, service: str) -> Any:
         """A plain AWS client."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from dagster_tidemark.lakehouse import branches, catalog, expiry, write
+from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.read import read
@@ -151,7 +151,7 @@ def _by_spark(spark: SparkSession) -> dict[str, Callable[[], None]]:
         times = spark.sql(f"SELECT committed_at FROM {THINGS.identifier}.snapshots ORDER BY 1").collect()
         committed_at = [_ms(row.committed_at) for row in times]
         keeps = replace(THINGS, retention=Retention(newest=1, held_for=timedelta(0), batch=1))
-        expiry.expire(spark, keeps, committed_at, max(committed_at) + 1)
+        write.expire_snapshots(spark, keeps, committed_at, max(committed_at) + 1)
         left = spark.sql(f"SELECT * FROM {THINGS.identifier}.snapshots").count()
         assert left < len(committed_at) and ids() == [7], (left, len(committed_at))
 

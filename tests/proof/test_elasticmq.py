@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.local.spark.ivy import Bundle, fetch_with_dependencies
+from dagster_tidemark.local.spark.jars import Bundle, fetch_jars
 from dagster_tidemark.local.spark.server import spark_home
 from dagster_tidemark.sensors.landing import Taken, take
 from dagster_tidemark.settings import Settings
@@ -36,7 +36,7 @@ HOURS = [f"2026-10-01-{hour:02}:00" for hour in range(24)]
 @pytest.fixture(scope="module")
 def client(platform_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder: Path = tmp_path_factory.mktemp("elasticmq")
-    jars = fetch_with_dependencies(platform_settings, ELASTICMQ)
+    jars = fetch_jars(platform_settings, ELASTICMQ)
     jars += (spark_home() / "jars").glob("scala-library-*.jar")  # Ivy takes it for Spark's own
     port = free_port()
     (folder / "elasticmq.conf").write_text(

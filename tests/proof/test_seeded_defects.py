@@ -48,13 +48,13 @@ class Defect:
 DEFECTS = [
     Defect(
         "planner.history:History._changed",
-        "same = self.versions.get(target) == version",
+        "same = facts.version == version",
         "same = False",
         meaning.test_only_an_observation_of_another_version_causes_a_second_run,
     ),
     Defect(
         "planner.history:History.observed",
-        "if listed_at < self.listed_at.get(target, 0.0):",
+        "if listed_at < (self.facts.of(target).listed_at or 0.0):",
         "if False:",
         meaning.test_observation_with_an_older_listing_causes_no_second_run,
     ),
@@ -85,20 +85,20 @@ DEFECTS = [
     Defect(
         "planner.history:History.materialized",
         "self._has_new_data(target, version, Change(id, at), at)",
-        "self.built[target] = Built(id, id, '')",
+        "self.facts.to_change(target).built = Built(id, id, '')",
         meaning.test_reported_materialization_does_not_clear_pending_data_of_its_asset,
     ),
     Defect(
         "planner.history:History._changed",
-        "same = self.versions.get(target) == version",
+        "same = facts.version == version",
         "same = False",
         meaning.test_readers_run_only_if_the_content_of_their_input_differs,
         ("the same", 1),
     ),
     Defect(
         "planner.history:History._changed",
-        "same = self.versions.get(target) == version",
-        "same = target in self.versions",
+        "same = facts.version == version",
+        "same = facts.version is not None",
         meaning.test_readers_run_only_if_the_content_of_their_input_differs,
         (None, 2),
     ),
@@ -272,7 +272,10 @@ DEFECTS = [
         contracts.test_contract_scale_shortens_lag_windows_but_not_a_time_of_day,
     ),
     Defect(
-        "planner.history:History.forget", "known.pop(target, None)", "pass", contracts.test_a_wiped_table_is_built_again
+        "planner.history:History.forget",
+        "self.facts.put(target, Facts(version=self.facts.version(target)))",
+        "pass",
+        contracts.test_a_wiped_table_is_built_again,
     ),
     # Graphs of other shapes.
     Defect(
@@ -448,8 +451,8 @@ DEFECTS = [
     ),
     Defect(
         "planner.history:History.written",
-        "self.changes.get(target, ())[-1:]",
-        "()",
+        "facts.changes[-1].id if facts.changes else 0",
+        "0",
         checks.test_failed_check_of_an_external_table_stops_blocking_after_its_next_materialization,
     ),
     Defect(

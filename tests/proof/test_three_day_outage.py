@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.cloud.server import ObjectFolder, StoredObject
 from pipelines.demo.plan import FileToWrite, plan_hours
 from tests.live.conftest import TABLES
 from tests.live.platform import Platform, statuses

@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
+from dagster_tidemark.local.cloud.server import ObjectFolder, StoredObject
 from dagster_tidemark.local.dagster.home import opened_home
 from dagster_tidemark.sensors.landing import Taken, take
 from dagster_tidemark.settings import Settings

@@ -160,7 +160,7 @@ class Planned:
                 plan = self.planner.plan(self.now, stop=lambda: time.monotonic() > stop)  # noqa: B023
             slices.append(time.process_time() - begun)
             if not plan.catching_up:
-                self.frozen = collector.frozen(len(self.history.versions), self.frozen)
+                self.frozen = collector.frozen(len(self.history.facts), self.frozen)
                 return plan, slices
 
     def start(self, plan: Plan) -> None:
@@ -202,7 +202,7 @@ def test_checkpoint_and_plan_of_millions_of_partitions_are_sliced(tmp_path: Path
     assert not plan.decisions
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         figures["save, seconds of each slice"] = _sliced(saving(instance, made))
-        definitions, built = made.definitions, len(made.history.built)
+        definitions, built = made.definitions, len(made.history.facts)
         del made, plan
         collector.thaw()
         gc.collect()
@@ -231,7 +231,7 @@ def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[
     """Load the checkpoint in slices like those of a tick."""
     follower = LogConsumer.started(instance, graph)
     yield
-    while len(follower.history.built) < built:
+    while len(follower.history.facts) < built:
         end = time.monotonic() + engine.SLICE_SECONDS
         with collector.paused():
             follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023

@@ -66,6 +66,9 @@ def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
     queue = daemon["runCoordinator"]["config"]["queuedRunCoordinator"]
     assert queue["maxConcurrentRuns"] == runs["max_concurrent_runs"]
     assert queue["tagConcurrencyLimits"] == runs["tag_concurrency_limits"]
+    looks = INSTANCE["run_coordinator"]["config"]
+    assert queue["dequeueIntervalSeconds"] == looks["dequeue_interval_seconds"] == 1
+    assert queue["dequeueUseThreads"] is looks["dequeue_use_threads"] is True
     assert "concurrency" not in HELM, "the chart would write two limits, which Dagster refuses"
     ours, theirs = INSTANCE["run_monitoring"], daemon["runMonitoring"]
     for name, value in theirs.items():

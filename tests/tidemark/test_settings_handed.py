@@ -61,7 +61,7 @@ def test_two_code_locations_in_one_process_have_their_own_settings(tmp_path: Pat
             assert (resources["landing"].bucket, resources["landing"].start) == (f"bucket-{name}", settings.start_date)
             repository = defs.get_repository_def()
             for sensor in ("automation", "contracts", "streams"):
-                context = dg.build_sensor_context(instance, repository_def=repository)
+                context = dg.build_sensor_context(instance, repository_def=repository, last_sensor_start_time=1.0)
                 repository.get_sensor_def(sensor).evaluate_tick(context)
             node = engine.engine_for(instance, repository.asset_graph).graph.nodes[f"core/{name}"]
             assert node.contract is not None

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.session import server_conf
-from dagster_tidemark.local.spark import ivy, jars
+from dagster_tidemark.local.spark import jars
 from dagster_tidemark.secret_values import is_secret
 from dagster_tidemark.settings import load_settings
 from tests.checkout import CHECKOUT
@@ -99,17 +99,12 @@ def test_a_secret_is_known_by_name_or_value(name: str, value: str, expected: boo
 
 
 def test_jars_fill_one_folder_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetched(settings: Any) -> None:
-        (settings.jars_dir / "jars").mkdir(parents=True)
-        (settings.jars_dir / "jars" / "iceberg.jar").touch()
-
-    def with_dependencies(settings: Any, bundle: Any) -> list[Path]:
-        jar = settings.jars_dir / "kafka.jar"
+    def fetched(settings: Any, bundle: jars.Bundle = jars.LAKE) -> list[Path]:
+        jar: Path = settings.jars_dir / ("iceberg.jar" if bundle is jars.LAKE else "kafka.jar")
         jar.touch()
         return [jar]
 
     monkeypatch.setattr(jars, "fetch_jars", fetched)
-    monkeypatch.setattr(ivy, "fetch_with_dependencies", with_dependencies)
     target = tmp_path / "image" / "jars"
     done = CliRunner().invoke(app, ["jars", "--to", str(target)])
     assert done.exit_code == 0 and {jar.name for jar in target.iterdir()} == {"iceberg.jar"}

@@ -106,7 +106,7 @@ def load_all_or_none(
         check_scanned(landing, reading.inspected.large)
         bad = {key: of.reasons for key, of in tally.items() if of.reasons}
         if reading.faults or bad:
-            return Refusal(reading.faults, bad, _first_of(judged.rejected, load, tally))
+            return Refusal(reading.faults, bad, _first_of(judged.rejected_frame, load, tally))
         if not sum(of.rows for of in tally.values()):
             return Refusal([FileFault(file, EMPTY, "the files have no rows") for file in files])
         rows = load.transform(judged.good)

@@ -118,7 +118,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
             of = tally.get(file.key, rejected_rows.Tally())
             rows[file.partition] += of.rows
             rejected[file.partition] += sum(of.reasons.values())
-        then = rejected_rows.entries_of(load, reading, judged.rejected, tally)
+        then = rejected_rows.entries_of(load, reading, judged.rejected_frame, tally)
         reasons, changes = _compared(_entries_now(spark, load, partitions, reading), then)
     finally:
         judged.forget()

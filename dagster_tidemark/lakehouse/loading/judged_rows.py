@@ -29,14 +29,21 @@ class Judged:
 
     Args:
         rows: All rows. Reading them several times does not evaluate them again.
-        rejected: Rejected rows, each with its `_content`.
+        rejected: Rejected rows, each with its `_content`. They are in memory if they are few.
         tally: Number of all rows and of rejected rows, by file.
     """
 
     rows: DataFrame
-    rejected: DataFrame
+    rejected: DataFrame | pa.Table
     tally: Mapping[str, rejected_rows.Tally]
     _kept: DataFrame | None = None
+
+    @property
+    def rejected_frame(self) -> DataFrame:
+        """The rejected rows as a frame."""
+        if isinstance(self.rejected, DataFrame):
+            return self.rejected
+        return self.rows.sparkSession.createDataFrame(self.rejected)
 
     @property
     def good(self) -> DataFrame:
@@ -73,11 +80,11 @@ def judge_rows(load: Load, reading: FileBatch) -> tuple[FileBatch, Judged]:
 def _in_memory(reading: FileBatch, judged: DataFrame) -> Judged:
     rows = fetched(judged)
     if not rows.num_rows:
-        return Judged(judged, judged, {})
+        return Judged(judged, rows, {})
     tally = rejected_rows.tally_of(rows, [file.key for file in reading.in_order])
     rows = _with_contents(reading, rows, tally)
     judged = reading.spark.createDataFrame(rows)  # the new plan does not evaluate the texts again
-    return Judged(judged, judged.where("_reason IS NOT NULL"), tally)
+    return Judged(judged, rows.filter(rows["_reason"].is_valid()), tally)
 
 
 FEW = 5_000  # so few rejected rows are fetched once, which is faster than filtering the cached rows several times
@@ -97,13 +104,13 @@ def _cached(reading: FileBatch, judged: DataFrame) -> tuple[FileBatch, Judged]:
 
 def with_contents(
     reading: FileBatch, rejected: DataFrame | pa.Table, tally: Mapping[str, rejected_rows.Tally]
-) -> DataFrame:
-    """Return rejected rows, each with its `_content`."""
+) -> DataFrame | pa.Table:
+    """Return rejected rows, each with its `_content`. A few rows are fetched."""
     files = [key for key, of in tally.items() if of.reasons]
     if isinstance(rejected, DataFrame) and 0 < sum(sum(of.reasons.values()) for of in tally.values()) <= FEW:
         rejected = fetched(rejected)
     if isinstance(rejected, pa.Table):
-        return reading.spark.createDataFrame(_with_contents(reading, rejected, files))
+        return _with_contents(reading, rejected, files)
     return filled(rejected, reading, files) if files else rejected
 
 

@@ -1,9 +1,10 @@
 """Load that reads files once: the same tasks read rows, judge them and write the good rows to data files.
 
 It is used for loads of many rows that replace whole partitions. Tasks must be able to write the table's data files
-(`data_files`), and the transform must not move rows between tasks. The quarantine is committed before the table. Only
-rejected rows of large files are read a second time. If two rows have the same key, the load deletes its data files and
-starts again with cached rows (`judged_rows`), because only these can be ranked.
+(`data_files`), and the transform must not move rows between tasks. The quarantine is committed before the table.
+Rejected rows come with the first pass (`first_pass`); only if they are too many for that, they are read a second time.
+If two rows have the same key, the load deletes its data files and starts again with cached rows (`judged_rows`),
+because only these can be ranked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
@@ -35,13 +36,14 @@ from dagster_tidemark.lakehouse.data_file_tasks import (
     report_of,
 )
 from dagster_tidemark.lakehouse.data_files import DataFileTarget, target_of
-from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
+from dagster_tidemark.lakehouse.loading import first_pass, new_columns, rejected_rows
+from dagster_tidemark.lakehouse.loading.first_pass import FirstPass
 from dagster_tidemark.lakehouse.loading.judged_rows import FEW, Judged, with_contents
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
-from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
+from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
 from dagster_tidemark.lakehouse.parsing.spark_tasks import tasks_of
 from dagster_tidemark.lakehouse.read import fetched
 from dagster_tidemark.lakehouse.readers.batch import FileBatch
@@ -143,34 +145,24 @@ class _Attempt:
         """Write the rows. If some files cannot be loaded, remove them from `self.reading` and return None."""
         load, reading = self.load, self.reading
         seen = Observation()
-        rejected = F.when(F.col("_reason").isNotNull(), 1)
-        chunk = (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk")
-        judged = judge(reading.rows(with_records=False, in_one_task=True), load.feed, load.table)
-        observed = judged.observe(
-            seen,
-            F.count(rejected).alias("rejected"),
-            F.collect_set(F.when(F.col("_reason").isNotNull(), F.struct("_file", "_block", chunk))).alias("chunks"),
-            F.collect_set(REPORT).alias("parts"),
-        )
+        judged = judge(reading.rows(in_one_task=True), load.feed, load.table)
+        tasks = len(tasks_of(reading.parts())) + 1  # the last one has the rows of small files
+        observed = first_pass.observed(judged, seen, tasks)
         rows = self._table_rows(observed.where(f"_reason IS NULL AND {REPORT} IS NULL"))
         task = self._task()
         reports = rows.mapInArrow(shipped(task.run), REPORTS)
         done, footers = _collected(reports, is_kept=len(task.whole) < len(self.partitions))
         if any(report.is_astray for report in done):
             raise _Unfit("the transform moves rows to other partitions")
-        found = seen.get
-        parts = [PartReport.of_json(text) for text in found["parts"]]
-        if {(part.number, part.begin) for part in parts} != {(p.number, p.part.begin) for p in reading.parts()}:
+        found = first_pass.first_pass(seen)
+        if {(part.number, part.begin) for part in found.parts} != {(p.number, p.part.begin) for p in reading.parts()}:
             raise _Unfit("reports of tasks are missing")
         before = len(reading.faults)
-        self.reading = reading = reading.without_faulty(parts)
+        self.reading = reading = reading.without_faulty(found.parts)
         if len(reading.faults) > before:
             return None
         judged = judged.where(f"{REPORT} IS NULL")
-        chunks: dict[tuple[int, int], set[int]] = defaultdict(set)
-        for row in found["chunks"]:
-            chunks[row["_file"], row["_block"]].add(row["chunk"])
-        result = self._judged(judged, _rows_of_parts(reading, parts), chunks, found["rejected"])
+        result = self._judged(judged, found)
         return UncommittedLoad(reading, result, self._held(done), self.target, done, footers, self.prefix)
 
     def _table_rows(self, good: DataFrame) -> DataFrame:
@@ -219,17 +211,14 @@ class _Attempt:
             if len(tasks[partition]) + (partition in with_small) <= 1:
                 yield number
 
-    def _judged(
-        self,
-        judged: DataFrame,
-        parts: Mapping[tuple[int, int], tuple[int, int]],
-        chunks: Mapping[tuple[int, int], set[int]],
-        count: int,
-    ) -> Judged:
-        reading = self.reading
+    def _judged(self, judged: DataFrame, found: FirstPass) -> Judged:
+        reading, parts = self.reading, _rows_of_parts(self.reading, found.parts)
         keys = [file.key for file in reading.in_order]
-        if not count:
-            return Judged(judged, judged.limit(0), rejected_rows.tally_of_parts(parts, [], keys))
+        if found.rejected is not None:
+            rejected = first_pass.with_lineage(found.rejected, reading)
+            tally = rejected_rows.tally_of_parts(parts, rejected_rows.counted(rejected), keys)
+            return Judged(judged, with_contents(reading, rejected, tally), tally)
+        count, chunks = found.count, found.chunks
         load = self.load
         again = judge(reading.rows(chunks=chunks), load.feed, load.table).where("_reason IS NOT NULL")
         kept = again.persist() if count > FEW else None

@@ -42,8 +42,9 @@ QUARANTINE = Table(
     stored_by=("asset", "partition"),
 )
 
-_SAID = ("content", "reason", "message")
-_ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
+SAID = ("content", "reason", "message")
+ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
+"""Columns of an entry, without the time when it was committed."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequenc
             for x in faults
             for f in [x.file]
         ],
-        ", ".join(f"{c} {QUARANTINE.columns[c]}" for c in _ENTERED),
+        ", ".join(f"{c} {QUARANTINE.columns[c]}" for c in ENTERED),
     )
 
 
@@ -120,7 +121,7 @@ def replace(
             table,
             within=partial(within, asset, list(gone)),
             on=_same(QUARANTINE.row_key),
-            wins=f"NOT ({_same(_SAID)})",
+            wins=f"NOT ({_same(SAID)})",
             goes="s._goes",
             run_id=run_id,
         ),
@@ -146,7 +147,7 @@ def _changes(
         .distinct()
         .withColumn("_goes", F.lit(True))
     )
-    missing = new.join(there, on=F.expr(_same((*QUARANTINE.row_key, *_SAID))), how="left_anti")
+    missing = new.join(there, on=F.expr(_same((*QUARANTINE.row_key, *SAID))), how="left_anti")
     return missing.unionByName(leaving, allowMissingColumns=True)
 
 

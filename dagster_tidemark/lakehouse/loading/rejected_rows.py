@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.loading import quarantine_table
+from dagster_tidemark.lakehouse.loading import quarantine_entries, quarantine_table
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, LoadStep, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
 from dagster_tidemark.lakehouse.loading.provenance import Entries
@@ -103,7 +103,7 @@ def enter(
     load: Load,
     found: LoadState,
     reading: FileBatch,
-    rejected: DataFrame,
+    rejected: DataFrame | pa.Table,
     tally: Mapping[str, Tally],
     run_id: str,
 ) -> Entered:
@@ -116,17 +116,28 @@ def enter(
     gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
     if not gone:
         return entered
-    quarantine_table.replace(
-        entries_of(load, reading, rejected, tally), load.asset, gone, run_id=run_id, table=load.quarantine
-    )
+    firsts = _first_rows(tally)
+    if firsts and isinstance(rejected, DataFrame):
+        entries = entries_of(load, reading, rejected, tally)
+        quarantine_table.replace(entries, load.asset, gone, run_id=run_id, table=load.quarantine)
+        return entered
+    here = quarantine_entries.of_files(load.asset, load.code_version, reading.faults)
+    if firsts:
+        here = pa.concat_tables([here, quarantine_entries.of_rows(rejected, load.asset, firsts)])
+    quarantine_entries.enter(reading.spark, here, load.asset, gone, run_id=run_id, table=load.quarantine)
     return entered
 
 
 def entries_of(load: Load, reading: FileBatch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
     """Return entries about the rows and files that were read and rejected."""
     entries = quarantine_table.of_files(rejected.sparkSession, load.asset, load.code_version, reading.faults)
-    firsts = {key: t.first_rows for key, t in tally.items() if t.reasons}
+    firsts = _first_rows(tally)
     return entries.unionByName(quarantine_table.of_rows(rejected, load.asset, firsts)) if firsts else entries
+
+
+def _first_rows(tally: Mapping[str, Tally]) -> dict[str, tuple[FirstRow, ...]]:
+    """Return the first rows of the blocks of each file with rejected rows."""
+    return {key: t.first_rows for key, t in tally.items() if t.reasons}
 
 
 def enter_files_without_rows(
@@ -149,9 +160,14 @@ def enter_files_without_rows(
         without = [f for f in found.listed[partition] if (f.key, f.version) not in known and f not in entered.whole]
         missing += [FileFault(f, NO_ROWS, "none of its rows is in the table") for f in without]
     if missing:
-        entries = quarantine_table.of_files(spark, load.asset, load.code_version, missing)
-        quarantine_table.replace(
-            entries, load.asset, {x.file.partition: [] for x in missing}, run_id=run_id, table=load.quarantine
+        entries = quarantine_entries.of_files(load.asset, load.code_version, missing)
+        quarantine_entries.enter(
+            spark,
+            entries,
+            load.asset,
+            {x.file.partition: [] for x in missing},
+            run_id=run_id,
+            table=load.quarantine,
         )
 
 
@@ -171,8 +187,8 @@ def enter_misplaced(spark: SparkSession, load: Load, found: LoadState, run_id: s
             gone[None] = [file for at, file in entered.items() if at not in there]
     if gone:
         faults = [FileFault(f, f.misplaced or "", f.message) for f in new]
-        entries = quarantine_table.of_files(spark, load.asset, load.code_version, faults)
-        quarantine_table.replace(entries, load.asset, gone, run_id=run_id, table=load.quarantine)
+        entries = quarantine_entries.of_files(load.asset, load.code_version, faults)
+        quarantine_entries.enter(spark, entries, load.asset, gone, run_id=run_id, table=load.quarantine)
 
 
 def _obsolete(found: LoadState) -> dict[Partition, list[KnownFile]]:

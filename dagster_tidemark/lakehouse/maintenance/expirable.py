@@ -1,7 +1,7 @@
 """Choice of the snapshots that no reader needs.
 
 Belongs here: the choice, from plain data. Does not belong here: reading the metadata (`facts`), and the expiry after
-commits, which only bounds the number of snapshots (`lakehouse.expiry`, `lakehouse.snapshot_expiry`).
+commits, which only bounds the number of snapshots (`lakehouse.write`, `lakehouse.snapshot_expiry`).
 """
 
 from bisect import bisect_right

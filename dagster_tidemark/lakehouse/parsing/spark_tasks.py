@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.part_of_file import (
-    RECORD,
     REPORT,
     PartOfFile,
     PartReport,
@@ -34,13 +33,11 @@ class Scan:
         declared: The feed's declaration of the content.
         bucket: The bucket of the files.
         tasks: For each task, the parts of files that it reads, in order.
-        with_records: False to omit `_record`, which is half of the bytes that workers send to Spark.
     """
 
     declared: DeclaredContent
     bucket: BucketAddress
     tasks: Sequence[Sequence[PartOfFile]]
-    with_records: bool = True
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the tasks whose numbers are in the first column of `batches`. A worker calls this."""
@@ -54,17 +51,12 @@ class Scan:
                         yield self._row_of(PartReport(part.number, part.part.begin, refused=str(error)))
                         continue
                     for rows, report in read_part(self.declared, part, source):
-                        yield self._row_of(report) if rows is None else rows if self.with_records else _bare(rows)
+                        yield self._row_of(report) if rows is None else rows
 
     def _row_of(self, report: PartReport) -> pa.RecordBatch:
         schema = schema_of_batches(self.declared.columns)
         row = {"_file": report.number, "_block": report.begin, REPORT: report.to_json()}
         return pa.RecordBatch.from_arrays([pa.array([row.get(f.name)], f.type) for f in schema], schema=schema)
-
-
-def _bare(rows: pa.RecordBatch) -> pa.RecordBatch:
-    at = rows.schema.get_field_index(RECORD)
-    return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, pa.string()))
 
 
 def tasks_of(parts: Iterable[PartOfFile], of_bytes: int = TASK_BYTES) -> list[list[PartOfFile]]:

@@ -108,12 +108,11 @@ class FileBatch:
         wrong = {fault.file for fault in self.faults}
         return {file: shape for file, shape in self.inspected.large.items() if file not in wrong}
 
-    def rows(self, *, chunks: Chunks | None = None, with_records: bool = True, in_one_task: bool = False) -> DataFrame:
+    def rows(self, *, chunks: Chunks | None = None, in_one_task: bool = False) -> DataFrame:
         """Return the rows (`columns_of_rows`) and the workers' reports. Each evaluation reads large files again.
 
         Args:
             chunks: The chunks of large files to return; None to return all rows.
-            with_records: False to omit `_record` in the rows of large files.
             in_one_task: True to give the rows of all small files to one task.
         """
         frames = []
@@ -131,7 +130,7 @@ class FileBatch:
                 frame = frame.repartition(4)
             frames.append(frame)
         if parts:
-            frames.append(self._scanned(parts, with_records=with_records))
+            frames.append(self._scanned(parts))
         if not frames:
             frames.append(no_rows(self.spark, self.feed, self.partition_values))
         columns = [*columns_of_rows(self.feed), *self.partition_values]
@@ -157,9 +156,9 @@ class FileBatch:
         wanted = {at: frozenset(of) for at, of in chunks.items()}
         return [replace(part, chunks=wanted[at]) for part in found if (at := (part.number, part.part.begin)) in wanted]
 
-    def _scanned(self, parts: Sequence[PartOfFile], *, with_records: bool = True) -> DataFrame:
+    def _scanned(self, parts: Sequence[PartOfFile]) -> DataFrame:
         tasks = tasks_of(parts)
-        scan = Scan(self.declared, _bucket_of(self.spark, self.store), tasks, with_records)
+        scan = Scan(self.declared, _bucket_of(self.spark, self.store), tasks)
         run = shipped(scan.run, *{part.rows_of for part in parts})
         numbers = self.spark.range(0, len(tasks), 1, len(tasks))
         rows = numbers.mapInArrow(run, as_ddl(columns_of_batches(self.feed.columns)))

@@ -1,32 +1,106 @@
 """The local cloud: S3 and SQS in one process, moto's server with objects that survive a restart.
 
-Belongs here: writing every object to a folder before its notification and reply, restoring objects, and the bucket,
-queue and notification of a landing zone. Does not belong here: the file format
-(`dagster_tidemark.local.cloud.objects`). Messages in queues are not kept: each start lists every prefix anyway.
+Every object is one file in a folder, written whole or not at all, before its notification and reply. Only the current
+version of an object is kept, and no tags. Messages in queues are not kept: each start lists every prefix anyway.
+
+moto's queues are replaced by queues that stay fast with a backlog. moto reads the clock twice for each waiting message,
+and several times for every message that it returns. It copies the queue for every deletion, and a list per message for
+every longer visibility timeout. With 20,000 waiting messages, a call took seconds.
+
+Does not belong here: the queues of streams (`streams.transport`).
 """
 
+import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from moto import backends
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.utils import unix_time, unix_time_millis
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3 import notifications
 from moto.s3.models import FakeBucket, FakeKey, S3Backend, s3_backends
+from moto.sqs import models
+from moto.sqs.exceptions import ReceiptHandleIsInvalid
 from moto.sqs.models import Queue, sqs_backends
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from dagster_tidemark.local.cloud.backlogged_queues import use_backlogged_queues
-from dagster_tidemark.local.cloud.objects import ObjectFolder, StoredObject
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
 
 _send_event = notifications.send_event
+_TEMPORARY = ".part"
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object and its S3 attributes. `last_modified` is ISO 8601, UTC, without offset."""
+
+    key: str
+    body: bytes
+    etag: str
+    last_modified: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    storage_class: str = "STANDARD"
+    checksum: dict[str, str | int | None] = field(default_factory=dict)
+
+
+class ObjectFolder:
+    """Buckets as sub-folders of `root`. An object is one file: a line of JSON, then its body.
+
+    The file's name is a hash of the key: keys may be longer than a file name, differ only in case, or
+    be the folder of another key. It is one file so that one rename makes body and attributes appear together.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def buckets(self) -> list[str]:
+        """Return the names of the buckets."""
+        if not self._root.is_dir():
+            return []
+        return sorted(entry.name for entry in self._root.iterdir() if entry.is_dir())
+
+    def add_bucket(self, bucket: str) -> None:
+        """Create the folder of a bucket, if it does not exist."""
+        (self._root / bucket).mkdir(parents=True, exist_ok=True)
+
+    def remove_bucket(self, bucket: str) -> None:
+        """Remove the folder of an empty bucket."""
+        (self._root / bucket).rmdir()
+
+    def write(self, bucket: str, stored: StoredObject) -> None:
+        """Write an object. It replaces an older one with the same key."""
+        path = self._path(bucket, stored.key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        attributes = asdict(stored)
+        body = attributes.pop("body")
+        temporary = path.with_suffix(_TEMPORARY)
+        temporary.write_bytes(json.dumps(attributes).encode() + b"\n" + body)
+        temporary.replace(path)
+
+    def remove(self, bucket: str, key: str) -> None:
+        """Remove an object, if it exists."""
+        self._path(bucket, key).unlink(missing_ok=True)
+
+    def read(self, bucket: str) -> Iterator[StoredObject]:
+        """Read all objects of a bucket."""
+        for path in sorted((self._root / bucket).iterdir()):
+            if path.suffix == _TEMPORARY:
+                path.unlink()  # left by a killed write, which never replied
+                continue
+            attributes, _, body = path.read_bytes().partition(b"\n")
+            yield StoredObject(body=body, **json.loads(attributes))
+
+    def _path(self, bucket: str, key: str) -> Path:
+        return self._root / bucket / hashlib.sha256(key.encode()).hexdigest()
 
 
 class _Request(threading.local):
@@ -187,6 +261,74 @@ def main() -> None:
     """Serve until a signal ends the process. No shutdown is needed: every change is on disk before its reply."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     make_cloud(load_settings()).serve_forever()
+
+
+class BackloggedQueue(models.Queue):
+    """A queue whose calls stay quick with many messages waiting."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._sent_with_delay: list[models.Message] = []
+        super().__init__(*args, **kwargs)
+
+    def add_message(self, message: models.Message) -> None:
+        """Add a message."""
+        if message.delayed_until:
+            self._sent_with_delay.append(message)
+        super().add_message(message)
+
+    @property
+    def messages(self) -> list[models.Message]:
+        """Messages that can be received now."""
+        now = unix_time_millis()
+        return [m for m in self._messages if m.visible_at < now and m.delayed_until <= now]
+
+    @property
+    def approximate_number_of_messages_delayed(self) -> int:
+        """Number of messages with a delay that has not passed. Every send reads this and the next two properties."""
+        now = unix_time_millis()
+        self._sent_with_delay = [m for m in self._sent_with_delay if m.delayed_until > now]
+        return len(self._sent_with_delay)
+
+    @property
+    def approximate_number_of_messages_not_visible(self) -> int:
+        """Number of messages that consumers hold."""
+        now = unix_time_millis()
+        return sum(m.visible_at >= now for m in tuple(self._pending_messages))
+
+    @property
+    def approximate_number_of_messages(self) -> int:
+        """Number of messages that can be received now."""
+        elsewhere = self.approximate_number_of_messages_not_visible + self.approximate_number_of_messages_delayed
+        return len(self._messages) - elsewhere
+
+    def delete_message(self, receipt_handle: str) -> None:
+        """Delete a message by any of its receipt handles."""
+        with self._messages_lock:
+            if receipt_handle in self.deleted_messages:
+                return
+            position = next((i for i, m in enumerate(self._messages) if m.had_receipt_handle(receipt_handle)), None)
+            if position is None:
+                raise ReceiptHandleIsInvalid()
+            message = self._messages.pop(position)
+            self.pending_messages.discard(message)
+            self.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
+
+
+def _was_received_as(message: models.Message, receipt_handle: str) -> bool:
+    return receipt_handle == message.receipt_handle or receipt_handle in message._old_receipt_handles
+
+
+def _may_be_handed_out(backend: models.SQSBackend, queue_name: str, message: models.Message) -> bool:
+    # moto computes all attributes of the queue to read this one.
+    retained: int = backend.get_queue(queue_name).message_retention_period  # type: ignore[attr-defined]
+    return (message.sent_timestamp or 0) / 1000 + retained > unix_time()
+
+
+def use_backlogged_queues() -> None:
+    """Make moto create these queues from now on."""
+    models.Queue = BackloggedQueue  # type: ignore[misc]
+    models.Message.had_receipt_handle = _was_received_as  # type: ignore[method-assign, assignment]
+    models.SQSBackend.is_message_valid_based_on_retention_period = _may_be_handed_out  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

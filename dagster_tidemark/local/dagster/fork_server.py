@@ -24,7 +24,7 @@ from dagster_tidemark.event_log.run_process import identity_of
 from dagster_tidemark.local.dagster.run_launcher import GO, SECONDS_TO_FORK, server_socket
 from dagster_tidemark.settings import load_settings
 
-_LIBRARIES = (
+LIBRARIES = (
     "boto3.s3.transfer",
     "cronsim",
     *LOADED_BY_RUNS,
@@ -45,7 +45,7 @@ _LIBRARIES = (
 
 def serve(path: Path) -> NoReturn:
     """Load the libraries, then fork a process for each requested run."""
-    for name in _LIBRARIES:
+    for name in LIBRARIES:
         import_module(name)
     gc.collect()
     gc.freeze()  # the children share these pages while no collection touches them

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import psutil
 
 MARK = "TIDEMARK_STARTED_BY"
-"""A variable in the environment of every process below a supervisor: its value is the supervisor's id."""
+"""A variable in the environment of every process below a supervisor: its value is the state folder."""
 
 
 def marked(mark: str) -> list[psutil.Process]:

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.host import machine
-from dagster_tidemark.local.spark.ivy import Bundle, bundle_folder, fetch_with_dependencies
+from dagster_tidemark.local.spark.jars import Bundle, fetch_jars
 from dagster_tidemark.local.spark.server import CONSOLE_LOGGING, spark_home
 from dagster_tidemark.settings import Settings, load_settings
 
@@ -74,7 +74,7 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
     Raises:
         JarsMissing, BrokerFailed: it cannot be started.
     """
-    fetch_with_dependencies(settings, JARS)
+    fetch_jars(settings, JARS)
     place = folder(settings)
     place.mkdir(parents=True, exist_ok=True)
     (place / "log4j2.properties").write_text(CONSOLE_LOGGING)
@@ -118,7 +118,7 @@ def _new_id() -> str:
 def _java(settings: Settings, main_class: str, *arguments: str) -> list[str]:
     (scala,) = (spark_home() / "jars").glob("scala-library-*.jar")  # not in the bundle: Ivy counts it as Spark's own
     java = shutil.which(machine.java_command()) or machine.java_command()
-    class_path = os.pathsep.join([f"{bundle_folder(settings, JARS)}/*", str(scala)])
+    class_path = os.pathsep.join([f"{JARS.folder(settings)}/*", str(scala)])
     return [java, *_SMALL, "-Dlog4j2.configurationFile=log4j2.properties", "-cp", class_path, main_class, *arguments]
 
 

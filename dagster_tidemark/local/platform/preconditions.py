@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.host import machine
-from dagster_tidemark.local.spark.jars import missing_jars
+from dagster_tidemark.local.spark.jars import LAKE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka_errors import KafkaMissing
 
@@ -48,7 +48,7 @@ def require_folder(settings: Settings) -> None:
     except OSError as error:
         reason = _NAMED.get(error.errno or 0) or error.strerror
         raise CannotStart(f"TIDEMARK_STATE_DIR={folder} cannot be written ({reason}); set another folder") from error
-    needed = _FIRST_MB if missing_jars(settings) else _LATER_MB
+    needed = _LATER_MB if LAKE.is_complete(settings) else _FIRST_MB
     free = shutil.disk_usage(folder).free // _MB
     if free < needed:
         raise CannotStart(

@@ -1,28 +1,28 @@
 """The supervisor: supervisord in its own session, and its client.
 
-Belongs here: its lifecycle, from ending the processes of a killed predecessor to the end of the last process. Does not
-belong here: the list of services (`dagster_tidemark.local.platform.services`).
+Belongs here: its lifecycle, from ending the processes of a killed predecessor to the end of the last process, and the
+status of each service. Does not belong here: the list of services (`dagster_tidemark.local.platform.services`).
 """
 
-import json
 import subprocess
 import sys
 import time
-import uuid
 import xmlrpc.client
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.local.host.sockets import socket_path
-from dagster_tidemark.local.platform.services import Service, log_file, supervisor_config
+from dagster_tidemark.local.platform.instance_lock import running_environment
+from dagster_tidemark.local.platform.services import Service, all_services, log_file, supervisor_config
 from dagster_tidemark.settings import Settings
 
 _SECONDS_TO_ANSWER = 15
@@ -63,21 +63,15 @@ class Supervisor:
     def __init__(self, settings: Settings, services: dict[str, Service]) -> None:
         self._settings = settings
         self._run = settings.state_dir / "run"
-        self._record = self._run / "supervisor.json"
         self._socket = socket_path(self._run, "supervisor")
         self._process: subprocess.Popen[bytes] | None = None
-        self._mark = ""
+        self._mark = str(settings.state_dir)
         self._lacks_since: dict[str, float] = {}
         self.services = services
 
     def end_leftovers(self) -> int:
         """End the processes that a killed `up` left running. Return their number."""
-        if not self._record.exists():
-            return 0
-        mark = json.loads(self._record.read_text())["mark"]
-        count = process_tree.end(lambda: process_tree.marked(mark), seconds=10)
-        self._record.unlink()
-        return count
+        return process_tree.end(lambda: process_tree.marked(self._mark), seconds=10)
 
     def start(self, environment: Mapping[str, str]) -> None:
         """Start supervisord, with no service yet."""
@@ -87,9 +81,6 @@ class Supervisor:
         config = self._run / "supervisor.conf"
         config.write_text(supervisor_config(self.services, self._socket))
         self._socket.unlink(missing_ok=True)
-        self._mark = uuid.uuid4().hex
-        # Recorded before the process starts, so that the next start can find its processes after any crash.
-        self._record.write_text(json.dumps({"mark": self._mark}))
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", "run/supervisor.conf"],
@@ -194,8 +185,6 @@ class Supervisor:
                 self._process.wait()
         count = process_tree.end(lambda: process_tree.marked(self._mark))
         self._socket.unlink(missing_ok=True)
-        if not process_tree.marked(self._mark):
-            self._record.unlink(missing_ok=True)
         return count
 
     def _answers(self) -> bool:
@@ -218,3 +207,74 @@ def last_lines(log: Path) -> str:
             return "".join(deque(lines, maxlen=_LAST_LINES)).rstrip()
     except FileNotFoundError:
         return "(no such file)"
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """Status of a service. Memory shared by its processes counts once; `pid` and `port` are None if there is none."""
+
+    service: str
+    title: str
+    state: str
+    pid: int | None
+    port: int | None
+    memory_mb: int
+    restarts: int
+    up_seconds: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the status for JSON."""
+        return asdict(self)
+
+
+def services(settings: Settings) -> list[ServiceStatus]:
+    """Return the services of the running platform, in the order of their start.
+
+    Raises:
+        NothingRuns: no platform runs.
+        SupervisorDied: its supervisor was killed.
+    """
+    running_environment(settings)
+    settings = settings.for_platform()
+    supervisor = Supervisor(settings, all_services(settings))
+    found = []
+    for state in supervisor.states():
+        service = supervisor.services[state.name]
+        found.append(
+            ServiceStatus(
+                service=state.name,
+                title=service.title,
+                state=_state(service, state),
+                pid=state.pid or None,
+                port=service.port,
+                memory_mb=memory_mb(state.pid),
+                restarts=supervisor.restarts(state.name),
+                up_seconds=int(time.time()) - state.started_at if state.pid else None,
+            )
+        )
+    return found
+
+
+def _state(service: Service, state: ServiceState) -> str:
+    if not state.pid or not service.is_ready():
+        return state.state.lower()
+    return service.lacks(state.pid) or "ready"
+
+
+def memory_mb(pid: int) -> int:
+    """Return the memory of a process and its descendants in megabytes. Processes that have ended count as 0."""
+    if not pid:
+        return 0
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    held = 0
+    for process in family:
+        try:
+            memory = process.memory_full_info()
+        except psutil.Error:
+            continue
+        held += getattr(memory, "pss", memory.rss)  # only Linux reports proportional shares
+    return held // 2**20

@@ -1,16 +1,18 @@
 """`tidemark up`: start the whole platform, watch it, and stop it.
 
-Belongs here: the order, the waits and their messages on the console. Does not belong here: how a part is
-started (its own module).
+Belongs here: the order, the waits and their messages on the console, with the downloads of a first start. Does not
+belong here: how a part is started (its own module).
 """
 
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -20,9 +22,8 @@ from rich.console import Console
 from dagster_tidemark import location
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.platform.first_download import fetch_all_jars
+from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
-from dagster_tidemark.local.platform.log_tail import followed_logs
 from dagster_tidemark.local.platform.preconditions import (
     require_folder,
     require_kafka_client,
@@ -32,6 +33,7 @@ from dagster_tidemark.local.platform.preconditions import (
 from dagster_tidemark.local.platform.services import all_services, log_file
 from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from dagster_tidemark.local.spark.class_archive import recording
+from dagster_tidemark.local.spark.jars import KAFKA, LAKE, Report, fetch_jars
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
 from dagster_tidemark.streams.transport import create_missing
 
@@ -64,7 +66,7 @@ def run_platform(
     with _stopping_by_signal(), running(settings):
         settings = with_first_day(settings, has_sample=has_sample, now=datetime.now(UTC))
         supervisor = Supervisor(settings, all_services(settings))
-        followed = followed_logs(settings, list(supervisor.services), console) if verbose else nullcontext()
+        followed = followed_logs(settings, list(supervisor.services)) if verbose else nullcontext()
         try:
             with followed:
                 own_kafka = with_kafka and settings.own_kafka
@@ -77,6 +79,19 @@ def run_platform(
             _ignore_signals()  # a second Ctrl-C must not leave processes running
             supervisor.stop()
     console.print("stopped, no process is left")
+
+
+@contextmanager
+def followed_logs(settings: Settings, names: Sequence[str]) -> Iterator[None]:
+    """Print new lines of the services' logs until the end of the block."""
+    logs = [str(log_file(settings, name)) for name in names]
+    # Its own session: after Ctrl-C it still prints what the services log while they stop.
+    command = ["tail", "-n", "0", "-F", *logs]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as tail:
+        try:
+            yield
+        finally:
+            tail.terminate()
 
 
 def platform_environment(settings: Settings) -> dict[str, str]:
@@ -265,3 +280,34 @@ def with_first_day(settings: Settings, *, has_sample: bool, now: datetime) -> Se
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         kept.write_text((begins - timedelta(days=begins.weekday())).isoformat())
     return settings.model_copy(update={"start_date": date.fromisoformat(kept.read_text())})
+
+
+def fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
+    """Fetch the missing jars of all services that will start.
+
+    Raises:
+        JarsMissing: some could not be fetched.
+    """
+    for bundle, title, size, is_needed in (
+        (LAKE, "Spark's jars", "80 MB", True),
+        (BROKER_JARS, "Kafka's jars", "37 MB", own_kafka),
+        (KAFKA, "Spark's jars for Kafka", "10 MB", settings.own_spark and settings.kafka_bootstrap_servers),
+    ):
+        if is_needed and not bundle.is_complete(settings):
+            _fetch(console, title, size, partial(fetch_jars, settings, bundle))
+
+
+def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], object]) -> None:
+    with console.status(f"{title} (about {size}, once)") as status:
+        shown = -1
+
+        def report(count: int, total: int) -> None:
+            nonlocal shown
+            status.update(f"{title}: {count} of {total}")
+            if not console.is_terminal and count // 10 > shown // 10:
+                console.print(f"{title}: {count} of {total}")
+            shown = max(shown, count)
+
+        started = time.monotonic()
+        fetch(report)
+    console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)

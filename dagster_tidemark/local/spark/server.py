@@ -41,6 +41,9 @@ logger.metrics.name = org.apache.hadoop.metrics2
 logger.metrics.level = error
 """
 
+PYTHON_DAEMON = "dagster_tidemark.local.spark.python_daemon"
+"""Name of the module, which is not imported here because it imports the workers' libraries."""
+
 _CLEARED = ("SPARK_REMOTE", "SPARK_DAEMON_MEMORY", "PYSPARK_SUBMIT_ARGS", "SPARK_DAEMON_JAVA_OPTS", "MASTER")
 """Variables of the caller that change what `spark-submit` starts."""
 
@@ -119,6 +122,7 @@ def prepare(settings: Settings, *instead_of_archive: str) -> None:
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(settings.port_spark),
             "spark.ui.showConsoleProgress": "false",
+            "spark.python.daemon.module": PYTHON_DAEMON,
             "spark.sql.warehouse.dir": str(work / "tmp" / "warehouse"),
             "spark.hadoop.hadoop.tmp.dir": str(work / "tmp"),
         }

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_events.event import AssetEvent
-from dagster_tidemark.asset_events.extras import event_extras
+from dagster_tidemark.asset_events.listen import event_extras
 from dagster_tidemark.asset_events.receive import ReceivedEvents, take
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions

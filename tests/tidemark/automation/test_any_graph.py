@@ -132,7 +132,7 @@ def test_partitions_without_inputs_are_built_after_their_window_ends() -> None:
 def test_unpartitioned_asset_without_inputs_is_built_for_its_reader() -> None:
     w = world(Node("config"), Node("table", [Input("config", lambda _: [None], lambda _: [None])], asap=True))
     w.run_all()
-    assert set(w.history.built) == {("config", None), ("table", None)}
+    assert set(w.history.facts.builds()) == {("config", None), ("table", None)}
 
 
 def test_dynamic_partitions_are_requested_when_added_and_dropped_when_removed() -> None:
@@ -182,11 +182,11 @@ def test_cumulative_table_includes_days_without_data_and_is_rebuilt_after_late_f
     for n in (5, 8):
         w.arrive(day(n), "v1", key="raw")
     w.run_all()
-    assert {p for _, p in w.history.built} == {day(n) for n in (5, 6, 7, 8)}
+    assert {p for _, p in w.history.facts.builds()} == {day(n) for n in (5, 6, 7, 8)}
     w.arrive(day(3), "v1", key="raw")
     w.run_all()
-    assert {p for _, p in w.history.built} == {day(n) for n in range(3, 9)}
-    built = w.history.built
+    assert {p for _, p in w.history.facts.builds()} == {day(n) for n in range(3, 9)}
+    built = w.history.facts.builds()
     assert built[("total", day(8))].as_of > built[("total", day(3))].id
 
 

@@ -47,7 +47,7 @@ def test_all_deferred_partitions_are_built_eventually_also_one_per_run() -> None
     for policy in (None, dg.BackfillPolicy.multi_run(1)):
         found = world(policy)
         found.run_all(limit=60)
-        assert {p for key, p in found.history.built if key == "mart"} == set(KEYS)
+        assert {p for key, p in found.history.facts.builds() if key == "mart"} == set(KEYS)
         assert not found.plan().decisions and not found.plan().deferred
 
 

@@ -60,10 +60,10 @@ def known(simulation: Simulation, follower: LogConsumer) -> dict[str, Any]:
         plan = Planner(history.graph, history).plan(event_time.now())
         return {
             "decisions": {t: (d.state, d.oldest_arrival, d.stale, d.attempts) for t, d in plan.decisions.items()},
-            "built": history.built,
-            "versions": history.versions,
+            "built": history.facts.builds(),
+            "versions": {target: history.facts.version(target) for target in history.facts},
             "failures": history.failures,
-            "latest": {target: changes[-1] for target, changes in history.changes.items()},
+            "latest": {target: history.facts.changes(target)[-1:] for target in history.facts},
         }
 
 

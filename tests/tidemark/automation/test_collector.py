@@ -52,5 +52,5 @@ def test_all_events_of_an_asset_share_one_key_string(instance: dg.DagsterInstanc
     for partition in (H7, H8):
         observe(instance, partition, version="1")
     look(follower, instance)
-    assert len({id(asset) for asset, _ in follower.history.changes}) == 1
-    assert all(asset is follower.history.graph.nodes[RAW].key for asset, _ in follower.history.changes)
+    assert len({id(asset) for asset, _ in follower.history.facts}) == 1
+    assert all(asset is follower.history.graph.nodes[RAW].key for asset, _ in follower.history.facts)

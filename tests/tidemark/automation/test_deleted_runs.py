@@ -72,13 +72,13 @@ def restart_without_a_checkpoint(simulation: Simulation) -> None:
 )
 def test_deleting_all_runs_causes_no_rebuild(instance: dg.DagsterInstance, then: Callable[[Simulation], None]) -> None:
     simulation = built(instance)
-    before, runs = dict(simulation._engine().follower.history.built), len(simulation.runs)
+    before, runs = dict(simulation._engine().follower.history.facts.builds()), len(simulation.runs)
     delete_runs(simulation)
     then(simulation)
     simulation.run(minutes=20)
     assert len(simulation.runs) == runs
     history = simulation._engine().follower.history
-    assert history.built == before
+    assert history.facts.builds() == before
     assert not history.failures and not history.open_runs
 
 
@@ -161,23 +161,23 @@ def test_new_asset_reads_its_own_events_and_other_assets_keep_theirs(instance: d
     simulation.deploy([*orders(), more], at=simulation.clock.now + 60)
     simulation.run(minutes=2)
     history = simulation._engine().follower.history
-    assert history.built.items() >= deep.history.built.items()
+    assert history.facts.builds().items() >= deep.history.facts.builds().items()
     assert EVENING[0] in history.known["a/first"]
 
 
 def test_removed_asset_does_not_discard_the_history_of_other_assets(instance: dg.DagsterInstance) -> None:
     simulation = built(instance)
     simulation._engine().follower.save(instance)
-    before = dict(simulation._engine().follower.history.built)
+    before = dict(simulation._engine().follower.history.facts.builds())
     delete_runs(simulation)
     simulation.deploy(orders()[:-1], at=simulation.clock.now + 60)
     simulation.run(minutes=2)
-    after = simulation._engine().follower.history.built
+    after = simulation._engine().follower.history.facts.builds()
     assert after == {target: was for target, was in before.items() if target[0] != HOURLY}
     runs = len(simulation.runs)
     simulation.deploy(orders(), at=simulation.clock.now + 60)
     simulation.run(minutes=20)
-    assert simulation._engine().follower.history.built == before
+    assert simulation._engine().follower.history.facts.builds() == before
     assert len(simulation.runs) == runs
 
 

@@ -109,10 +109,10 @@ def test_implausible_arrival_time_does_not_affect_later_observations(
     observe(instance, H7, version="1", arrived_at=arrived_at, listed_at="99999999999")
     look(follower, instance)
     now = event_time.now()
-    assert now - 4000 * 86_400 < follower.history.first_arrival[(RAW, H7)] <= now
+    assert now - 4000 * 86_400 < follower.history.facts.first_arrival((RAW, H7)) <= now
     observe(instance, H7, version="2", arrived_at=f"{now}", listed_at=f"{now}")
     look(follower, instance)
-    assert follower.history.versions[(RAW, H7)] == "2", "the listing of the far future is no later one"
+    assert follower.history.facts.version((RAW, H7)) == "2", "the listing of the far future is no later one"
 
 
 def test_observation_of_a_clock_one_day_ahead_does_not_hide_later_ones(
@@ -125,7 +125,7 @@ def test_observation_of_a_clock_one_day_ahead_does_not_hide_later_ones(
     look(follower, instance)
     observe(instance, H7, version="2", arrived_at=f"{now}", listed_at=f"{now}")
     look(follower, instance)
-    assert follower.history.versions[(RAW, H7)] == "2"
+    assert follower.history.facts.version((RAW, H7)) == "2"
 
 
 def test_observation_without_a_listing_time_counts_after_a_clock_step_back(
@@ -135,7 +135,7 @@ def test_observation_without_a_listing_time_counts_after_a_clock_step_back(
     observe(instance, H7, version="1", listed_at=f"{now + 600}")
     observe(instance, H7, version="2")
     look(follower, instance)
-    assert follower.history.versions[(RAW, H7)] == "2"
+    assert follower.history.facts.version((RAW, H7)) == "2"
 
 
 def test_observation_without_a_version_counts_as_new_and_is_logged_once(
@@ -145,10 +145,10 @@ def test_observation_without_a_version_counts_as_new_and_is_logged_once(
         for partition in (H7, H7, H8):
             observe(instance, partition)
             look(follower, instance)
-    first = follower.history.versions[(RAW, H7)], follower.history.versions[(RAW, H8)]
+    first = follower.history.facts.version((RAW, H7)), follower.history.facts.version((RAW, H8))
     observe(instance, H7)
     look(follower, instance)
-    assert follower.history.versions[(RAW, H7)] != first[0] != first[1]
+    assert follower.history.facts.version((RAW, H7)) != first[0] != first[1]
     assert [record.getMessage() for record in caplog.records] == [f"{RAW}: {intake.NO_VERSION}"]
     assert follower.notes == {RAW: intake.NO_VERSION}
 
@@ -184,7 +184,7 @@ def test_asset_without_a_code_version_is_read_without_one(instance: dg.DagsterIn
     dg.materialize([plain], instance=instance)
     follower = LogConsumer.started(instance, graph_of(dg.Definitions([plain]).resolve_asset_graph()))
     look(follower, instance)
-    assert follower.history.built[("plain", None)].code_version is None
+    assert follower.history.facts.builds()[("plain", None)].code_version is None
 
 
 def test_only_blocking_checks_of_the_evaluated_asset_are_applied(
@@ -225,8 +225,8 @@ def test_runs_of_another_code_location_are_read_and_block_nothing(instance: dg.D
         look(follower, instance)
     history = follower.history
     assert not history.running and not history.open_runs
-    assert history.built[("far/table", None)].run_id == "done"
-    assert [change.run_id for change in history.changes[("far/table", None)]] == ["done"]
+    assert history.facts.builds()[("far/table", None)].run_id == "done"
+    assert [change.run_id for change in history.facts.changes(("far/table", None))] == ["done"]
 
 
 def test_unplanned_materialization_is_a_change_for_readers_but_not_a_running_run(
@@ -246,5 +246,5 @@ def test_unplanned_materialization_is_a_change_for_readers_but_not_a_running_run
     look(follower, instance)
     assert shift.execute_in_process(instance=instance).success
     look(follower, instance)
-    assert len(follower.history.changes[CORE, H7]) == 1, "what reads it is told"
-    assert (CORE, H7) not in follower.history.built, "and what it was to contain is still pending"
+    assert len(follower.history.facts.changes((CORE, H7))) == 1, "what reads it is told"
+    assert not follower.history.facts.is_built((CORE, H7)), "and what it was to contain is still pending"

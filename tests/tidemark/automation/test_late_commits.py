@@ -111,8 +111,8 @@ def test_late_commit_does_not_override_a_newer_event(instance: dg.DagsterInstanc
     look(follower, instance)
     commit(instance, row)
     look(follower, instance)
-    assert follower.history.versions[(RAW, partition)] == "newer"
-    ids = [change.id for change in follower.history.changes[(RAW, partition)]]
+    assert follower.history.facts.version((RAW, partition)) == "newer"
+    ids = [change.id for change in follower.history.facts.changes((RAW, partition))]
     assert ids == sorted(ids) and ids[-1] > int(str(row["id"]))
 
 

@@ -296,7 +296,7 @@ def test_cron_partition_is_requested_at_the_lower_bound_after_its_input() -> Non
     w.now += 1
     assert w.due() == {(CORE, H7)} and w.of("rollup", D20).wait_for == ((CORE, H7),)
     w.run_all()
-    assert ("rollup", D20) in w.history.built
+    assert w.history.facts.is_built(("rollup", D20))
 
 
 def test_input_starts_before_the_lower_bound_only_if_runs_take_longer() -> None:

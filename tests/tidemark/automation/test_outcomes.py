@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 from dagster._core.events import JobFailureData, RunFailureReason
 
+from dagster_tidemark.event_log.replaced_code import ReplacedCode
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
@@ -42,6 +43,7 @@ def outcome(instance: dg.DagsterInstance, run_id: str) -> Outcome:
         (ValueError("a bad row"), Outcome.FAILED),
         (SparkLost("sc://here"), Outcome.LOST),
         (SparkUnreachable("sc://here", "refused"), Outcome.LOST),
+        (ReplacedCode(), Outcome.LOST),
     ],
 )
 def test_step_that_lost_spark_marks_the_run_as_lost_instead_of_failed(

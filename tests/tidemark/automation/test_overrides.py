@@ -244,7 +244,7 @@ def test_reader_of_a_skipped_partition_that_was_never_built_waits_for_nothing(wo
     assert "1 partition skipped by anna: migration" in standing(world, "marts/hourly").reason
     world.arrive(H7, "v2")
     world.run_all()
-    assert {("marts/margin", H7), MART, CORE} <= world.history.built.keys()
+    assert {("marts/margin", H7), MART, CORE} <= world.history.facts.builds().keys()
 
 
 def test_arrival_of_a_first_build_after_a_skip_is_the_later_one(world: World) -> None:

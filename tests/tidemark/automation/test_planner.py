@@ -80,7 +80,7 @@ def test_missing_required_input_is_waited_for_by_name(world: World) -> None:
     assert world.plan().waiting == {("marts/stats", "2026-09-20"): "no data: core/customers"}
     world.arrive(None, "c1", key="raw/customers")
     world.run_all()
-    assert ("marts/stats", "2026-09-20") in world.history.built
+    assert world.history.facts.is_built(("marts/stats", "2026-09-20"))
 
 
 def test_an_update_during_the_run_is_not_lost(world: World) -> None:
@@ -108,7 +108,7 @@ def test_older_run_that_ends_last_makes_its_partition_due_again(world: World) ->
 def test_an_observation_of_an_older_listing_is_dropped(world: World) -> None:
     world.arrive(H7, "v2", listed_at=NOW)
     world.arrive(H7, "v1", listed_at=NOW - 60)
-    assert world.history.versions[("raw/orders", H7)] == "v2"
+    assert world.history.facts.version(("raw/orders", H7)) == "v2"
 
 
 def test_identical_content_causes_no_run_of_the_readers(world: World) -> None:
@@ -195,7 +195,7 @@ def test_first_load_takes_one_run_per_table(world: World) -> None:
             for asset in request.assets:
                 runs[asset] = runs.get(asset, 0) + 1
     assert runs == {"core/orders": 1, "core/customers": 1, "marts/hourly": 1, "marts/daily": 1, "marts/stats": 1}
-    assert {p for k, p in world.history.built if k == "core/orders"} == set(hours)
+    assert {p for k, p in world.history.facts.builds() if k == "core/orders"} == set(hours)
 
 
 def test_many_due_partitions_become_contiguous_ranges_newest_first(world: World) -> None:
@@ -288,4 +288,4 @@ def test_written_partitions_of_a_failed_range_count_when_it_ends(world: World) -
     world.build("r", ("core/orders", H7))
     world.end("r")
     assert ("marts/daily", "2026-09-20") in world.due()
-    assert ("core/orders", H7) in world.history.built
+    assert world.history.facts.is_built(("core/orders", H7))

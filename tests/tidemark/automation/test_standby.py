@@ -188,8 +188,32 @@ def test_the_living_server_that_ticked_first_most_recently_works(
         assert newest == ({max(active)} if active else set()), (seed, active, frozen, ended)
 
 
+def test_code_is_replaced_while_a_server_with_other_code_works(instance: DagsterInstance, clock: Clock) -> None:
+    old, new = Standby(KEY, clock, code="a"), Standby(KEY, clock, code="b")
+
+    def replaced() -> tuple[str, ...]:
+        return Record.read(instance_store.saved(instance, KEY)).replaced
+
+    ticks(instance, clock, 10, old)
+    assert replaced() == ()
+    ticks(instance, clock, 2.5, new)
+    assert replaced() == ("a",), "from the first tick of the new server"
+    ticks(instance, clock, 20, old, new)
+    assert replaced() == ("a",), "a server on standby does not change it"
+    ticks(instance, clock, SILENT_SECONDS + 15, old)
+    assert replaced() == ("b",), "the deploy was given up"
+    ticks(instance, clock, 10, Standby(KEY, clock, code="b"))
+    assert replaced() == ("a",), "and made again"
+
+
 @dg.asset(automation_condition=dg.AutomationCondition.eager())
 def table() -> None: ...
+
+
+def _tick_of_the_daemon(
+    instance: DagsterInstance, repository: dg.RepositoryDefinition, cursor: str | None = None
+) -> dg.SensorEvaluationContext:
+    return dg.build_sensor_context(instance, repository_def=repository, cursor=cursor, last_sensor_start_time=1.0)
 
 
 @pytest.fixture
@@ -207,7 +231,7 @@ def test_sensors_on_standby_request_nothing_and_keep_their_cursors() -> None:
     later = Standby(f"{TICKING}{settings.code_location}/")
     with (
         dg.instance_for_test() as instance,
-        dg.build_sensor_context(instance, repository_def=repository, cursor="kept") as context,
+        _tick_of_the_daemon(instance, repository, cursor="kept") as context,
     ):
         assert standby.reason_to_stand_by(context, settings) == ""
         assert later.reason(instance) == ""
@@ -219,13 +243,25 @@ def test_sensors_on_standby_request_nothing_and_keep_their_cursors() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
+def test_preview_of_a_sensor_neither_replaces_the_code_server_nor_stands_by() -> None:
+    settings = Settings()
+    works = Standby(standby.key_of(settings, ""), code="deployed")
+    with dg.instance_for_test() as instance, dg.build_sensor_context(instance) as preview:
+        assert works.reason(instance) == ""
+        assert standby.reason_to_stand_by(preview, settings) == ""
+        assert works.reason(instance) == ""
+        record = Record.read(instance_store.saved(instance, works.key))
+    assert len(record.servers) == 1 and record.replaced == ()
+
+
+@pytest.mark.usefixtures("at_once")
 def test_runs_that_a_replaced_server_has_just_requested_count_as_runs_of_older_code() -> None:
     settings = Settings()
     repository = dg.Definitions([table], sensors=[automation_sensor(settings)]).get_repository_def()
     old = Standby(f"{TICKING}{settings.code_location}/")
     with (
         dg.instance_for_test() as instance,
-        dg.build_sensor_context(instance, repository_def=repository) as context,
+        _tick_of_the_daemon(instance, repository) as context,
     ):
         old.reason(instance)
         assert standby.reason_to_stand_by(context, settings) == ""

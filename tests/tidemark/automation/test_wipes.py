@@ -104,7 +104,7 @@ def test_failures_and_empty_runs_of_an_asset_are_forgotten_after_a_wipe(instance
     follower = follower_of(instance, "core/table", "core/other")
     for target in (("core/table", H7), ("core/other", H8)):
         follower.history.failures[target] = Failure(1, 0.0, 1, None)
-        follower.history.built[target] = Built(1, 1, "run", 0.0, None)
+        follower.history.facts.to_change(target).built = Built(1, 1, "run", 0.0, None)
     follower.intake.goes_back_to(0.0, ("core/table", "core/other"))
     report(instance, "core/table", H8)
     report(instance, "core/other", H8)

@@ -24,17 +24,17 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
-from dagster_tidemark.event_log import run_process, starting_runs
+from dagster_tidemark.event_log import run_process
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import (
     ProcessHost,
     ProcessState,
     container_in,
     fate_of,
+    fate_while_starting,
     identity_of,
     this_place,
 )
-from dagster_tidemark.event_log.starting_runs import fate_while_starting
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
@@ -238,10 +238,10 @@ def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
             pids.append(pid)
             os.kill(server.pid, signal.SIGKILL)
             assert PROCESS not in run.tags and fate_while_starting(instance, run) is ProcessState.UNKNOWN
-            sockets = tuple(starting_runs._sockets_in(command_of_server))
+            sockets = tuple(run_process._sockets_in(command_of_server))
             assert sockets == (server.socket,)
-            monkeypatch.setattr(starting_runs, "_own_sockets", lambda: sockets)
-            starting_runs.note_code_server(instance)
+            monkeypatch.setattr(run_process, "_own_sockets", lambda: sockets)
+            run_process.note_code_server(instance)
             os.kill(pid, signal.SIGSTOP)
             assert fate_while_starting(instance, run) is ProcessState.ALIVE and end_dead_runs(instance) == []
             os.kill(pid, signal.SIGKILL)
@@ -270,7 +270,7 @@ def test_starting_run_is_ended_only_if_its_process_ran_on_this_host(
     there = replace(this_place(), boot="another boot", host="another") if case == "elsewhere" else this_place()
     if case == "restarted":
         there = replace(INSIDE, namespace="pid:[402]")
-        monkeypatch.setattr(starting_runs, "this_place", lambda: replace(INSIDE, namespace="pid:[403]"))
+        monkeypatch.setattr(run_process, "this_place", lambda: replace(INSIDE, namespace="pid:[403]"))
     socket = "/tmp/x/2" if case == "another server" else "/tmp/x/1"
     instance_store.save(instance, CODE_SERVERS, json.dumps({socket: [str(there), time.time()]}))
     if case != "no pid":

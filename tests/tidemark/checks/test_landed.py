@@ -19,11 +19,10 @@ from tests.toys.feeds import ORDERS
 KEY = dg.AssetKey(["core", "orders"])
 HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"
 CLEAN = Loaded(1, {HOUR: Content("v", 100)})
-SOME_DAY = datetime(2026, 10, 1, tzinfo=UTC)
 
 
 def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> TurnedAway:
-    return TurnedAway(where, reason, is_waived, count, 1, 1, SOME_DAY, (f"orders/{reason}.csv",))
+    return TurnedAway(where, reason, is_waived, count, 1, 1, (f"orders/{reason}.csv",))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_quarantine_check_warns_on_few_rejected_rows_and_fails_on_many(
 
 
 def test_quarantine_check_counts_pending_entries_by_reason_and_age() -> None:
-    old = TurnedAway(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, SOME_DAY, ("orders/a.csv",))
+    old = TurnedAway(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, ("orders/a.csv",))
     waived = turned_away(Where.WHOLE_FILE, "unreadable", 7, is_waived=True)
     backlog = [turned_away(Where.REJECTED_ROWS, "bad_type", 1), old, waived]
     metadata = said(quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dagster_tidemark.cli.quarantine_view import entries_shown
+from dagster_tidemark.cli.quarantine_work import entries_shown
 
 SINCE = datetime(2026, 11, 24, 21, 21, 53, 290609)
 

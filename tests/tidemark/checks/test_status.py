@@ -21,7 +21,7 @@ from dagster_tidemark.cli.contract_rows import (
     rows,
     set_aside,
 )
-from dagster_tidemark.cli.contract_table import explained, table
+from dagster_tidemark.cli.status_view import explained, table
 from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.automation.toy_graph import HOURS, asset

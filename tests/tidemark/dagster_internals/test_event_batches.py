@@ -13,7 +13,7 @@ import pytest
 from dagster import DagsterInstance
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
-from dagster_tidemark.dagster_internals.event_batches import events_in_batches
+from dagster_tidemark.dagster_internals.event_storage import events_in_batches
 from dagster_tidemark.dagster_internals.partitions import range_tags
 
 DAYS = dg.DailyPartitionsDefinition("2026-10-01", end_date="2026-10-31")

@@ -1,4 +1,4 @@
-"""Contract of run launchers and run queues, without a process."""
+"""Contract of run launchers, without a process."""
 
 import dagster as dg
 import pytest
@@ -8,7 +8,7 @@ from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 from dagster._grpc.types import ExecuteRunArgs
 
 from dagster_tidemark.dagster_internals import run_storage
-from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher, RunQueueConfig
+from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher
 
 STARTED: list[tuple[str, str]] = []
 CODE = JobPythonOrigin("job", RepositoryPythonOrigin("python", ModuleCodePointer("shop", "defs")))
@@ -41,9 +41,3 @@ def test_custom_launcher_starts_runs_of_known_code_and_reports_dead_processes() 
         assert run_storage.is_reported_gone(instance, lost)
         health = launcher.check_run_worker_health(lost)
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "it is gone")
-
-
-def test_run_queue_limits_are_read_from_the_configuration() -> None:
-    config = dg.QueuedRunCoordinator(max_concurrent_runs=4).get_run_queue_config()
-    assert isinstance(config, RunQueueConfig)
-    assert config._replace(max_concurrent_runs=5).max_concurrent_runs == 5

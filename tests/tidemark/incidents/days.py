@@ -2,7 +2,7 @@
 
 Every hour has one fault, or none, in one of some chains that share nothing, or in another source whose files are
 expected ten minutes after each hour. A fault is so short that no deadline (five minutes after the arrival at minute
-one) is missed, or so long that one surely is. The list follows from that alone.
+one) is missed, or so long that one surely is. The list follows from that alone. The chain `stock` has a blocking check.
 """
 
 import random
@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import dagster as dg
+
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.engine.doubts import Cause, Doubts
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
+from dagster_tidemark.simulation.simulator import CheckFate
 from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
 from tests.tidemark.incidents.test_causes import Location, graph
 
-CHAINS = ("orders", "prices")
-FIFTY_ASSETS = (*CHAINS, *(f"chain_{number:02}" for number in range(14)))
+CHAINS = ("orders", "prices", "stock")
+FIFTY_ASSETS = (*CHAINS, *(f"chain_{number:02}" for number in range(13)))
 """The chains of a location of fifty assets."""
 
 
@@ -29,7 +32,7 @@ class Fault:
     """A fault of an hour.
 
     Args:
-        expected: Kind and subject of its incident, with `{}` for the asset; None if nothing is late.
+        expected: Kind and subject of its incident, with `{}` for the chain; None if nothing is late.
     """
 
     name: str
@@ -40,6 +43,9 @@ FAULTS = (
     Fault("nothing", None),
     Fault("one failure", None),
     Fault("four failures", (CauseKind.FAILING, "core/{}")),
+    Fault("check raises once", None),
+    Fault("check raises for twelve minutes", (CauseKind.CHECK, "core/stock: complete")),
+    Fault("check fails for twelve minutes", (CauseKind.CHECK, "core/stock: complete")),
     Fault("one minute slow", None),
     Fault("ten minutes slow", (CauseKind.SLOW, "core/{}")),
     Fault("sensor off for three minutes", None),
@@ -101,6 +107,14 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
             simulation.fail(f"core/{chain}", times=1)
         case "four failures":
             simulation.fail(f"core/{chain}", times=4)
+        case "check raises once":
+            simulation.fail_check("core/stock", "complete", times=1, how=CheckFate.RAISES)
+        case "check raises for twelve minutes":  # it is mended, and its next run by itself passes
+            simulation.fail_check("core/stock", "complete", times=1000, how=CheckFate.RAISES)
+            simulation.heal(at=at(minutes=12))
+        case "check fails for twelve minutes":  # a person mends the data, and evaluates it again
+            simulation.fail_check("core/stock", "complete", times=1)
+            simulation.evaluate_check("core/stock", "complete", passed=True, at=at(minutes=12))
         case "one minute slow":
             simulation.slow(f"core/{chain}", seconds=60)
         case "ten minutes slow":
@@ -129,9 +143,22 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
     location.looked_at = None  # the quiet end of the hour is not looked at, which is no outage
 
 
+@dg.asset_check(asset=["core", "stock"], name="complete", blocking=True)
+def complete() -> dg.AssetCheckResult:
+    """Whether the stock is complete. The simulation decides its outcome."""
+    raise NotImplementedError
+
+
 def assets_of(chains: Sequence[str]) -> list[Any]:
     """Return the source with expected files, and for each chain a source, its table and a mart by the hour."""
-    found = [*graph(), source("tills", HOURS)]
+    found = [
+        *graph(),
+        source("tills", HOURS),
+        source("stock", HOURS),
+        asset("core/stock", "raw/stock", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        asset("marts/stock", "core/stock", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
+        complete,
+    ]
     for name in chains[len(CHAINS) :]:
         found += [
             source(name, HOURS),
@@ -141,12 +168,12 @@ def assets_of(chains: Sequence[str]) -> list[Any]:
     return [*found, asset("marts/days", within("core/orders"), by=DAYS, freshness_policy=lag(hours=24))]
 
 
-def play(seed: int, hours: int, chains: Sequence[str] = CHAINS) -> list[Fault]:
+def play(seed: int, hours: int, chains: Sequence[str] = CHAINS, among: Sequence[Fault] = FAULTS) -> list[Fault]:
     """Simulate a day, compare its incidents and messages with the list, and return its faults."""
     chance, location = random.Random(seed), Location(assets_of(chains), chains=chains)
     location.expected = [EXPECTED]
     location.look()
-    faults = [chance.choice(FAULTS) for _ in range(hours)]
+    faults = [chance.choice(among) for _ in range(hours)]
     written: list[tuple[int, str, str]] = []
     for hour, fault in enumerate(faults, start=1):
         chain = chance.choice(chains)
@@ -162,6 +189,6 @@ def play(seed: int, hours: int, chains: Sequence[str] = CHAINS) -> list[Fault]:
         kinds = [message.kind for message in location.book.outbox if message.incident.id == each.id]
         assert kinds.count(MessageKind.OPENED) == kinds.count(MessageKind.CLOSED) == 1
         first = min((asset.deadline or 0.0 for asset in each.assets), default=0.0)
-        if each.cause.kind in (CauseKind.FAILING, CauseKind.SLOW):
+        if each.cause.kind in (CauseKind.FAILING, CauseKind.SLOW, CauseKind.CHECK):
             assert each.opened_at <= first, "an unavoidable breach is reported before the deadline"
     return faults

@@ -108,7 +108,7 @@ def test_slack_channel_sends_opening_and_closing_in_one_thread(slack: HttpServer
     assert slack.posts[0].headers["authorization"] == f"Bearer {SECRET}" and SECRET not in json.dumps(opened)
     assert "thread_ts" not in opened and closed["thread_ts"] == thread
     text = opened["blocks"][1]["text"]["text"]
-    assert "&lt;b&gt; &amp;" in text and "*soon late* marts/sales 2026-10-05 and 3 more" in text
+    assert "&lt;b&gt; &amp;" in text and "*late soon* marts/sales 2026-10-05 and 3 more" in text
     assert opened["metadata"]["event_payload"]["message_id"] == "i-0123456789-1"
     assert all(len(block["text"]["text"]) <= 3000 for post in (opened, closed) for block in post["blocks"])
 
@@ -258,9 +258,9 @@ def test_email_channel_sends_an_incident_as_one_thread(smtp: SmtpServer, setting
     channel.send(delivery(settings, MessageKind.CLOSED, thread, now=NOW + 3600))
     opened, closed = (message_from_string(mail, policy=default) for mail in smtp.mails)
     assert opened["Message-ID"] == "<i-0123456789-1@acme.test>" and closed["In-Reply-To"] == opened["Message-ID"]
-    assert opened["Subject"].startswith("[Tidemark] i-0123456789 1 late, 1 soon late")
+    assert opened["Subject"].startswith("[Tidemark] core/orders is late, marts/sales will be late: ")
     text = opened.get_content()
-    for part in ("core/orders", "promised for", "owners: team:core, team:sales", "data as of", "to do: see its log"):
+    for part in ("core/orders", "due ", "owners: team:core, team:sales", "data as of", "to do: see its log"):
         assert part in text
     assert "sent late: this message was written 1 h" in closed.get_content()
     assert SECRET not in "".join(smtp.mails) and len(smtp.logins) == 2

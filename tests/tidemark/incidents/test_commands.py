@@ -148,7 +148,8 @@ def test_channel_test_message_is_sent_and_uncovered_contracts_are_listed() -> No
     graph = dg.Definitions(assets).resolve_asset_graph()
     channel = FakeChannel(owners=["team:core"])
     assert sent_by(channel, load_settings(), 1_790_000_000.0) == ""
-    assert [each.report.title.split(" ")[1].rstrip(":") for each in channel.sent] == ["open", "closed"]
+    assert [each.message.kind for each in channel.sent] == ["opened", "closed"]
+    assert channel.sent[0].report.title == "this is a test; nothing is late"
     assert uncovered(graph, [channel]) == ["marts/sales"]
     assert uncovered(graph, [channel, CHANNEL]) == []
 

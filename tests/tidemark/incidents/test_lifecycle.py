@@ -206,3 +206,17 @@ def test_routes_select_incidents_by_owner_group_and_asset_key() -> None:
     takes = [Route("a", owners=["team:sales"]), Route("b", groups=["marts"]), Route("c", assets=["raw/*"]), Route("d")]
     lacks = [Route("e", owners=["team:core"]), Route("f", groups=["core"]), Route("g", assets=["core/*"])]
     assert all(route.takes(incident) for route in takes) and not any(route.takes(incident) for route in lacks)
+
+
+@pytest.mark.parametrize(("failed_after", "incidents"), [(-300.0, 1), (20.0, 2)])
+def test_reader_that_failed_before_its_check_passed_stays_in_the_incident_of_the_check(
+    failed_after: float, incidents: int
+) -> None:
+    late = (LateAsset("marts/stock", deadline=NOON, is_late=True),)
+    check = Trouble(RootCause(CauseKind.CHECK, "core/stock: complete", "it has no result", 0.0), late)
+    passed = NOON + 100
+    failing = Trouble(RootCause(CauseKind.FAILING, "marts/stock", "it fails", passed + failed_after), late)
+    book = looked(Book(), NOON, troubles=(check,))
+    for second in (0, 10, 20, 30, 40):
+        book = looked(book, passed + second, troubles=(failing,))
+    assert len(book.open) == incidents

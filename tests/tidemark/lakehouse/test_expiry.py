@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_tidemark.lakehouse import catalog, commits, expiry, write
+from dagster_tidemark.lakehouse import catalog, commits, write
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading import load as load_module
 from dagster_tidemark.lakehouse.loading.load import Load, run_load
@@ -73,19 +73,19 @@ def test_old_snapshots_expire_with_their_files_and_the_newest_are_kept(spark: Sp
 
 def test_snapshots_expire_in_batches_and_a_failure_is_not_retried_every_commit() -> None:
     keeps = Retention(newest=1_000, held_for=timedelta(0), batch=500)
-    due = [n for n in range(2_000) if expiry.cutoff(keeps, range(n), now=n) is not None]
+    due = [n for n in range(2_000) if write.expiry_cutoff(keeps, range(n), now=n) is not None]
     assert due == list(range(1_500, 2_000, 50))
 
 
 def test_snapshots_current_within_the_last_hour_are_not_expired(spark: SparkSession) -> None:
     minutes_ago = lambda *minutes: [-m * 60_000 for m in minutes]  # noqa: E731
     keeps = Retention(newest=1, batch=2)
-    assert expiry.cutoff(keeps, minutes_ago(200, 190, 61, 3, 2, 1), now=0) == -61 * 60_000, "current until -3"
-    assert expiry.cutoff(keeps, minutes_ago(200, 61, 5, 3, 2, 1), now=0) is None, "only one may go, which is no batch"
+    assert write.expiry_cutoff(keeps, minutes_ago(200, 190, 61, 3, 2, 1), now=0) == -61 * 60_000, "current until -3"
+    assert write.expiry_cutoff(keeps, minutes_ago(200, 61, 5, 3, 2, 1), now=0) is None, "one alone is no batch"
     table = made(spark, Retention())
     commits = commit(spark, table, 1, 2, 3)
     at = spark.sql(f"SELECT unix_millis(committed_at) AS at FROM {table.identifier}.snapshots ORDER BY at").collect()
-    expiry.expire(spark, dataclasses.replace(table, retention=FEW), [row.at for row in at], now=at[1].at + 1)
+    write.expire_snapshots(spark, dataclasses.replace(table, retention=FEW), [row.at for row in at], now=at[1].at + 1)
     assert snapshots(spark, table) == ids(commits)[1:]
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import catalog, metadata_reads, write
-from dagster_tidemark.lakehouse.loading import provenance
+from dagster_tidemark.lakehouse.loading import provenance, quarantine_actions, turned_away
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.provenance import Known, known_files
@@ -16,6 +16,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.lakehouse.table_changes import NOT_DECLARED
 from dagster_tidemark.settings import Settings
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, a_second, csv, key, line
 
@@ -151,3 +152,58 @@ def test_unreachable_catalog_is_logged_once_and_not_asked_again(
         assert "the store does not answer" in told
     finally:
         session.stop()
+
+
+def test_columns_read_from_metadata_equal_those_read_by_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {
+        "day": "date",
+        "n": "bigint",
+        "price": "decimal(18,4)",
+        "at": "timestamp",
+        "local": "timestamp_ntz",
+        "tags": "array<string>",
+        "of": "struct<a:int,b:map<string,double>>",
+        "raw": "binary",
+    }
+    table = Table(f"test.t{uuid.uuid4().hex[:8]}", columns, ("day", "n"), "day")
+    catalog.ensure(spark, table)
+    spark.sql(f"ALTER TABLE {table.identifier} ALTER COLUMN raw COMMENT '{NOT_DECLARED}'")
+    seen = catalog.as_it_is(spark, table)
+    assert metadata_reads.stored(spark, table) is not None
+    monkeypatch.setattr(metadata_reads, "_seen", lambda *_: None)
+    assert catalog.as_it_is(spark, table) == seen
+
+
+def test_backlog_read_from_metadata_equals_the_one_counted_by_spark(
+    spark: SparkSession, orders: Load, loading: Loading, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1), line(2), BAD, BAD, line(3).replace(",0.1,", ",7,")))
+    put(key(orders, "b.csv"), csv(BAD))
+    put(key(orders, "empty.csv"), csv())
+    put(key(orders, "junk.parquet"), b"no parquet")
+    put(key(orders, "late.csv", NEXT), csv(*(line(n, at="2026-10-01T08:15:00Z") for n in (7, 8)), BAD))
+    loaded = loading(orders, HOUR, NEXT)
+    rows = {HOUR: loaded.content[HOUR].rows}
+    selection = quarantine_actions.Selection(orders.asset, ["bad_type"], key=key(orders, "b.csv"))
+    quarantine_actions.waive(spark, selection, "known", run_id="w")
+
+    def both() -> tuple[object, ...]:
+        share = turned_away.largest_share(spark, orders.table, orders.asset, rows)
+        return turned_away.backlog_of(spark, orders.asset), share
+
+    assert turned_away._few_entries(spark, orders.asset, QUARANTINE) is not None
+    assert metadata_reads.rows_held(spark, orders.table, [orders.table.partition_values(NEXT)]) == [2]
+    seen = both()
+    monkeypatch.setattr(metadata_reads, "_seen", lambda *_: None)
+    assert both() == seen
+    assert seen[1] == 3 / 5
+    assert turned_away.largest_share(spark, orders.table, orders.asset, {HOUR: 1_000}) == 1 / 3
+    said = [(of.where, of.reason, of.is_waived, of.count) for of in turned_away.backlog_of(spark, orders.asset)]
+    assert said == [
+        (Where.REJECTED_ROWS, "bad_type", False, 3),
+        (Where.REJECTED_ROWS, "bad_type", True, 1),
+        (Where.REJECTED_ROWS, "discount_out_of_range", False, 1),
+        (Where.WHOLE_FILE, "unreadable", False, 1),
+    ]

@@ -387,7 +387,7 @@ def read(
         columns = [*load.feed.columns, "_reason", "_message"]
         contents = {
             (row.source_file, row["_block"], row["_row"]): row["_content"]
-            for row in judged.rejected.select("source_file", "_block", "_row", "_content").collect()
+            for row in judged.rejected_frame.select("source_file", "_block", "_row", "_content").collect()
         }
         rows = judged.rows.orderBy("source_file", "_block", "_row").collect()
     finally:

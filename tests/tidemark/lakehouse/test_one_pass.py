@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import append, data_files
+from dagster_tidemark.lakehouse.loading import first_pass, one_pass
 from dagster_tidemark.lakehouse.loading import load as loads
-from dagster_tidemark.lakehouse.loading import one_pass
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.parsing import spark_tasks
@@ -223,15 +223,63 @@ def test_rows_moved_to_another_partition_by_a_transform_prevent_one_pass_loading
     assert stray_files(spark, orders) == set()
 
 
+@pytest.mark.parametrize("held", [4_000, pytest.param(10, marks=pytest.mark.proof)])
 def test_nondeterministic_rule_loses_no_row(
-    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    held: int,
 ) -> None:
+    monkeypatch.setattr(first_pass, "_MOST_ROWS", 2 * held)
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 4_001))))
     drawn = dataclasses.replace(orders, feed=dataclasses.replace(orders.feed, rules={"drawn": "rand() < 0.5"}))
     loaded = loading(drawn, HOUR)
-    assert passes.last is None
+    # Rows that the first pass returns are judged once. A second pass would judge them differently.
+    assert (passes.last is None) == (held == 10)
     assert len(rows(spark, orders)) + len(entries(spark, orders)) == 4_000 == loaded.rows_read
     assert stray_files(spark, orders) == set()
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        pytest.param("_MOST_ROWS", 100, id="more rows than the first pass returns"),
+        pytest.param("_MOST_CHARACTERS", 30, id="a row that the first pass does not return", marks=pytest.mark.proof),
+    ],
+)
+def test_rejected_rows_of_a_second_pass_equal_those_of_the_first_pass(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
+) -> None:
+    monkeypatch.setattr(batch, "TASK_BYTES", 30_000)
+    other = renamed(orders)
+    for load in (orders, other):
+        put_hours(put, load, count=1_000)
+    counted: list[object] = []
+    rows_of = batch.FileBatch.rows
+
+    def spied(reading: batch.FileBatch, **options: Any) -> DataFrame:
+        counted.append(options.get("chunks"))
+        return rows_of(reading, **options)
+
+    monkeypatch.setattr(batch.FileBatch, "rows", spied)
+    once = loading(orders, *HOURS)
+    assert passes.last is not None and counted == [None]
+    monkeypatch.setattr(first_pass, limit, value)
+    twice = loading(other, *HOURS)
+    assert passes.last is not None and [bool(chunks) for chunks in counted] == [False, False, True]
+    assert entries(spark, orders) == entries(spark, other) != []
+    assert once.rows_rejected == twice.rows_rejected > 100
+    assert once.content == twice.content
 
 
 @pytest.mark.proof
@@ -243,6 +291,7 @@ def test_one_pass_load_quarantines_all_of_many_rejected_rows(
     passes: Passes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(first_pass, "_MOST_ROWS", 10)
     monkeypatch.setattr(one_pass, "FEW", 10)
     bad = [line(n, quantity=TOO_MANY) for n in range(2_000, 4_000)]
     put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 2_000)), *bad))

@@ -179,7 +179,7 @@ def test_custom_format_is_sent_to_workers_with_its_whole_package(
         assert not reading.faults
         pairs = "source_file LIKE '%.pairs'"
         good = [(row.a, row.b) for row in judged.good.where(pairs).collect()]
-        rejected = [(row["_reason"], row["_content"]) for row in judged.rejected.where(pairs).collect()]
+        rejected = [(row["_reason"], row["_content"]) for row in judged.rejected_frame.where(pairs).collect()]
     finally:
         judged.forget()
     assert good == [(1, "x")]

@@ -245,7 +245,7 @@ def read(
     try:
         counted = {row.source_file: row["count"] for row in judged.rows.groupBy("source_file").count().collect()}
         assert counted == {key: of.rows for key, of in judged.tally.items()}
-        assert judged.rejected.count() == 0
+        assert judged.rejected_frame.count() == 0
     finally:
         judged.forget()
     short = {name: name.removeprefix(load.feed.prefix_of(DAY)) for name in [*counted, *(f.key for f in files)]}

@@ -19,7 +19,7 @@ def test_dagster_home_has_the_configuration_of_the_checkout(tmp_path: Path) -> N
     with opened_home(settings) as instance:
         assert instance.root_directory == str(settings.dagster_home)
         queue = instance.get_concurrency_config().run_queue_config
-        assert queue is not None and queue.max_concurrent_runs == 3
+        assert queue is not None and queue.max_concurrent_runs == 7
         assert instance.run_monitoring_enabled
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from dagster_tidemark.local.kafka import server
 from dagster_tidemark.local.kafka.server import JARS
-from dagster_tidemark.local.spark.ivy import fetch_with_dependencies
+from dagster_tidemark.local.spark.jars import fetch_jars
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka import KafkaTopic
 from dagster_tidemark.sources.kafka_client import create_topic
@@ -24,7 +24,7 @@ TOPIC = "cold-chain-readings"
 def settings(tmp_path: Path) -> Settings:
     made = make_settings(tmp_path / "50 % off, ü; #1").for_platform(with_kafka=True)
     made.state_dir.mkdir()
-    fetch_with_dependencies(made, JARS)
+    fetch_jars(made, JARS)
     return made
 
 

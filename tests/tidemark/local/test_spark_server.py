@@ -54,6 +54,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings,
         end_service(process)
 
 
+def test_jars_included_in_spark_are_not_fetched(server: tuple[Settings, psutil.Process]) -> None:
+    settings, _ = server
+    names = " ".join(jar.name for jar in fetch_jars(settings))
+    assert not any(part in names for part in ("netty-common", "slf4j", "hadoop-client", "bundle-", "kafka"))
+
+
 def test_spark_server_heap_size_is_the_configured_one(server: tuple[Settings, psutil.Process]) -> None:
     _, process = server
     assert "-Xmx640m" in process.cmdline()

@@ -12,9 +12,8 @@ import psutil
 import pytest
 
 from dagster_tidemark.local.host import process_tree
-from dagster_tidemark.local.platform.service_status import _state
 from dagster_tidemark.local.platform.services import Service, lost_code_server
-from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied
+from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor, SupervisorDied, _state
 from tests.conftest import make_settings
 
 SLEEPER = "import time; time.sleep(300)"

@@ -176,7 +176,7 @@ def said(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> C
     monkeypatch.setattr(location, "asset_graph", lambda settings: graph)
     monkeypatch.setattr(location, "sensor_names", lambda settings: frozenset())
     monkeypatch.setattr(location, "feeds", lambda settings: [FEED])
-    monkeypatch.setattr(prune_lake, "S3Bucket", lambda connect, name: place.bucket)
+    monkeypatch.setattr(prune_lake, "landing_bucket", lambda settings: place.bucket)
     place.bucket.put("orders/dt=2026-10-01/kept.csv", b"")
 
     def _said(*words: str, code: int = 0) -> str:

@@ -9,12 +9,12 @@ import pytest
 from dagster import DagsterInstance
 
 from dagster_tidemark.cli.contract_rows import ContractRow, behind
-from dagster_tidemark.cli.contract_table import explained
+from dagster_tidemark.cli.status_view import explained
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.doubts import Cause, Doubts, PostOf, Watched
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.event_log.beats import Beat
-from dagster_tidemark.sensors.stream_states import changed_streams
+from dagster_tidemark.sensors.contract_sensor import changed_streams
 from dagster_tidemark.sources.notification_queue import QueueUnavailable
 from dagster_tidemark.sources.received_messages import UncommittedMessages
 from dagster_tidemark.streams.job import InstanceLog

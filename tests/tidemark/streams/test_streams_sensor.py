@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
@@ -14,11 +15,14 @@ from dagster._core.test_utils import create_run_for_test
 from dagster._core.utils import make_new_run_id
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
+from dagster_tidemark.event_log.standby import Record, key_of
 from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
 from dagster_tidemark.streams.shift_lease import Post
-from dagster_tidemark.tags import CODE_OF_STREAMS, STREAM, WORKER
+from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, SHIFT, STREAM, WORKER
+from pipelines.streams import STREAMS
+from tests.checkout import CHECKOUT
 from tests.tidemark.streams import toy
 
 PINGS = toy.stream("pings", workers=2)
@@ -56,6 +60,32 @@ def test_ended_shift_is_requested_again(instance: DagsterInstance) -> None:
     assert wanted(instance) == []
     instance.report_run_canceled(ended)
     assert wanted(instance) == [("shift_pings", "1")]
+
+
+def test_shift_with_replaced_code_has_a_successor_before_it_ends(instance: DagsterInstance) -> None:
+    tags = {STREAM: "pings", WORKER: "0"}
+    for status in (DagsterRunStatus.STARTED, DagsterRunStatus.QUEUED):
+        create_run_for_test(instance, job_name=PINGS.job, tags=tags | {CODE: "replaced"}, status=status)
+    run(instance, "1")
+    assert wanted(instance) == [("shift_pings", "0")]
+    create_run_for_test(instance, job_name=PINGS.job, tags=tags | {CODE: code_of(Settings())})
+    assert wanted(instance) == [], "one successor is enough"
+
+
+def test_preview_of_the_streams_sensor_ends_no_shift(instance: DagsterInstance) -> None:
+    settings, preview = Settings(), dg.build_sensor_context(instance)
+    key = CODE_OF_STREAMS + settings.code_location
+    instance_store.save(instance, key, "deployed")
+    assert isinstance(sensor.streams_sensor([PINGS], settings)(preview), dg.SensorResult)
+    assert instance_store.saved(instance, key) == "deployed"
+
+
+def test_shift_with_replaced_code_ends_before_it_receives_messages(instance: DagsterInstance) -> None:
+    settings = Settings()
+    record = Record(code="deployed", replaced=(code_of(settings),))
+    instance_store.save(instance, key_of(settings, ""), str(record))
+    done = shift_job(PINGS, settings).execute_in_process(instance=instance)
+    assert done.success and instance_store.saved_under(instance, SHIFT) == {}
 
 
 def test_shift_with_a_dead_process_is_replaced_before_run_monitoring_reports_it(
@@ -163,12 +193,20 @@ def test_shifts_leave_a_slot_for_tables_under_the_dagster_queue(limit: int, star
     )
 
 
-def test_run_queue_with_slots_for_shifts_starts_all_of_them() -> None:
+def test_run_queue_of_the_laptop_has_slots_for_all_shifts_and_three_tables() -> None:
+    overrides = yaml.safe_load((CHECKOUT / "dagster.yaml").read_text())
+    with dg.instance_for_test(overrides={"concurrency": overrides["concurrency"]}) as instance:
+        asked, said = sensor._wanted(instance, STREAMS, Settings(), time.time())
+        limit = run_storage.queue_limit(instance)
+    assert limit is not None and len(asked) == limit - 3 and not said
+
+
+def test_former_name_of_the_run_queue_names_its_successor(caplog: pytest.LogCaptureFixture) -> None:
     queue = {"module": "dagster_tidemark.local.dagster.run_queue", "class": "PromptRunQueue"}
-    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 1}}}
+    overrides = {"run_coordinator": queue | {"config": {"max_concurrent_runs": 3, "dequeue_use_threads": True}}}
     with dg.instance_for_test(overrides=overrides) as instance:
-        asked, said = sensor._wanted(instance, [PINGS], Settings(), time.time())
-    assert len(asked) == 2 and not said
+        assert run_storage.queue_limit(instance) == 3
+    assert "class: QueuedRunCoordinator" in caplog.text
 
 
 def test_stream_of_the_same_name_in_another_location_is_another_stream(instance: DagsterInstance) -> None:

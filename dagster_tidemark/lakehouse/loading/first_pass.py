@@ -1,0 +1,100 @@
+"""What Spark observes while tasks read the files of a load: reports on parts of files, and rejected rows.
+
+Observed values are in memory, on each task and here. So only a limited number of short rows is observed. If a load has
+more rejected rows, `FirstPass.rejected` is None, and the chunks of these rows must be read a second time. Belongs here:
+the observed columns. Does not belong here: the verdicts (`validation`), and the second pass (`one_pass`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
+from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
+
+_MOST_ROWS, _MOST_CHARACTERS = 10_000, 4_000
+"""Largest number of observed rows in all tasks, and largest number of characters in a text of an observed row."""
+
+_ROW, _CHUNK = "_rejected_row", "_rejected_chunk"
+_OF_TASK = (1 << 33) - 1  # the lower bits of `monotonically_increasing_id`, which count the rows of a task
+_PLACE, _TEXTS = ("_file", "_block", "_row"), ("_reason", "_message", "_content", "_record")
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """Result of the first pass over the rows of a batch.
+
+    Args:
+        parts: The reports of the tasks on the parts of large files.
+        count: Number of rejected rows.
+        chunks: The chunks that have rejected rows, by part: the file's number and the part's first byte.
+        rejected: The rejected rows, with their place and verdict; None if there are too many, or one is too long.
+    """
+
+    parts: Sequence[PartReport]
+    count: int
+    chunks: Mapping[tuple[int, int], set[int]]
+    rejected: pa.Table | None
+
+
+def observed(judged: DataFrame, seen: Observation, tasks: int) -> DataFrame:
+    """Return rows of `validation.judge`, observed while they are evaluated for the first time.
+
+    Args:
+        tasks: Number of tasks that evaluate the rows.
+    """
+    is_rejected = F.col("_reason").isNotNull()
+    # Spark evaluates the id only for rejected rows, so it counts these rows in each task. If it counted all rows, fewer
+    # rows would be observed, which `first_pass` notices.
+    number = F.monotonically_increasing_id().bitwiseAND(_OF_TASK)
+    is_held = number < max(1, _MOST_ROWS // max(1, tasks))
+    for text in _TEXTS:
+        is_held &= F.coalesce(F.length(text), F.lit(0)) <= _MOST_CHARACTERS
+    row = F.when(is_held, F.to_json(F.struct(*_PLACE, *_TEXTS)))
+    chunk = F.struct("_file", "_block", (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk"))
+    # Spark compiles the expressions of columns, but interprets those of observed values.
+    of_rejected = {_ROW: F.when(is_rejected, row), _CHUNK: F.when(is_rejected, chunk)}
+    return (
+        judged.withColumns(of_rejected)
+        .observe(
+            seen,
+            F.count(_CHUNK).alias("rejected"),
+            F.collect_set(_CHUNK).alias("chunks"),
+            F.collect_set(_ROW).alias("rows"),
+            F.collect_set(REPORT).alias("parts"),
+        )
+        .drop(*of_rejected)
+    )
+
+
+def first_pass(seen: Observation) -> FirstPass:
+    """Return the result of a first pass that has ended."""
+    found = seen.get
+    chunks: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for row in found["chunks"]:
+        chunks[row["_file"], row["_block"]].add(row["chunk"])
+    parts = [PartReport.of_json(text) for text in found["parts"]]
+    rejected = None
+    if len(found["rows"]) == found["rejected"]:
+        rejected = pa.Table.from_pylist([json.loads(row) for row in found["rows"]], schema=_COLUMNS)
+    return FirstPass(parts, found["rejected"], chunks, rejected)
+
+
+_COLUMNS = pa.schema(
+    [("_file", pa.int32()), ("_block", pa.int64()), ("_row", pa.int64()), *((text, pa.string()) for text in _TEXTS)]
+)
+
+
+def with_lineage(rejected: pa.Table, reading: FileBatch) -> pa.Table:
+    """Return rejected rows with the columns of their files."""
+    lineage = reading.lineage().take(rejected["_file"])
+    for name in OF_FILES:
+        rejected = rejected.append_column(name, lineage[name])
+    return rejected

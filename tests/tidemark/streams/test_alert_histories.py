@@ -1,4 +1,4 @@
-"""Alerts through forty histories, with a rule of the oracle's own: the machinery alone is judged. 160 more are proofs."""
+"""Alerts through forty histories (160 more are proofs), with a rule of the oracle: the machinery alone is judged."""
 
 import subprocess
 import sys

@@ -90,6 +90,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeSc
         def _split_scope(self, nodeid: str) -> str:
             return _LIVE if _is_on_platform(nodeid) else nodeid.partition("::")[0]
 
+        def _assign_work_unit(self, node: Any) -> None:
+            """Take the last file for the process that had the platform: it uses no server, so none is started there."""
+            if _LIVE in self.assigned_work[node]:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
+
     return ByPlatform(config, log)
 
 

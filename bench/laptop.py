@@ -25,7 +25,7 @@ from tests.conftest import free_port
 
 _QUEUE = """
 import json, sys, time
-from dagster_tidemark.local.cloud.server import use_backlogged_queues
+from dagster_tidemark.local.cloud.backlogged_queues import use_backlogged_queues
 if sys.argv[1] == "ours":
     use_backlogged_queues()
 import boto3, moto

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from dagster_tidemark.local.cloud.server import BackloggedQueue
+from dagster_tidemark.local.cloud.backlogged_queues import BackloggedQueue
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.transport import queues_of
 from pipelines.demo.messages import deliveries_between, readings_between, request_at

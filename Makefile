@@ -29,8 +29,10 @@ quick: $(INSTALLED)
 	@exec .venv/bin/python -m pytest --quick -n 2 --dist worksteal
 
 # Three processes, also on two cores: each waits a third of its time, and the one with the whole platform half of it.
+# They take up to 8 GB; `make test PROCESSES=2` takes less and is slower.
+PROCESSES := 3
 test: $(INSTALLED)
-	@exec .venv/bin/python -m pytest -n 3 --no-loadscope-reorder
+	@exec .venv/bin/python -m pytest -n $(PROCESSES) --no-loadscope-reorder
 
 # Ratios against two baselines and a plain script, in one session; the report is bench/report.json. Half an hour.
 bench: $(INSTALLED)

@@ -40,9 +40,17 @@ _OWN_HOST = (
     "tests/live/test_ways_to_update.py",
 )
 """Live tests that start their own Dagster. They need not wait for the platform of the other live tests."""
+_ON_KAFKA = (
+    "tests/tidemark/lakehouse/test_topic_range.py",
+    "tests/tidemark/sources/test_kafka.py",
+    "tests/tidemark/streams/test_kills.py",
+    "tests/tidemark/streams/test_topic_backlog.py",
+)
+"""One process runs them, so only one starts a broker."""
 _LONG = frozenset(
     {
         *_OWN_HOST,
+        *_ON_KAFKA,
         "tests/test_bench.py",
         "tests/test_plan_code.py",
         "tests/test_without_grocer.py",
@@ -52,7 +60,7 @@ _LONG = frozenset(
         "tests/tidemark/local/test_supervision.py",
     }
 )
-"""Files that take half a minute or more, although they use no server of these fixtures."""
+"""Files that take long and begin first: they wait much, or use no server of these fixtures."""
 _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
 """Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""
 _SMALL = frozenset({"git", "ruff", "uname"})
@@ -81,14 +89,25 @@ def _skip_what_starts_a_process(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadScopeScheduling | None":
-    """Give one process all tests on the one live platform, and the others the rest by file: a file shares fixtures."""
+    """Give one process all tests on the one live platform, one those on Kafka, and the rest by file.
+
+    The tests of a file share fixtures.
+    """
     if config.option.quick:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByPlatform(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _LIVE if _is_on_platform(nodeid) else nodeid.partition("::")[0]
+            if _is_on_platform(nodeid):
+                return _LIVE
+            return "Kafka" if nodeid.startswith(_ON_KAFKA) else nodeid.partition("::")[0]
+
+        def _assign_work_unit(self, node: Any) -> None:
+            """Take the last file for the process that had the platform: it uses no server, so none is started there."""
+            if _LIVE in self.assigned_work[node]:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
     return ByPlatform(config, log)
 

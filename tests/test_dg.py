@@ -12,7 +12,7 @@ from tests.checkout import CHECKOUT
 DG = Path(sys.executable).with_name("dg")
 
 
-def dg(*arguments: str, cwd: Path = CHECKOUT) -> str:
+def dg(*arguments: str, cwd: Path) -> str:
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(cwd)}
     done = subprocess.run(
         [str(DG), *arguments], cwd=cwd, env=os.environ | quiet, capture_output=True, text=True, timeout=200
@@ -21,19 +21,13 @@ def dg(*arguments: str, cwd: Path = CHECKOUT) -> str:
     return done.stdout
 
 
-def test_dg_lists_definitions_with_checks_and_sensors() -> None:
-    found = json.loads(dg("list", "defs", "--json"))
-    assert "core/orders" in {asset["asset_key"] for asset in found["assets"]}
-    assert {"landing", "automation", "catch_up", "contracts"} <= {sensor["name"] for sensor in found["sensors"]}
-    assert any("contract" in check["key"] for check in found["asset_checks"])
-
-
-def test_asset_scaffolded_by_dg_is_listed(tmp_path: Path) -> None:
+def test_dg_lists_definitions_with_checks_and_sensors_and_the_asset_it_scaffolded(tmp_path: Path) -> None:
     for name in ("pipelines", "pyproject.toml"):
         copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy2
         copy(CHECKOUT / name, tmp_path / name)
     dg("scaffold", "defs", "dagster.asset", "marts/returns.py", cwd=tmp_path)
     assert (tmp_path / "pipelines" / "assets" / "marts" / "returns.py").exists()
-    assert "returns" in {
-        asset["asset_key"] for asset in json.loads(dg("list", "defs", "--json", cwd=tmp_path))["assets"]
-    }
+    found = json.loads(dg("list", "defs", "--json", cwd=tmp_path))
+    assert {"core/orders", "returns"} <= {asset["asset_key"] for asset in found["assets"]}
+    assert {"landing", "automation", "catch_up", "contracts"} <= {sensor["name"] for sensor in found["sensors"]}
+    assert any("contract" in check["key"] for check in found["asset_checks"])

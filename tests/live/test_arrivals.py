@@ -29,8 +29,8 @@ def order_file(day: date, hour: int, *, order_id: int) -> str:
 def test_uploaded_file_is_loaded_into_core_and_marts(loaded: Loaded, judge: Judge, note: Callable[[str], None]) -> None:
     platform, day = loaded.platform, loaded.days[2]
     before = {name: platform.table(name).num_rows for name in ("core.orders", "core.customers", "core.prices")}
-    key = f"orders/dt={day}/hour=10/by hand+1.csv"
-    platform.put(key, order_file(day, 10, order_id=990_000_001))
+    key = f"orders/dt={day}/hour=03/by hand+1.csv"
+    platform.put(key, order_file(day, 3, order_id=990_000_001))
     for name, seconds in judge(*OF_ORDERS).items():
         note(f"put -> {name}: {seconds:.1f} s")
     judge("core.customers", "core.prices")

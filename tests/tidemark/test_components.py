@@ -553,8 +553,8 @@ def test_dg_lists_scaffolds_and_checks_tidemark_components(project: AProject) ->
     assert "dagster_tidemark.FeedComponent" in listed and "dagster_tidemark.TableComponent" in listed
     dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "trips")
     dg_command(project, "scaffold", "defs", "dagster_tidemark.TableComponent", "trips_per_day", "--reads", "core/trips")
-    for folder in ("returns", "returns_per_day", "trips", "trips_per_day"):
-        dg_command(project, "check", "yaml", f"src/acme/defs/{folder}")
+    folders = ("returns", "returns_per_day", "trips", "trips_per_day")
+    dg_command(project, "check", "yaml", *(f"src/acme/defs/{folder}" for folder in folders))
     shown = dg_command(project, "list", "defs", "--json")
     assert all(f'"{key}"' in shown for key in ("raw/trips", "core/trips", "marts/trips_per_day", "core/returns"))
     refused = dg_command(project, "scaffold", "defs", "dagster_tidemark.FeedComponent", "bad-name", code=1)

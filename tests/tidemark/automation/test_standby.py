@@ -20,6 +20,7 @@ from dagster_tidemark.sensors.catch_up import catch_up_sensor, due_now
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
+from tests.sampling import sample
 
 KEY = f"{TICKING}shop/tidemark"
 
@@ -155,7 +156,7 @@ def test_locations_without_settings_never_stand_by(instance: DagsterInstance) ->
         assert standby.reason_to_stand_by(context, None) == ""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sample(range(6), 0, 1))
 def test_the_living_server_that_ticked_first_most_recently_works(
     seed: int, instance: DagsterInstance, clock: Clock
 ) -> None:

@@ -1,14 +1,15 @@
-"""Alerts through two hundred histories, with a rule of the oracle's own: the machinery alone is judged."""
+"""Alerts through forty histories (160 more are proofs), with a rule of the oracle: the machinery alone is judged."""
 
 import subprocess
 import sys
 
 import pytest
 
+from tests.sampling import sample
 from tests.tidemark.streams.alert_histories import ByOracle, play
 
 
-@pytest.mark.parametrize("first", range(200, 400, 20))
+@pytest.mark.parametrize("first", sample(range(200, 400, 20), 200, 220))
 def test_current_alerts_match_the_expected_episodes_after_each_batch(first: int) -> None:
     for seed in range(first, first + 20):
         play(seed, ByOracle())

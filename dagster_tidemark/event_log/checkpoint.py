@@ -260,7 +260,7 @@ def newest(row: list[Any]) -> int:
 
 
 def _result(result: CheckResult) -> list[Any]:
-    return [result.id, result.passed, result.run_id]
+    return [result.id, result.passed, result.run_id, result.began]
 
 
 def _values(record: Change | Built | Failure | None) -> list[Any] | None:

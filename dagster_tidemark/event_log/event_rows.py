@@ -69,6 +69,7 @@ class Event:
         check: Name of the evaluated check.
         passed: True if the check passed, or if its failure is only a warning.
         evaluated_by: Run that evaluated the check, if any.
+        evaluation_began: Place of that run's first event, if another run wrote the checked materialization.
         blocking: True if the check is blocking in the code location that defines it; None if the event lacks this.
         problem: Reason why the event cannot be read; empty if it can.
     """
@@ -86,6 +87,7 @@ class Event:
     blocking: bool | None = None
     problem: str = ""
     evaluated_by: str | None = None
+    evaluation_began: int | None = None
 
     @property
     def code_version(self) -> str | None:
@@ -171,6 +173,14 @@ def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
     )
     with log_connection(instance) as connection:
         return int(connection.execute(query).scalar() or 0)
+
+
+def first_id_of(instance: DagsterInstance, run_id: str) -> int | None:
+    """Return the smallest storage id among the events of a run; None if the log has none."""
+    query = sqlalchemy.select(sqlalchemy.func.min(LOG_COLUMNS.id)).where(LOG_COLUMNS.run_id == run_id)
+    with log_connection(instance) as connection:
+        found = connection.execute(query).scalar()
+    return None if found is None else int(found)
 
 
 def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None:

@@ -142,8 +142,15 @@ class Intake:
             self.elsewhere[(node.key, event.check)] = event.evaluated_by
 
     def _check(self, target: Target, event: Event) -> None:
-        by = {"evaluated_by": event.evaluated_by} if event.evaluated_by else {}
-        self.history.checked(target, event.check, id=event.id, passed=event.passed, run_id=event.run_id, **by)
+        self.history.checked(
+            target,
+            event.check,
+            id=event.id,
+            passed=event.passed,
+            run_id=event.run_id,
+            evaluated_by=event.evaluated_by,
+            began=event.evaluation_began,
+        )
 
     def _observe(self, target: Target, event: Event) -> None:
         arrived_at, listed_at = _number(event, ARRIVED_AT), _number(event, LISTED_AT)

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -109,12 +109,24 @@ class LogReader:
                     break
                 self.after = row.id
                 last.append(row)
-                event = event_rows.event_of(row, self.place(row.id), checks)
+                event = self._event_of(instance, row, self.place(row.id), checks)
                 if event is not None:
                     self.newest_at = max(self.newest_at, event.at)
                     yield event
         finally:
             self.tail.extend((row.id, _mark(row)) for row in last)
+
+    def _event_of(self, instance: DagsterInstance, row: LogRow, id: int, checks: Collection[str]) -> Event | None:
+        event = event_rows.event_of(row, id, checks)
+        return event if event is None else self.with_begin(instance, event)
+
+    def with_begin(self, instance: DagsterInstance, event: Event) -> Event:
+        """Return an evaluation of another run's materialization with the place of its own run's first event."""
+        is_apart = event.evaluated_by is not None and event.run_id != event.evaluated_by
+        if event.kind is not event_rows.EventKind.CHECKED or not (is_apart and event.passed):
+            return event
+        first = event_rows.first_id_of(instance, event.evaluated_by or "")
+        return event if first is None else replace(event, evaluation_began=self.place(first))
 
     def _step_back(self, instance: DagsterInstance, kinds: Collection[event_rows.EventKind]) -> None:
         """Move back to the last row read that still exists, after later ones were deleted. Rows after it are new."""
@@ -135,7 +147,7 @@ class LogReader:
         for row in chain.from_iterable(self._unseen(instance, kinds)):
             if not self.may_read(row.id):
                 continue
-            event = event_rows.event_of(row, row.id, checks)
+            event = self._event_of(instance, row, row.id, checks)
             # Ids of old events are not remembered. No event is missed if the clocks agree within 15 minutes.
             if first_time and event is not None and event.at < clock - _LONG_AGO:
                 self.after = max(self.after, row.id)

@@ -99,7 +99,7 @@ def read_checks(
             passed_over = row.id <= until and reader.has_read(row.id)
             event = event_rows.event_of(row, reader.place(row.id), [check]) if passed_over else None
             if event is not None and check in checks.get(event.asset, ()):
-                intake.apply(event)
+                intake.apply(reader.with_begin(instance, event))
 
 
 def _as_it_ended(event: Event, ended: Mapping[str, RunFacts], written: Collection[object]) -> Event:

@@ -207,6 +207,7 @@ class History:
         passed: bool,
         run_id: str | None,
         evaluated_by: str | None = None,
+        began: int | None = None,
     ) -> None:
         """Record the result of a blocking check.
 
@@ -215,10 +216,20 @@ class History:
             run_id: The run whose materialization was checked. If this is None, or `evaluated_by` and that run wrote
                 nothing, the result is about the whole asset.
             evaluated_by: The run that evaluated the check.
+            began: Storage id of the first event of that run; None: the run has planned materializations, or none ran.
         """
         self.revision += 1
         asset, partition = target
-        on = {partition} if partition is not None else self._of_run(asset, evaluated_by)
+        run = self.open_runs.get(evaluated_by) if evaluated_by is not None else None
+        if run is not None:
+            began = run.as_of
+        result = CheckResult(id, passed, evaluated_by, began)
+        own = self._of_run(asset, evaluated_by)
+        if passed and not own and partition is None and run is not None and asset in run.built:
+            return  # other runs have written its partitions again
+        on = {partition} if partition is not None else own
+        if passed and on and not (on := {p for p in on if p in own or result.is_on(self.written((asset, p)))}):
+            return
         if not on and run_id not in (None, evaluated_by):
             on = self._of_run(asset, run_id)
             if not passed:  # it evaluated the whole table: partitions without a result share this result
@@ -226,7 +237,7 @@ class History:
             if not on:
                 return  # the evaluated partitions were written again since then
         # If `on` is still empty, the log has no write that the result is about (runs can be deleted).
-        self.checks.evaluated(asset, check, CheckResult(id, passed, evaluated_by), on)
+        self.checks.evaluated(asset, check, result, on)
 
     def blocking(self, target: Target) -> str | None:
         """Return the check that failed on the last write of a partition, or None."""
@@ -515,6 +526,8 @@ class History:
             consumed = called(self._consumed, m, before and self._covered_before(m))
             # If a mapping raises, the planner names the asset when it computes the partition.
             arrival = m.at if isinstance(consumed, Raised) else consumed
+            if before is not None and before.run_id == m.run_id and before.id < m.id:
+                self.checks.repeated(m.target, m.id, m.run_id)
             if before is None or m.id > before.id:
                 built = Built(m.id, m.as_of, m.run_id, m.started_at, m.code_version)
                 self.facts.to_change(m.target).built = built

@@ -79,12 +79,6 @@ def main() -> None:
         gc.freeze()
 
 
-def former_name() -> None:
-    """Run the console script `pipelines`, the name of `tidemark` before 0.2."""
-    print("pipelines: renamed to `tidemark`; the next release removes this name", file=sys.stderr)
-    main()
-
-
 def _json_lines() -> JsonLines | None:
     """Write the command's logs and messages on stderr as JSON, if the settings say so."""
     try:

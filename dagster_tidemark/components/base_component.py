@@ -1,17 +1,18 @@
 """The base class of the components: attributes of a table and its asset, and errors with file and line."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, Self
 
 import dagster as dg
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic_core import ErrorDetails
 
 from dagster_tidemark.component_declarations import Declaration, Declaring, pending
-from dagster_tidemark.component_source import ComponentSource, require_keys_once, source_of
+from dagster_tidemark.component_source import AttributePath, ComponentSource, require_keys_once, source_of
 from dagster_tidemark.components.attributes import Freshness, KeptSnapshots, PartitionedBy
-from dagster_tidemark.components.schema_errors import in_words
 from dagster_tidemark.components.templates import (
     AttributeRefused,
     RawAttributes,
@@ -22,6 +23,24 @@ from dagster_tidemark.components.templates import (
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.table_partitions import DeclarationRefused
+
+_OF_DAGSTER = {"translation", "automation_condition", "metadata", "kinds", "deps", "asset_attributes", "skippable"}
+"""Attributes that other components have. For Tidemark's components, `post_processing` sets them."""
+_EXPECTED = {
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "mapping_type": "a mapping",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "invalid_key": "a string as the name",
+}
 
 
 class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
@@ -154,3 +173,76 @@ def _named_by_place(source: ComponentSource, component: type[BaseModel]) -> Iter
         words = (str(error).strip().splitlines() or [type(error).__name__])[0]
         words = re.sub(r"\S+ \S+ Description: ", "", words)
         raise DeclarationRefused(f"{source.place_of(words)}: {words}") from error.__cause__
+
+
+def in_words(error: ValidationError, source: ComponentSource, component: type[BaseModel]) -> tuple[AttributePath, str]:
+    """Return the path of the first wrong attribute, and a sentence about the error.
+
+    Args:
+        component: The component's class. The sentence lists its attributes if an attribute is unknown.
+    """
+    every = error.errors()
+    if unknown := [
+        str(each["loc"][0]) for each in every if each["type"] == "extra_forbidden" and len(each["loc"]) == 1
+    ]:
+        return (unknown[0],), _unknown(unknown[0], component)
+    if missing := [str(each["loc"][-1]) for each in every if each["type"] == "missing" and len(each["loc"]) == 1]:
+        verb = "are" if len(missing) > 1 else "is"
+        return (), f"{', '.join(missing)} {verb} missing from attributes; add {'them' if len(missing) > 1 else 'it'}"
+    # An attribute with alternative types has an error for each alternative. The deepest error is about the likely one.
+    wrong = max((each for each in every if each["loc"][:1] == every[0]["loc"][:1]), key=lambda each: len(each["loc"]))
+    path: AttributePath = wrong["loc"]
+    if path[-1] == "[key]":
+        return path[:1], f"a name in {path[0]} must be a string, not {_kind(wrong['input'])}; write it in quotes"
+    shown = [*source.known(path[:-1]), *path[-1:]] if wrong["type"] in ("missing", "extra_forbidden") else None
+    name = ".".join(map(str, shown or source.known(path) or path[:1]))
+    alternatives = [each for each in every if each["loc"][:1] == path[:1]] if len(path) <= 2 else [wrong]
+    return path, _sentence(name, wrong, alternatives, component)
+
+
+def _sentence(name: str, wrong: ErrorDetails, every: Sequence[ErrorDetails], component: type[BaseModel]) -> str:
+    found = wrong["input"]
+    match wrong["type"]:
+        case "missing":
+            return f"{name} is missing; add it"
+        case "extra_forbidden":
+            return _unknown(name, component)
+        case "enum":
+            return f"{name} must be one of {wrong['ctx']['expected'].replace(' or ', ', ')}, not {found!r}"
+        case "value_error":
+            return f"{name}: {wrong['ctx']['error']}"
+    expected = list(dict.fromkeys(_EXPECTED.get(each["type"], each["msg"]) for each in every))
+    remedy = ""
+    if isinstance(found, bool | int | float) and "a string" in expected:
+        remedy = "; write it in quotes"
+    elif found is None:
+        remedy = "; give it a value, or remove the line"
+    return f"{name} must be {' or '.join(expected)}, not {_kind(found)}{remedy}"
+
+
+def _as_written(found: Any) -> str:
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+def _kind(found: Any) -> str:
+    match found:
+        case None:
+            return "nothing"
+        case Mapping():
+            return "a mapping"
+        case list():
+            return "a list"
+        case bool() | int() | float():
+            return _as_written(found)
+    return repr(found)
+
+
+def _unknown(name: str, component: type[BaseModel]) -> str:
+    if "." in name:
+        return f"{name} is unknown; remove it, or correct its name"
+    if name in _OF_DAGSTER:
+        return f"{name} is not an attribute of this component; set it in `post_processing` (docs/components.md)"
+    known = sorted(component.model_fields)
+    if close := get_close_matches(name, known, n=1):
+        return f"{name} is unknown; did you mean {close[0]}?"
+    return f"{name} is unknown; remove it. Known attributes: {', '.join(known)}"

@@ -38,6 +38,8 @@ MOST_FILES = 200
 
 _MOST_CONDITIONS = 50
 _SECONDS_TO_CONNECT = 3
+_CATALOG_IS_NEW = ("no such table: iceberg_tables", 'relation "iceberg_tables" does not exist')
+"""Errors of SQLite and PostgreSQL before the server's first use of a JDBC catalog, which creates its tables."""
 _THIS_HOST = ("127.0.0.1", "localhost")
 _T = TypeVar("_T")
 _lakes: WeakKeyDictionary[SparkSession, Catalog | None] = WeakKeyDictionary()
@@ -142,6 +144,8 @@ def _seen(spark: SparkSession, look: Callable[[Catalog], _T]) -> _T | None:
     except NoSuchTableError:
         return None
     except Exception as error:  # any fault; if it is real, Spark's read reports it
+        if any(said in str(error) for said in _CATALOG_IS_NEW):
+            return None
         _lakes[spark] = None  # do not try again, because a timeout takes longer than a Spark query
         said = error_line(error)
         logger.warning("reading table metadata through Spark for the rest of this session: %s", said)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -196,18 +196,6 @@ SESSION_CONF: dict[str, bool | float | int | str | None] = {
 }
 """Session configuration that the code requires on every server."""
 
-SHARED_WORKERS = {"spark.sql.artifact.isolation.enabled": "false"}
-"""Session configuration that lets sessions share Python workers.
-
-Otherwise each session starts a daemon and workers of its own, which takes two seconds of processor time, and the server
-keeps the daemon until it stops. A server may refuse this configuration.
-"""
-
-
-_TRIES, _LONGEST_WAIT_MS = 30, 5_000
-"""Retries if the server does not answer: every 5 s for two minutes. By default, the client waits up to a minute between
-retries, for ten minutes: if the server is back after 20 s, the client notices this only after 70 s."""
-
 SECONDS_OF_A_RESTART = 60.0
 """How long a run waits for a server that does not answer: as long as a restart takes. If the run failed at once, it
 would be requested again after a pause that is longer than the outage."""
@@ -228,7 +216,10 @@ def new_session(settings: Settings, *, wait_seconds: float = 0.0) -> SparkSessio
     if settings.spark_remote:
         _await_server(settings.spark_remote, wait_seconds)
         with _keeping_the_token(settings.spark_remote):
-            session = _connected(settings.spark_remote)
+            # Imported here, because pyspark takes longer to import than the server to answer.
+            from dagster_tidemark.lakehouse.connect_client import connected
+
+            session = connected(settings.spark_remote, SESSION_CONF)
     else:
         require_jars(settings)
         keep_password(settings)
@@ -260,64 +251,6 @@ _settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
 def settings_of(session: SparkSession) -> Settings | None:
     """Return the settings of a session that `new_session` created; None for other sessions."""
     return _settings.get(session)
-
-
-def _closes_only_when_stopped(kind: type[Any]) -> None:
-    """Let the garbage collector drop sessions without closing them. `new_session` leaves that to the caller.
-
-    PySpark also closes a session when it is collected, even if it was stopped. It then waits for the lock of a pool of
-    threads that all sessions share. If the collector runs in a thread that holds this lock, that thread hangs forever.
-    """
-    kind.__del__ = lambda session: None
-
-
-_OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
-
-def quiet_client() -> None:
-    """Silence the Connect client's own log, unless `SPARK_CONNECT_LOG_LEVEL` is set.
-
-    pyspark disables this logger, but each `logging.config.dictConfig`, such as Dagster's in each run, enables it again.
-    Then a failed query logs lines such as "ReleaseExecute failed". So this function sets the level, which `dictConfig`
-    does not reset. Two other loggers are silenced too: they print the stack of each failed query, even if the error is
-    handled.
-    """
-    from pyspark.logger import PySparkLogger
-    from pyspark.sql.connect.logging import logger
-
-    if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
-        logger.setLevel(logging.CRITICAL + 1)
-    for name in _OF_QUERIES:
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _connected(remote: str) -> SparkSession:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-    quiet_client()
-    # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    # gRPC itself would wait up to two minutes between its own attempts to connect.
-    channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
-    # The type is Any, because mypy does not understand pyspark's decorator of `client`. Without a configuration,
-    # `create` makes no call, so the policy holds for the first call, too.
-    session: Any = ConnectSession.builder.channelBuilder(channel).create()
-    _closes_only_when_stopped(type(session))
-    session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES, max_backoff=_LONGEST_WAIT_MS)])
-    try:
-        for name, value in SESSION_CONF.items():
-            session.conf.set(name, value)
-        for name, value in SHARED_WORKERS.items():  # before the first query, which evaluates it
-            with suppress(PySparkException):
-                session.conf.set(name, value)
-    except BaseException:  # also Ctrl-C: nobody else can stop this session
-        with suppress(Exception):  # the server is gone
-            session.stop()
-        raise
-    return cast("SparkSession", session)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dagster_tidemark.cli.app import app, former_name
+from dagster_tidemark.cli.app import app
 from dagster_tidemark.project_folder import NoProject, code_location, project_root
 from dagster_tidemark.settings import NO_PACKAGE, load_settings
 
@@ -94,14 +94,3 @@ def test_missing_project_folder_is_refused(project: Path, monkeypatch: pytest.Mo
 def test_project_without_a_package_has_no_code_location(project: Path) -> None:
     (project / "pyproject.toml").write_text("[tool.tidemark]\n")
     assert code_location(project) is None
-
-
-def test_former_command_name_works_and_logs_the_renaming_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["pipelines", "--help"])
-    with pytest.raises(SystemExit) as ended:
-        former_name()
-    said = capsys.readouterr()
-    assert ended.value.code == 0 and "quarantine" in said.out
-    assert said.err == "pipelines: renamed to `tidemark`; the next release removes this name\n"

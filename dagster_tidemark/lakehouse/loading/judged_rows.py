@@ -43,6 +43,8 @@ class Judged:
         """The rejected rows as a frame."""
         if isinstance(self.rejected, DataFrame):
             return self.rejected
+        if not self.rejected.num_rows:  # Spark creates no frame from an empty table
+            return self.rows.limit(0)
         return self.rows.sparkSession.createDataFrame(self.rejected)
 
     @property

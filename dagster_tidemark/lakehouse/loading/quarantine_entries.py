@@ -75,7 +75,9 @@ def enter(
         CommitConflict: in each attempt, another writer committed first.
     """
     if not _appended(spark, entries, asset, gone, run_id, table):
-        frame = spark.createDataFrame(entries)
+        # Spark creates no frame from an empty table.
+        nothing = quarantine_table.of_files(spark, asset, "", [])
+        frame = spark.createDataFrame(entries) if entries.num_rows else nothing
         quarantine_table.replace(frame, asset, gone, run_id=run_id, table=table)
 
 

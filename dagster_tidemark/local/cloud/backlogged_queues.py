@@ -4,7 +4,7 @@ moto reads the clock twice for each waiting message, and several times for every
 queue for every deletion, and a list per message for every longer visibility timeout. With 20,000 waiting messages, a
 call took seconds.
 
-A module of its own, because moto reads the second part of the name of a queue class's module, and `__main__` has no such
+A module of its own, because moto reads the second part of the name of a queue class's module. `__main__` has no such
 part. Does not belong here: the list of queues (`dagster_tidemark.local.cloud.server`).
 """
 

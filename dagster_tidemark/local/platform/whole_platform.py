@@ -22,6 +22,7 @@ from rich.console import Console
 from dagster_tidemark import location
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
+from dagster_tidemark.local.host import process_tree
 from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
 from dagster_tidemark.local.platform.preconditions import (
@@ -66,9 +67,10 @@ def run_platform(
     with _stopping_by_signal(), running(settings):
         settings = with_first_day(settings, has_sample=has_sample, now=datetime.now(UTC))
         supervisor = Supervisor(settings, all_services(settings))
-        followed = followed_logs(settings, list(supervisor.services)) if verbose else nullcontext()
         try:
-            with followed:
+            if supervisor.end_leftovers():
+                console.print("ended the processes that an earlier `tidemark up` had left")
+            with followed_logs(settings, list(supervisor.services)) if verbose else nullcontext():
                 own_kafka = with_kafka and settings.own_kafka
                 _start(settings, supervisor, with_feed=with_feed, own_kafka=own_kafka, console=console)
                 with recording(settings) if settings.own_spark else nullcontext():
@@ -85,9 +87,9 @@ def run_platform(
 def followed_logs(settings: Settings, names: Sequence[str]) -> Iterator[None]:
     """Print new lines of the services' logs until the end of the block."""
     logs = [str(log_file(settings, name)) for name in names]
-    # Its own session: after Ctrl-C it still prints what the services log while they stop.
-    command = ["tail", "-n", "0", "-F", *logs]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as tail:
+    # With the mark, the next start ends it if this process is killed.
+    marked = os.environ | {process_tree.MARK: str(settings.state_dir)}
+    with subprocess.Popen(["tail", "-n", "0", "-F", *logs], env=marked, stderr=subprocess.DEVNULL) as tail:
         try:
             yield
         finally:
@@ -108,8 +110,6 @@ def platform_environment(settings: Settings) -> dict[str, str]:
 
 def _start(settings: Settings, supervisor: Supervisor, *, with_feed: bool, own_kafka: bool, console: Console) -> None:
     started = time.monotonic()
-    if supervisor.end_leftovers():
-        console.print("ended the processes that an earlier `tidemark up` had left")
     require_ports(settings, with_kafka=own_kafka)
     fetch_all_jars(settings, console, own_kafka=own_kafka)
     environment = platform_environment(settings)

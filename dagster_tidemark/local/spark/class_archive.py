@@ -2,29 +2,36 @@
 
 With the archive a server starts in a quarter of the time, and its first query takes a fifth of the time. The archive is
 recorded once per version of Java and the jars. It is stored next to the jars, and shared by all platforms and tests
-with these jars. The JVM itself checks that it matches the classes. Does not belong here: the recorded statements
-(`local.spark.class_recording`).
+with these jars. The JVM itself checks that it matches the classes.
+
+A recording is a server that starts, executes one query and ends. More statements would save another half a second.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 
+from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.local.host import machine
 from dagster_tidemark.local.host.process_tree import end_group
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.local.host.sockets import port_answers
+from dagster_tidemark.settings import Settings, load_settings
 
 _FIRST_LOAD = 120  # seconds
 _SECONDS = 240  # longest wait; recording takes 50 s on two idle cores
+_SECONDS_TO_START = _SECONDS_TO_WRITE = 300  # some 15 s each on an idle machine; no person waits for them
+_KEPT = 3  # newest archives of 170 MB each; checkouts may share the folder
 
 
 def conf_dir(settings: Settings) -> Path:
@@ -93,7 +100,7 @@ def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subp
         alone = settings.model_copy(update={"port_spark": probe.getsockname()[1]})
     with (settings.jars_dir / "classes.log").open("wb") as log:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "dagster_tidemark.local.spark.class_recording", str(archive)],
+            [*prefix, sys.executable, "-m", "dagster_tidemark.local.spark.class_archive", str(archive)],
             env=os.environ | alone.exports(),
             stdout=log,
             stderr=log,
@@ -103,3 +110,55 @@ def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subp
         yield process
     finally:
         end_group(process)
+
+
+def _record(settings: Settings, archive: Path) -> None:
+    """Record an archive with a server of its own, unless the archive exists."""
+    folder = settings.state_dir / "run" / "classes"  # fixed, so that killed recordings leave only one folder
+    with (settings.jars_dir / ".classes.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder
+        shutil.rmtree(folder, ignore_errors=True)
+        if not archive.exists():
+            folder.mkdir(parents=True)
+            shutil.move(_recorded(settings, folder), archive.with_suffix(".part"))
+            archive.with_suffix(".part").rename(archive)
+            shutil.rmtree(folder)
+            for old in sorted(archive.parent.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+                old.unlink()
+
+
+def _recorded(settings: Settings, folder: Path) -> Path:
+    own = {
+        "state_dir": folder,
+        "catalog": {},
+        "catalog_uri": f"jdbc:sqlite:{folder}/catalog.db",
+        "warehouse": f"{folder}/warehouse",
+        "spark_remote": f"sc://127.0.0.1:{settings.port_spark}",
+    }
+    alone, written = settings.model_copy(update=own), folder / "classes.jsa"
+    options = f"-XX:ArchiveClassesAtExit={written}", "-XX:TieredStopAtLevel=1"  # every statement runs only once
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_CATALOG")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "dagster_tidemark.local.spark.server", *options],
+        # Without Kafka's jars: such an archive also fits a server with them, but not the other way round.
+        env=inherited | alone.exports() | {"TIDEMARK_KAFKA_BOOTSTRAP_SERVERS": ""},
+    )
+    _wait_for(server, settings.port_spark)
+    spark = new_session(alone)
+    spark.range(1_000).selectExpr("sum(id)").collect()
+    spark.stop()
+    server.terminate()
+    server.wait(_SECONDS_TO_WRITE)
+    return written
+
+
+def _wait_for(server: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while not port_answers(port):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the Spark server that records classes did not start (exit code {server.poll()})")
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    _record(load_settings(), Path(sys.argv[1]))

@@ -6,6 +6,7 @@ imported: an edit is effective in the next run. Belongs here: what pyspark's own
 """
 
 import sys
+import sysconfig
 from collections.abc import Callable, Collection
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,8 @@ _LIBRARIES = (
 
 _daemon: Any = daemon  # it has no type annotations
 
+_STANDARD_LIBRARY = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+
 Main = Callable[[BinaryIO, BinaryIO], None]
 
 
@@ -43,10 +46,11 @@ def forget_user_modules(kept: Collection[str]) -> None:
 
 
 def _is_of_user(module: ModuleType) -> bool:
-    """Return True if a module's file is not part of the installation."""
+    """Return True if a module's file is not part of the installation. An editable installation is the user's."""
     file = getattr(module, "__file__", None)
-    installed = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    return file is not None and not any(folder in Path(file).resolve().parents for folder in installed)
+    if file is None or file.startswith(_STANDARD_LIBRARY):
+        return False
+    return not {"site-packages", "dist-packages"} & set(Path(file).parts)
 
 
 def with_fresh_modules(main: Main, kept: Collection[str]) -> Main:

@@ -3,8 +3,10 @@
 import logging
 import uuid
 from functools import partial
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import catalog, metadata_reads, write
@@ -207,3 +209,26 @@ def test_backlog_read_from_metadata_equals_the_one_counted_by_spark(
         (Where.REJECTED_ROWS, "discount_out_of_range", False, 1),
         (Where.WHOLE_FILE, "unreadable", False, 1),
     ]
+
+
+def test_new_catalog_without_tables_is_read_again_later(
+    spark_server: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session = new_session(spark_server)
+    try:
+        catalog.ensure(session, QUARANTINE)
+        lake = metadata_reads.catalog_of(session)
+        new = load_catalog(
+            "new",
+            type="sql",
+            uri=f"sqlite:///{tmp_path}/catalog.db",
+            warehouse=str(tmp_path),
+            init_catalog_tables="false",
+        )
+        monkeypatch.setitem(metadata_reads._lakes, session, new)
+        assert metadata_reads.loaded(session, QUARANTINE) is None
+        assert metadata_reads.catalog_of(session) is new
+        monkeypatch.setitem(metadata_reads._lakes, session, lake)
+        assert metadata_reads.loaded(session, QUARANTINE)
+    finally:
+        session.stop()

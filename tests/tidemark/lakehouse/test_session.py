@@ -8,20 +8,25 @@ import traceback
 import weakref
 from pathlib import Path
 
+import grpc
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
+from pyspark.sql import Row
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.logging import logger
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from dagster_tidemark.lakehouse.connect_client import quiet_client
 from dagster_tidemark.lakehouse.session import (
+    SESSION_CONF,
     SparkLost,
     SparkUnreachable,
     _settings,
     keep_password,
     naming_the_server,
     new_session,
-    quiet_client,
+    opened_session,
     server_conf,
 )
 from dagster_tidemark.settings import Settings
@@ -83,6 +88,24 @@ def test_lost_spark_session_error_names_the_server(spark_server: Settings, monke
             raise error
     finally:
         there.stop()
+
+
+def test_session_shares_workers_and_compiled_code_and_keeps_its_configuration(spark_server: Settings) -> None:
+    with opened_session(spark_server) as session:
+        assert session.conf.get("spark.sql.artifact.isolation.enabled") == "false"
+        assert {name: session.conf.get(name) for name in SESSION_CONF} == SESSION_CONF
+        assert session.sql("SELECT 1 AS n").collect() == [Row(n=1)]
+
+
+def test_session_of_a_server_that_cannot_clone_is_usable(
+    spark_server: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(session: ConnectSession, session_id: str) -> None:
+        raise grpc.RpcError("UNIMPLEMENTED")
+
+    monkeypatch.setattr(ConnectSession, "cloneSession", refuses)
+    with opened_session(spark_server) as session:
+        assert session.sql("SELECT 1 AS n").collect() == [Row(n=1)]
 
 
 @pytest.mark.timeout(60)

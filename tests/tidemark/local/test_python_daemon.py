@@ -43,7 +43,7 @@ def test_sessions_share_workers_that_import_edited_modules_again(spark_server: S
         yield pa.RecordBatch.from_pylist([{"daemon": os.getppid(), "value": value}])
 
     def probed(spark: SparkSession) -> tuple[int, str]:
-        [row] = spark.range(0, 1, 1, 1).mapInArrow(probe, "daemon int, value string").collect()
+        [row] = spark.range(0, 1, 1, 1).mapInArrow(probe, "daemon bigint, value string").collect()
         return row.daemon, row.value
 
     found = []

@@ -64,7 +64,7 @@ def test_ended_shift_is_requested_again(instance: DagsterInstance) -> None:
 
 def test_shift_with_replaced_code_has_a_successor_before_it_ends(instance: DagsterInstance) -> None:
     tags = {STREAM: "pings", WORKER: "0"}
-    for status in (DagsterRunStatus.STARTED, DagsterRunStatus.QUEUED):
+    for status in (DagsterRunStatus.STARTED, DagsterRunStatus.STARTING):
         create_run_for_test(instance, job_name=PINGS.job, tags=tags | {CODE: "replaced"}, status=status)
     run(instance, "1")
     assert wanted(instance) == [("shift_pings", "0")]

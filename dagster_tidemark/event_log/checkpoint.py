@@ -18,7 +18,7 @@ from dagster_tidemark.planner.check_results import CheckResult, Results
 from dagster_tidemark.planner.event_records import Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.partition_facts import Facts
+from dagster_tidemark.planner.partition_facts import PartitionRecord
 from dagster_tidemark.planner.run_durations import SAMPLES, RunDurations
 from dagster_tidemark.tags import HISTORY
 
@@ -205,8 +205,8 @@ def take(history: History, row: list[Any]) -> None:
     built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
     if changed:
         history.known.setdefault(asset, set()).add(partition)
-    facts = Facts(changed, first_arrival, version, listed_at, built)
-    if facts != Facts():
+    facts = PartitionRecord(changed, first_arrival, version, listed_at, built)
+    if facts != PartitionRecord():
         history.facts.put(target, facts)
     if again is not None:
         history.again[target] = again

@@ -30,7 +30,7 @@ from dagster_tidemark.planner.event_records import (
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
 from dagster_tidemark.planner.overrides import Override, Overrides
-from dagster_tidemark.planner.partition_facts import Facts, PartitionFacts
+from dagster_tidemark.planner.partition_facts import PartitionFacts, PartitionRecord
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name
@@ -272,7 +272,7 @@ class History:
             # The version is kept: a rebuild with the same content is a change only for readers that do not contain it.
             if self.problem(target) is None:
                 self.unseen[target] = self._still_news(target, self.facts.changes(target))
-            self.facts.put(target, Facts(version=self.facts.version(target)))
+            self.facts.put(target, PartitionRecord(version=self.facts.version(target)))
             for known in (self.failures, self.again):
                 known.pop(target, None)
             self.known.get(target[0], set()).discard(target[1])

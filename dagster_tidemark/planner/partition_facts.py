@@ -15,7 +15,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 @dataclass(slots=True)
-class Facts:
+class PartitionRecord:
     """What the event log tells about one partition.
 
     Args:
@@ -33,15 +33,15 @@ class Facts:
     built: Built | None = None
 
 
-_NONE = Facts()
-_NO_PARTITIONS: dict[Partition, Facts] = {}
+_NONE = PartitionRecord()
+_NO_PARTITIONS: dict[Partition, PartitionRecord] = {}
 
 
 class PartitionFacts:
     """The facts about all partitions. An unknown partition has empty facts."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Partition, Facts]] = {}
+        self._of: dict[str, dict[Partition, PartitionRecord]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
@@ -49,19 +49,19 @@ class PartitionFacts:
     def __iter__(self) -> Iterator[Target]:
         return ((asset, partition) for asset, known in self._of.items() for partition in known)
 
-    def of(self, target: Target) -> Facts:
+    def of(self, target: Target) -> PartitionRecord:
         """Return the facts about a partition, to read them."""
         return self._of.get(target[0], _NO_PARTITIONS).get(target[1], _NONE)
 
-    def to_change(self, target: Target) -> Facts:
+    def to_change(self, target: Target) -> PartitionRecord:
         """Return the facts about a partition, to change them."""
         known = self._of.setdefault(target[0], {})
         found = known.get(target[1])
         if found is None:
-            found = known[target[1]] = Facts()
+            found = known[target[1]] = PartitionRecord()
         return found
 
-    def put(self, target: Target, facts: Facts) -> None:
+    def put(self, target: Target, facts: PartitionRecord) -> None:
         """Replace the facts about a partition."""
         self._of.setdefault(target[0], {})[target[1]] = facts
 

@@ -122,7 +122,8 @@ class PendingWork:
         Returns:
             True if nothing was left.
         """
-        self._collect(now)
+        if not self._collect(now, stop):
+            return False
         count = 0
         for key, node in self.graph.nodes.items():
             while partitions := self._dirty.get(key):
@@ -189,12 +190,17 @@ class PendingWork:
             self._mark(target)
             self._mark_readers(target)
 
-    def _collect(self, now: float) -> None:
+    def _collect(self, now: float, stop: Callable[[], bool]) -> bool:
+        """Mark the partitions that events, overrides and the time affect. Return False if `stop` ended this early."""
         self._follow_overrides()
         for target in self.candidates.moved(now):
             self._mark(target)
             self._mark_readers(target)
+        count = 0
         while self.history.dirty:
+            count += 1
+            if count % _AT_ONCE == 0 and stop():
+                return False
             target = self.history.dirty.pop()
             if self.history.problem(target):  # only an earlier version of the code had this partition
                 continue
@@ -212,6 +218,7 @@ class PendingWork:
             self._sleeping.discard(target)
             self._mark(target)
             self._mark_readers(target)
+        return True
 
     def _wake_with(self, target: Target, now: float) -> None:
         """Schedule a partition for the time when it begins to exist, if an event arrives before that time."""

@@ -273,7 +273,7 @@ DEFECTS = [
     ),
     Defect(
         "planner.history:History.forget",
-        "self.facts.put(target, Facts(version=self.facts.version(target)))",
+        "self.facts.put(target, PartitionRecord(version=self.facts.version(target)))",
         "pass",
         contracts.test_a_wiped_table_is_built_again,
     ),

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading import quarantine_table, rejected_rows
+from dagster_tidemark.lakehouse.loading import quarantine_entries, quarantine_table, rejected_rows
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
@@ -79,7 +79,12 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
         return enter(load, found, *more)
 
     def _replace(
-        entries: DataFrame, asset: str, gone: Mapping[Partition, Collection[KnownFile]], *, run_id: str
+        entries: DataFrame,
+        asset: str,
+        gone: Mapping[Partition, Collection[KnownFile]],
+        *,
+        run_id: str,
+        table: Table = quarantine_table.QUARANTINE,
     ) -> None:
         seen = {k.key for known in looked[-1].known.values() for k in known}
         there = entries.sparkSession.table(quarantine_table.QUARANTINE.identifier).where(f"asset = '{asset}'").collect()
@@ -88,9 +93,13 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
             if r.partition in gone and r.source_file not in seen:
                 where = Where.WHOLE_FILE if r.row_number is None else Where.REJECTED_ROWS
                 unseen[r.partition].append(KnownFile(r.source_file, r.source_version, r.loaded_by, where))
-        replace(entries, asset, {p: [*known, *unseen[p]] for p, known in gone.items()}, run_id=run_id)
+        replace(entries, asset, {p: [*known, *unseen[p]] for p, known in gone.items()}, run_id=run_id, table=table)
 
-    with mock.patch.object(rejected_rows, "enter", _enter), mock.patch.object(quarantine_table, "replace", _replace):
+    with (
+        mock.patch.object(rejected_rows, "enter", _enter),
+        mock.patch.object(quarantine_entries, "_appended", lambda *_: False),  # all entries go through `replace`
+        mock.patch.object(quarantine_table, "replace", _replace),
+    ):
         yield
 
 

@@ -220,12 +220,16 @@ _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
 """Services that `sensors.contract_sensor` probes. An unreachable bucket concerns only the assets of feeds."""
 
 
-_SERVICE = "check that it runs, and that the settings have its address and credentials"
+_SERVICE = "check that {} runs, and that the settings have its address and credentials"
 _TICKS = "check the sensor's ticks in the UI, under Automation"
 
 
 def _of_service(name: str, looked: Looked, now: float) -> Cause | None:
-    return Cause(name, looked.at or now, f"{name}: {looked.hindrance}", _SERVICE) if looked.hindrance else None
+    return (
+        Cause(name, looked.at or now, f"{name}: {looked.hindrance}", _SERVICE.format(name))
+        if looked.hindrance
+        else None
+    )
 
 
 def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | None, now: float) -> dict[str, Cause]:
@@ -250,7 +254,7 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
         cause = Cause(name, looked.at, said, _TICKS, lasting=lasting)
         if bucket:
             why = f"{_BUCKET}: {bucket}"
-            cause = Cause(_BUCKET, looked.at, f"{said}: {why}", _SERVICE, lasting=f"{lasting}: {why}")
+            cause = Cause(_BUCKET, looked.at, f"{said}: {why}", _SERVICE.format(_BUCKET), lasting=f"{lasting}: {why}")
     else:
         parts = {feed: why for feed, why in looked.parts.items() if feed in watched.feeds}
         remedy = "check the feed's prefix, its queue and the credentials"

@@ -121,5 +121,14 @@ def _outage(book: Book, look: Look, now: float) -> Outage | None:
 def ownership_of(assets: AnyGraph, graph: Graph, sources: Collection[str] = ()) -> dict[str, Ownership]:
     """Return the owners and the group of each asset with a contract, and of some sources."""
     promised = [key for key, node in graph.nodes.items() if node.contract is not None or key in sources]
-    nodes = {key: assets.get(dg.AssetKey.from_user_string(key)) for key in promised}
-    return {key: Ownership(tuple(node.owners or ()), node.group_name or "") for key, node in nodes.items()}
+    keys = {each: dg.AssetKey.from_user_string(each) for each in promised}
+    return {each: Ownership(_owners(assets, key), assets.get(key).group_name or "") for each, key in keys.items()}
+
+
+def _owners(assets: AnyGraph, key: dg.AssetKey) -> tuple[str, ...]:
+    """Return the owners of an asset. A source that declares none belongs to the owners of its direct readers."""
+    node = assets.get(key)
+    if node.owners or node.is_materializable:
+        return tuple(node.owners or ())
+    readers = (assets.get(reader) for reader in sorted(node.child_keys) if assets.has(reader))
+    return tuple(dict.fromkeys(owner for reader in readers for owner in reader.owners or ()))

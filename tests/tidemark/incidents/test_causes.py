@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark import ExpectedArrival
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.engine.doubts import Cause, Doubts, Watched
 from dagster_tidemark.engine.overview import judged
 from dagster_tidemark.engine.saved_overview import Kept, keep, standing_rows
@@ -14,7 +15,7 @@ from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.causes import Evidence, troubles
 from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
-from dagster_tidemark.incidents.look import Look, logger, note_incidents
+from dagster_tidemark.incidents.look import Look, logger, note_incidents, ownership_of
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.watch import Watch
 from dagster_tidemark.planner.contracts import LagContract
@@ -263,6 +264,13 @@ def test_incident_of_a_failed_blocking_check_lists_the_readers_that_wait() -> No
     assert (opened.cause.kind, opened.cause.subject) == (CauseKind.CHECK, "core/orders: complete")
     assert "marts/hourly" in {each.asset for each in opened.assets}
     assert not {"core/prices", "core/orders"} & {each.asset for each in opened.assets}
+
+
+def test_source_without_owners_belongs_to_the_owners_of_its_direct_readers() -> None:
+    assets = dg.Definitions(graph()).resolve_asset_graph()
+    found = ownership_of(assets, graph_of(assets), ["raw/orders", "raw/prices"])
+    assert found["raw/orders"].owners == ("team:core",) and found["raw/prices"].owners == ()
+    assert found["core/prices"].owners == (), "a table does not belong to its readers"
 
 
 def test_service_outage_is_one_incident_and_not_one_per_failing_asset() -> None:

@@ -21,7 +21,7 @@ def test_incident_of_a_raising_check_says_that_the_check_is_run_again() -> None:
     location = Location(assets_of(CHAINS), chains=CHAINS)
     location.simulation.fail_check("core/stock", "complete", times=99, how=CheckFate.RAISES)
     location.arrives("stock", hours=1)
-    location.until(hours=1, minutes=7)
+    location.until(hours=1, minutes=9)
     (opened,) = location.book.open
     assert opened.cause.said == f"the check complete of core/stock {HOUR_1} has no result"
     assert opened.cause.repairs_itself and "the log of the newest run of the check" in opened.cause.remedy

@@ -6,7 +6,6 @@ when its asset runs; the asset's contract is still evaluated.
 
 from __future__ import annotations
 
-from datetime import time
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,6 +13,7 @@ import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.sources.times import time_of_day
 
 Condition = dg.AutomationCondition[Any]
 
@@ -109,9 +109,9 @@ def _minutes(text: str) -> int:
     if text == "24:00":
         return 24 * 60
     try:
-        at = time.fromisoformat(text)
+        at = time_of_day(text)
     except (TypeError, ValueError) as error:
-        raise ConditionRefused(f"between: expected a time of day such as 06:00, found {text!r}") from error
+        raise ConditionRefused(f"between: expected a time of day such as 06:00, found {text!r}: {error}") from error
     return at.hour * 60 + at.minute
 
 

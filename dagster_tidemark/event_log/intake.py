@@ -16,7 +16,9 @@ from dagster_tidemark.event_log.event_rows import Event, EventKind
 from dagster_tidemark.planner.graph import Node, Target
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT
+from dagster_tidemark.sources.listing import EXPIRED_SUFFIX
+from dagster_tidemark.sources.removals import EXPIRED
+from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, LISTED_AT, OUTCOME
 
 NO_VERSION = "observations without a data version: each counts as new data"
 
@@ -158,6 +160,8 @@ class Intake:
         if version is None:
             version = str(event.id)
             self._note(target[0], NO_VERSION)
+        if event.tags.get(OUTCOME) == EXPIRED:
+            version += EXPIRED_SUFFIX
         now = event_time.now()
         written = min(event.at, now + _OFF)
         if listed_at is not None and listed_at > written + _OFF:

@@ -15,7 +15,7 @@ from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.sources import misplaced
 from dagster_tidemark.sources.feed import Feed, Partition
-from dagster_tidemark.sources.listing import NO_FILES, of_data_alone
+from dagster_tidemark.sources.listing import ACCEPTED_SUFFIX, AGAIN_SUFFIX, NO_FILES, of_data_alone
 from dagster_tidemark.sources.misplaced import Misplaced
 from dagster_tidemark.tags import DATA_VERSION, LISTED_AT
 
@@ -33,12 +33,6 @@ LOST = "lost"
 DEAD_LETTERS = "dead letters"
 NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
 """Key of the asset that represents the queue of the landing bucket's notifications."""
-ACCEPTED_SUFFIX = "-accepted"
-"""Suffix for the version of an empty partition after a person accepted the removal of its files. The version then
-differs from the last one, so that the removal counts as a change."""
-AGAIN_SUFFIX = "-again-"
-"""Suffix for the version of unchanged files that a person wants to be read again. A number follows it."""
-
 _WORDS = 20  # folders listed in a description
 
 

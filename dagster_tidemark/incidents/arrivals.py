@@ -108,7 +108,7 @@ class _Source:
     rows: Rows
 
     def states(self, windows: Windows, earliest: float) -> Iterable[Arrival]:
-        longest = _LONGEST_WINDOW.total_seconds()
+        longest = _LONGEST_WINDOW.total_seconds() + self.expected.longest
         until = self.now + longest if self.expected.by else self.now
         spans = {
             partition: window

@@ -6,13 +6,14 @@ Pure. Belongs here: the declaration and its due times. Does not belong here: the
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import InputPromise, Window
+from dagster_tidemark.sources.times import time_of_day
 
 
 class ExpectationRefused(Terminal):
@@ -62,7 +63,7 @@ class ExpectedArrival:
         if bool(self.by) == (self.within is not None):
             raise ExpectationRefused(f"{owner}: give either by= (a time of day such as 06:00) or within= (a timedelta)")
         try:
-            _ = (time.fromisoformat(self.by or "00:00"), ZoneInfo(self.timezone))
+            _ = (time_of_day(self.by or "00:00"), ZoneInfo(self.timezone))
         except (ValueError, ZoneInfoNotFoundError) as error:
             raise ExpectationRefused(
                 f"{owner}: by={self.by!r}, timezone={self.timezone!r}: {error}; write 06:00 and Europe/Berlin"
@@ -86,7 +87,14 @@ class ExpectedArrival:
         zone = "" if self.timezone == "UTC" else f" {self.timezone}"
         after = "" if self.within is None else span(self.within.total_seconds())
         said = f"expected by {self.by}{zone}" if self.by else f"expected within {after} of the end of a window"
-        return InputPromise(self.source, said, self.due_at)
+        return InputPromise(self.source, said, self.due_at, self.longest)
+
+    @property
+    def longest(self) -> float:
+        """Longest time from the end of a window to its due time, in seconds."""
+        if self.within is not None:
+            return max(0.0, self.within.total_seconds())
+        return (max(0, self.day) + 2) * 86_400.0  # a window may begin on another day of the zone
 
     def due_at(self, window: Window) -> float | None:
         """Return when data of a window is due, in Unix seconds; None if it is not due on that day."""
@@ -98,7 +106,7 @@ class ExpectedArrival:
             # A window may begin at midnight of another zone: it belongs to the day that holds most of it.
             middle = window.start + min(window.end - window.start, 86_400.0) / 2
             on = datetime.fromtimestamp(middle, zone).date() + timedelta(days=self.day)
-            at = datetime.combine(on, time.fromisoformat(self.by), zone).astimezone(UTC).timestamp()
+            at = datetime.combine(on, time_of_day(self.by), zone).astimezone(UTC).timestamp()
         return None if WEEKDAYS[on.weekday()] not in self.days or on in self.except_on else at
 
 

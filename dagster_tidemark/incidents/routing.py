@@ -5,12 +5,13 @@ Pure. Does not belong here: sending (`incidents.channels`, `incidents.sender`).
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.incident import Incident, Mute
+from dagster_tidemark.sources.times import time_of_day
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -48,7 +49,7 @@ class QuietHours:
 
     def __post_init__(self) -> None:
         try:
-            _ = (time.fromisoformat(self.begin), time.fromisoformat(self.end), ZoneInfo(self.timezone))
+            _ = (time_of_day(self.begin), time_of_day(self.end), ZoneInfo(self.timezone))
         except (ValueError, ZoneInfoNotFoundError) as error:
             raise ChannelRefused(
                 f"QuietHours({self.begin!r}, {self.end!r}, timezone={self.timezone!r}): {error}; write times as 22:00 "
@@ -59,7 +60,7 @@ class QuietHours:
 
     def end_after(self, now: float) -> float | None:
         """Return the end of the quiet hours that hold a time (Unix seconds); None if none do."""
-        zone, begin, end = ZoneInfo(self.timezone), time.fromisoformat(self.begin), time.fromisoformat(self.end)
+        zone, begin, end = ZoneInfo(self.timezone), time_of_day(self.begin), time_of_day(self.end)
         today = datetime.fromtimestamp(now, zone).date()
         for day in (today - timedelta(days=1), today):
             if WEEKDAYS[day.weekday()] not in self.days:

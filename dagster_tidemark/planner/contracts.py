@@ -80,11 +80,13 @@ class InputPromise:
         source: Key of the source.
         said: The promise in words.
         due_at: Returns when data of a window is promised (Unix seconds); None if the window has no promise.
+        longest: Longest time from the end of a window to the promised time, in seconds.
     """
 
     source: str
     said: str
     due_at: Callable[[Window], float | None]
+    longest: float = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,11 @@ def tick_at_or_after(contract: CronContract, at: float) -> float:
 def tick_before(contract: CronContract, at: float) -> float:
     """Return the last tick of a cron contract before a time."""
     ticks = CronSim(contract.schedule, _local(at, contract.timezone), reverse=True)
-    return next(tick for tick in _times(ticks) if tick < at)
+    found = next(tick for tick in _times(ticks) if tick < at)
+    # In an hour that a zone repeats, the way back skips ticks that the way forward has.
+    while (later := _tick(contract.schedule, contract.timezone, found + 1)) < at:
+        found = later
+    return found
 
 
 def first_tick(contract: Contract, window: Window | None) -> float | None:

@@ -13,6 +13,7 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.listing import lacks_files
 
 LOOK_BACK = 7 * 86_400.0
 """Seconds after the due time for which a delivery counts as missing."""
@@ -121,17 +122,20 @@ class DueDeliveries:
         known = self.history.known.get(node.key, set())
         # Before its first event, a source is not known to deliver anything.
         earliest = max(self.now - LOOK_BACK, self.history.first_seen.get(node.key, float("inf")))
+        oldest = earliest - max(promise.longest for promise in node.promises)
         for partition in reversed(node.keys()):
             window = node.window(partition)
-            if window is not None and window.end < earliest - LOOK_BACK and _is_ordered_by_time(node, partition):
+            if window is not None and window.end < oldest and _is_ordered_by_time(node, partition):
                 return
-            if window is None or window.end < earliest - LOOK_BACK:
+            if window is None or window.end < oldest:
                 continue
             for promise in node.promises:
                 due = promise.due_at(window)
                 if due is not None and earliest <= due <= self.now:
                     target = (node.key, partition)
-                    arrived = (self.history.facts.first_arrival(target) or due) if partition in known else None
+                    facts = self.history.facts.of(target)
+                    has_come = partition in known and not lacks_files(facts.version or "")
+                    arrived = (facts.first_arrival or due) if has_come else None
                     yield partition, DueDelivery(target, due, f"{name(target)} ({promise.said})", arrived)
 
 

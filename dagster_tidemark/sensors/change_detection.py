@@ -16,8 +16,6 @@ import dagster as dg
 
 from dagster_tidemark.engine.engine import reporting
 from dagster_tidemark.event_log.observations import (
-    ACCEPTED_SUFFIX,
-    AGAIN_SUFFIX,
     CONTENT,
     Ledger,
     Tags,
@@ -30,6 +28,8 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Feed, Grain, Partition
 from dagster_tidemark.sources.listing import (
+    ACCEPTED_SUFFIX,
+    AGAIN_SUFFIX,
     Bucket,
     BucketUnavailable,
     Listing,

@@ -181,6 +181,22 @@ def of_data_alone(version: str) -> str:
     return version.partition(_MISPLACED)[0]
 
 
+EXPIRED_SUFFIX = "-expired"
+"""Suffix for the version of a partition whose files were removed after the time that the feed declares."""
+ACCEPTED_SUFFIX = "-accepted"
+"""Suffix for the version of an empty partition after a person accepted the removal of its files. The version then
+differs from the last one, so that the removal counts as a change."""
+AGAIN_SUFFIX = "-again-"
+"""Suffix for the version of unchanged files that a person wants to be read again. A number follows it."""
+
+
+def lacks_files(version: str) -> bool:
+    """Return True if a partition with this data version has no data files: none came, or they were withdrawn."""
+    if version.endswith((EXPIRED_SUFFIX, ACCEPTED_SUFFIX)):
+        return False
+    return of_data_alone(version.partition(AGAIN_SUFFIX)[0]) == NO_FILES
+
+
 def arrival(
     listing: Listing,
     *,

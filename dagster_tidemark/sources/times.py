@@ -6,7 +6,7 @@ digits (`layout`).
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property
 from zoneinfo import ZoneInfo
@@ -127,8 +127,15 @@ class Times:
 
     def is_key(self, text: str, since: date) -> bool:
         """Return True if a text has the form of a key, and its window ends after the start of the day `since`."""
-        # Only length and day are checked, for speed: a call may be one of 100,000.
-        return len(text) in self._lengths and text[:10] >= self.first_of(since).isoformat()
+        if len(text) not in self._lengths or text[:10] < self.first_of(since).isoformat():
+            return False
+        # Other parts of a key are not checked, for speed: a call may be one of 100,000.
+        try:
+            if self.grain in _LENGTHS:
+                return int(text[14:16]) % (_LENGTHS[self.grain] // timedelta(minutes=1)) == 0
+            return self.grain is Grain.DAY or self.first_of(day := date.fromisoformat(text)) == day
+        except ValueError:
+            return False
 
     def of_day(self, day: date) -> list[Digits]:
         """Return the windows of a day, or the window that contains the day."""
@@ -190,3 +197,15 @@ class Times:
     def _lengths(self) -> frozenset[int]:
         plain = len(re.sub("%.", "00", FORMATS[TYPES[self.grain]].replace("%Y", "2026")))
         return frozenset([plain, plain + len("+0100")] if self.has_offsets else [plain])
+
+
+def time_of_day(text: str) -> time:
+    """Return a time of day.
+
+    Raises:
+        ValueError: the text is no time of day, or has an offset, which would be another zone than the declared one.
+    """
+    at = time.fromisoformat(text)
+    if at.tzinfo is not None:
+        raise ValueError("it has an offset; write the time alone, and the zone as timezone=")
+    return at

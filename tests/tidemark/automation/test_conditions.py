@@ -108,6 +108,7 @@ def test_every_condition_requests_the_latest_time_partition() -> None:
     [
         (lambda: updated(), "expected the key of at least one input"),
         (lambda: between("6"), "expected a time of day such as 06:00, found '6'"),
+        (lambda: between("06:00", "08:00+02:00"), "it has an offset"),
         (lambda: between("06:00", "06:00"), "expected two different times"),
         (lambda: between("06:00", timezone="Berlin"), "expected a time zone such as Europe/Berlin, found 'Berlin'"),
     ],

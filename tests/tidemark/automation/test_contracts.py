@@ -138,6 +138,15 @@ def test_cron_tick_before_the_end_of_the_window_does_not_count() -> None:
     assert minutes(deadline(BY_NINE, at(60), MONDAY)) == 9 * 60 + DAY
 
 
+def test_last_tick_in_a_repeated_hour_is_the_one_that_the_way_forward_finds() -> None:
+    contract = CronContract("30 2 * * *", bound=0.0, timezone="Europe/Berlin")
+    begin = datetime(2026, 10, 25, tzinfo=ZoneInfo("UTC")).timestamp()
+    for minute in range(0, 240, 5):
+        now = begin + minute * 60
+        last = tick_before(contract, now)
+        assert last < now <= tick_at_or_after(contract, last + 1)
+
+
 def test_cron_contract_requests_the_run_at_the_lower_bound() -> None:
     assert minutes(due(BY_NINE, at(60), SUNDAY, QUICK).at) == 8 * 60 + 30
 

@@ -17,6 +17,7 @@ from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.sources.listing import NO_FILES
 from dagster_tidemark.tags import MISSING
 from tests.tidemark.automation.toy_graph import DAYS, HOURS, START, asset, lag, source
 
@@ -51,6 +52,48 @@ def simulated(on_missing: str | None) -> Simulation:
     simulation.arrive("raw/orders", "2026-10-07-06:00", at=simulation.time(days=2, hours=7))
     simulation.arrive("raw/prices", "2026-10-06", at=simulation.time(days=2, hours=10))
     return simulation
+
+
+@pytest.mark.parametrize(("within", "longest"), [(1, 7), (15, 15), (60, 60)])
+def test_missing_delivery_is_found_however_late_after_its_window_it_is_due(within: int, longest: int) -> None:
+    day = 86_400.0
+    promise = InputPromise("raw/a", "expected then", lambda window: window.end + within * day, longest * day)
+    raw = Node(
+        "raw/a",
+        source=True,
+        automated=False,
+        partitioned=True,
+        promises=(promise,),
+        keys=lambda: [str(n) for n in range(100)],
+        window=lambda p: Window(int(str(p)) * day, (int(str(p)) + 1) * day),
+        order=lambda p: int(str(p)),
+    )
+    graph = Graph({"raw/a": raw, "core/a": Node("core/a", [Input("raw/a", None, None, on_missing="wait")])})
+    history = History(graph, first_seen={"raw/a": 0.0})
+    due = DueDeliveries(graph, history, PendingWork(graph, history), now=100 * day)
+    found = due.lacking(graph.nodes["core/a"], None, OnMissing.WAIT)
+    assert [each.due_at / day for each in found] == list(range(93, 101))
+
+
+@pytest.mark.parametrize(
+    ("version", "is_there"),
+    [
+        (NO_FILES, False),
+        (f"{NO_FILES}-misplaced-37df3886", False),
+        (f"{NO_FILES}-accepted", True),
+        (f"{NO_FILES}-expired", True),
+        ("v1", True),
+    ],
+)
+def test_delivery_whose_folder_has_no_data_is_missing(version: str, is_there: bool) -> None:
+    simulation = Simulation(location("wait"), start=START)
+    simulation.arrive("raw/prices", "2026-10-05", at=simulation.time(hours=20))
+    simulation.arrive("raw/prices", "2026-10-06", at=simulation.time(days=1, hours=20), version=version)
+    simulation.arrive("raw/orders", "2026-10-07-06:00", at=simulation.time(days=2, hours=7))
+    simulation.run(days=2, hours=8)
+    assert [run.partitions for run in simulation.runs_of("marts/sales")] == (
+        [("2026-10-07-06:00",)] if is_there else []
+    )
 
 
 @pytest.mark.parametrize(("dimensions", "looks"), [(1, 16), (2, 5000)])

@@ -325,6 +325,7 @@ def test_invalid_channel_declarations_are_refused(settings: Settings, monkeypatc
         (lambda: Email(host="h", to="ada@acme.test", sender="s"), "expected a list"),
         (lambda: Email(host="h", to=["a@b.c"], sender="s", username=secret), "both username and password"),
         (lambda: QuietHours("25:00", "07:00"), "write times as 22:00"),
+        (lambda: QuietHours("22:00+02:00", "07:00"), "it has an offset"),
         (lambda: QuietHours("22:00", "07:00", timezone="Mars/North"), "zone"),
         (lambda: QuietHours("22:00", "07:00", days=("Monday",)), "unknown day"),
         (lambda: distinct([FakeChannel(), FakeChannel()]), "two channels are named 'fake'"),

@@ -90,6 +90,7 @@ def test_invalid_expected_arrivals_are_refused() -> None:
         ({"by": ""}, "give either by"),
         ({"within": timedelta(hours=1)}, "give either by"),
         ({"by": "6 am"}, "write 06:00"),
+        ({"by": "06:00+02:00"}, "it has an offset"),
         ({"timezone": "Mars/North"}, "Europe/Berlin"),
         ({"days": ("Monday",)}, "unknown day"),
     ):

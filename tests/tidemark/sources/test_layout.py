@@ -59,6 +59,20 @@ def test_partition_key_and_folder_convert_into_each_other(grain: Grain, folders:
             of.partition_of(outside)
 
 
+@pytest.mark.parametrize(
+    ("grain", "key", "other"),
+    [
+        (Grain.MONTH, "2026-10-01", "2026-10-15"),
+        (Grain.WEEK, "2026-10-12", "2026-10-15"),
+        (Grain.HOUR, "2026-10-15-07:00", "2026-10-15-07:15"),
+        (Grain.QUARTER_HOUR, "2026-10-15-07:15", "2026-10-15-07:10"),
+    ],
+)
+def test_key_of_a_former_finer_grain_is_no_key(grain: Grain, key: str, other: str) -> None:
+    layout = feed(grain).layout
+    assert layout.has(key) and not layout.has(other)
+
+
 def test_monthly_window_ends_at_the_start_of_the_next_month() -> None:
     months = [f"2027-{month:02}-01" for month in range(1, 13)]
     of = feed(Grain.MONTH)

@@ -192,7 +192,9 @@ def test_only_blocking_checks_of_the_evaluated_asset_are_applied(
 ) -> None:
     told: list[tuple[object, ...]] = []
     monkeypatch.setattr(
-        History, "checked", lambda _, target, check, id, passed, run_id: told.append((target, check, passed, run_id))
+        History,
+        "checked",
+        lambda _, target, check, *, passed, run_id, **_more: told.append((target, check, passed, run_id)),
     )
     nodes = dict(follower.history.graph.nodes)
     nodes[CORE] = replace(nodes[CORE], blocking=frozenset({"rows"}))

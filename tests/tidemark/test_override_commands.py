@@ -281,9 +281,9 @@ def test_load_owes_a_rebuild_until_a_later_run_has_materialized_the_partition(in
 def test_load_owes_no_rebuild_that_a_later_skip_holds_back(instance: DagsterInstance) -> None:
     rebuild = override(OverrideKind.REBUILD, assets=("owes",))
     skip = override(OverrideKind.SKIP, id="o-2", assets=("owes",), keys=("b",))
-    held = {}
+    held, store = {}, OverrideStore(instance)
     for name, records in (("skip first", [skip, rebuild]), ("skip last", [rebuild, skip])):
-        OverrideStore(instance).change(lambda _, records=records: records)
+        store.change(lambda _: records)  # noqa: B023 - it is called at once
         held[name] = owed_again(instance, "owes", ["a", "b"], lambda each, one: not each.keys or one in each.keys)
     assert held == {"skip first": ["a", "b"], "skip last": ["a"]}
 

@@ -60,10 +60,9 @@ def test_skip_of_a_range_exempts_what_was_over_but_no_window_that_is_silent_afte
     made.arrive("raw/orders", "2026-10-04", at=made.time(hours=1))
     made.run(days=1, hours=8)  # 6 October at eight: nothing came for the 5th, which was promised for nine
     assert f"{made.moment():%m-%d %H}" == "10-06 08"
-    ends = {"first": "2026-10-05", "last": "2026-10-07"}
-    found = Override("o-1", OverrideKind.SKIP, "core/orders", ("core/orders",), "anna", "x", made.clock.shown, **ends)
-    as_of, codes = event_storage.last_event_id(made.instance), {"core/orders": "1"}
-    OverrideStore(made.instance).change(lambda _: [replace(found, as_of=as_of, codes=codes)])
+    skip = Override("o-1", OverrideKind.SKIP, "core/orders", ("core/orders",), "anna", "x", made.clock.shown)
+    skip = replace(skip, as_of=event_storage.last_event_id(made.instance), first="2026-10-05", last="2026-10-07")
+    OverrideStore(made.instance).change(lambda _: [skip])
     made.run(hours=4)
     assert made.standings()["core/orders"].verdict is FreshnessStatus.MET
     made.run(days=2)

@@ -434,4 +434,6 @@ def test_random_graphs_under_random_overrides_keep_every_promise() -> None:
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         done.update(play.counts)
-    assert all(done[kind] > 100 for kind in ("pause", "resume", "skip", "rebuild")), done
+    assert all(done[kind] > 100 for kind in ("pause", "resume", "skip", "rebuild", "end")) and done["complete"] > 50, (
+        done
+    )

@@ -163,6 +163,12 @@ class Oracle:
         for target in targets:
             self.cuts.setdefault(target, []).append(Cut(id_, kind, self.moment))
 
+    def complete(self, id_: str) -> None:
+        """Forget a complete rebuild of what was never built, maybe by a run under way. All else stays owed."""
+        for target, cuts in self.cuts.items():
+            if target not in self.of:
+                self.cuts[target] = [cut for cut in cuts if cut.id != id_]
+
     def end(self, id_: str) -> None:
         for target, cuts in self.cuts.items():
             self.cuts[target] = [cut for cut in cuts if cut.id != id_]
@@ -192,21 +198,9 @@ class Play:
 
     def step(self) -> None:
         self.world.now += 1.0
-        step = self.chance.choices(
-            (
-                self.arrive,
-                self.settle,
-                self.begin,
-                self.finish,
-                self.pause,
-                self.resume,
-                self.skip,
-                self.rebuild,
-                self.end,
-                self.complete,
-            ),
-            (8, 4, 3, 3, 2, 2, 2, 2, 2, 2),
-        )[0]
+        by_people = (self.pause, self.resume, self.skip, self.rebuild, self.end)
+        steps = (self.arrive, self.settle, self.begin, self.finish, *by_people, self.complete)
+        step = self.chance.choices(steps, (8, 4, 3, 3, 2, 2, 2, 2, 2, 2))[0]
         step()
 
     def arrive(self) -> None:
@@ -275,12 +269,14 @@ class Play:
             self._apply()
 
     def complete(self) -> None:
-        """End the rebuilds that the plan finds complete, as the sensor does. The oracle forgets none of them."""
+        """End the rebuilds that the plan finds complete, as the sensor does."""
         left = self.world.plan().left
         rebuilds = [each for each in self.records if each.kind is OverrideKind.REBUILD and each.ended_at is None]
         done = [each.id for each in rebuilds if each.id not in left]
         self.counts["complete"] += len(done)
         self.records = without(self.records, done, at=self.world.now, by="")
+        for each in done:
+            self.oracle.complete(each)
         self._apply()
 
     def _some(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str] | None]:

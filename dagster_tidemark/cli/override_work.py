@@ -49,6 +49,14 @@ class OverrideTarget:
     def store(self) -> OverrideStore:
         return OverrideStore(self.instance)
 
+    def place(self, override: Override) -> str:
+        """Return the code location of an override. Equal names mean other assets in another one."""
+        return override.location or self.settings.code_location
+
+    def owns(self, override: Override) -> bool:
+        """Return True if an override is of this code location."""
+        return self.place(override) == self.settings.code_location
+
     def known(self) -> Selectable:
         """Load the code location, and return everything that a person can name. Broken parts are left out."""
         with location.without_broken_parts():
@@ -108,7 +116,7 @@ def stored(target: OverrideTarget, command: Command) -> tuple[Override, Selected
             raise NotSelectable(f"--partitions: the stream {', '.join(found.streams)} has none; leave the option out")
         only = partitions(known.graph, found.assets, command.partitions)
     override = _override(target, known.graph, command, found, only)
-    target.store.change(lambda before: [*_replaced(before, override), override])
+    target.store.change(lambda before: [*before, override])
     return override, found
 
 
@@ -136,20 +144,6 @@ def _override(target: OverrideTarget, graph: Graph, command: Command, found: Sel
     )
 
 
-def _replaced(before: Sequence[Override], new: Override) -> list[Override]:
-    """Return the earlier overrides. A new skip or rebuild ends the earlier ones that it repeats completely."""
-    if new.kind is OverrideKind.PAUSE:
-        return list(before)
-    same = [
-        each.id
-        for each in before
-        if each.kind is new.kind
-        and set(each.assets) <= set(new.assets)
-        and (new.whole or (each.keys, each.first, each.last) == (new.keys, new.first, new.last))
-    ]
-    return list(without(before, same, at=new.at, by=new.by))
-
-
 def resumed(target: OverrideTarget, what: str, by: str) -> tuple[list[Override], list[Override]]:
     """End the pauses of a selection. Other assets of such a pause stay paused.
 
@@ -157,26 +151,28 @@ def resumed(target: OverrideTarget, what: str, by: str) -> tuple[list[Override],
         The ended pauses, and the pauses that still apply to assets of the selection.
 
     Args:
-        what: The id of a pause, the words that selected its assets, or any other selection.
+        what: The id of a pause of any code location. Else the words that selected its assets, or any other selection:
+            these count for the pauses of the own code location.
 
     Raises:
         NotSelectable: nothing of the selection is paused.
     """
     at = event_time.now()
-    pauses = [each for each in target.store.read() if each.kind is OverrideKind.PAUSE and each.lasts(at)]
-    by_name = [each for each in pauses if what in (each.id, each.what)]
+    everywhere = [each for each in target.store.read() if each.kind is OverrideKind.PAUSE and each.lasts(at)]
+    pauses = [each for each in everywhere if target.owns(each)]
+    by_name = [each for each in everywhere if each.id == what] or [each for each in pauses if each.what == what]
     assets = {key for each in by_name for key in each.assets}
     streams = {stream for each in by_name for stream in each.streams}
     if not by_name:  # only now, because an asset that no longer exists can still be resumed by its old name
         try:
             found = selected(target.known(), what, OverrideKind.PAUSE)
         except TidemarkError as error:
-            raise NotSelectable(f"{error}; {_paused(pauses)}") from error
+            raise NotSelectable(f"{error}; {_paused(target, everywhere)}") from error
         assets, streams = set(found.assets), set(found.streams)
         by_name = [each for each in pauses if assets & {*each.assets} or streams & {*each.streams}]
     if not by_name:
-        raise NotSelectable(f"{what} is not paused; {_paused(pauses)}")
-    ended = {each.id for each in by_name}
+        raise NotSelectable(f"{what} is not paused; {_paused(target, everywhere)}")
+    ended, places = {each.id for each in by_name}, {target.place(each) for each in by_name}
 
     def _change(before: tuple[Override, ...]) -> list[Override]:
         rest = []
@@ -188,12 +184,16 @@ def resumed(target: OverrideTarget, what: str, by: str) -> tuple[list[Override],
         return [*without(before, ended, at=at, by=by), *rest]
 
     after = target.store.change(_change)
-    others = [each for each in after if each.kind is OverrideKind.PAUSE and each.lasts(at)]
+    lasting = [each for each in after if each.kind is OverrideKind.PAUSE and each.lasts(at)]
+    others = [each for each in lasting if target.place(each) in places]
     return by_name, [each for each in others if assets & {*each.assets} or streams & {*each.streams}]
 
 
-def _paused(pauses: Sequence[Override]) -> str:
-    said = ", ".join(f"{each.what} ({each.id})" for each in pauses)
+def _paused(target: OverrideTarget, pauses: Sequence[Override]) -> str:
+    said = ", ".join(
+        f"{each.what} ({each.id})" if target.owns(each) else f"{each.what} of {each.location} ({each.id})"
+        for each in pauses
+    )
     return f"paused: {said}" if said else "nothing is paused"
 
 

@@ -70,7 +70,10 @@ def resume(
     by: _By = None,
     as_json: _Json = False,
 ) -> None:
-    """End pauses. Missed work is caught up."""
+    """End pauses. Missed work is caught up.
+
+    A selection means pauses of this code location. An id ends a pause of any code location.
+    """
     from dagster_tidemark.cli.override_work import open_target, resumed
 
     with open_target(load_settings()) as target:
@@ -136,7 +139,11 @@ def overrides(
     by: _By = None,
     as_json: _Json = False,
 ) -> None:
-    """List pauses, skips and rebuilds, or end one. Work that an ended skip left out is pending again."""
+    """List pauses, skips and rebuilds, or end one.
+
+    Work that an ended skip left out is pending again, unless another skip leaves it out, too. A rebuild that a later
+    skip holds back is not complete: it continues if that skip is ended.
+    """
     from dagster_tidemark.cli.override_view import lines
     from dagster_tidemark.cli.override_work import ended, open_target
     from dagster_tidemark.dagster_internals.event_time import now

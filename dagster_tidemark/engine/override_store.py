@@ -149,17 +149,19 @@ def owed_again(
 ) -> list[Partition]:
     """Return the partitions that a person's rebuild covers and that nothing has built since.
 
+    A later skip holds the rebuild back: a run for new data keeps the rows that a person has corrected.
+
     Args:
         covers: Returns True if an override covers a partition of the asset.
     """
     found: list[Partition] = []
-    rebuilds = [
-        each
-        for each in OverrideStore(instance).read()
-        if each.kind is OverrideKind.REBUILD and each.ended_at is None and asset in each.assets
-    ]
-    for rebuild in rebuilds:
+    lasting = [each for each in OverrideStore(instance).read() if each.ended_at is None and asset in each.assets]
+    for place, rebuild in enumerate(lasting):
+        if rebuild.kind is not OverrideKind.REBUILD:
+            continue
+        skips = [each for each in lasting[place:] if each.kind is OverrideKind.SKIP]
         covered = [partition for partition in partitions if partition not in found and covers(rebuild, partition)]
+        covered = [partition for partition in covered if not any(covers(skip, partition) for skip in skips)]
         built = _built_after(instance, asset, covered, rebuild.as_of) if covered else set()
         found += [partition for partition in covered if partition not in built]
     return found

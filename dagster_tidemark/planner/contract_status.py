@@ -13,6 +13,7 @@ from dagster_tidemark.planner.decisions import ContractStatus, Decision, Lack, P
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import A_LOOP
+from dagster_tidemark.planner.overrides import Override
 from dagster_tidemark.planner.silence import Silence
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.withheld import withheld
@@ -184,7 +185,7 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
         if promised > plan.now or partition in known or partition in aside or judged_by_it:
             continue
         skip = history.overrides.skip_of(node, partition)
-        if partition in plan.left_out(node.key) or (skip is not None and (not skip.whole or promised <= skip.at)):
+        if partition in plan.left_out(node.key) or (skip is not None and _gives_up(skip, node, partition, promised)):
             continue
         zone = node.contract.timezone if isinstance(node.contract, CronContract) else "UTC"
         reason = f"{name(target)} was promised for {moment(promised, zone)}; {silence.of(target)}"
@@ -201,3 +202,14 @@ def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence
             ContractStatus(node.key, FreshnessStatus.BREACHED, late, partition, reason, deadline=promised, lacks=lacks)
         ]
     return []
+
+
+def _gives_up(skip: Override, node: Node, partition: Partition, promised: float) -> bool:
+    """Return True if a skip exempts a missing window: it was promised before the skip, or named when it was over.
+
+    A later delivery of any other window is a later change, and its silence is no different.
+    """
+    if promised <= skip.at:
+        return True
+    window = node.promised_window(partition)
+    return not skip.whole and (window is None or window.end <= skip.at)

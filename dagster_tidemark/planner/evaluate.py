@@ -113,7 +113,7 @@ class EvaluationPass:
             loops=_confirmed(self._loops.values()),
             deferred={key: len(rest) for key, rest in self._deferred.items() if rest},
             skipped={key: dict(of) for key, of in self.backlog.skips.of.items() if of},
-            left=Counter(chain(self.backlog.asked_again.values(), skips)),
+            left=Counter(chain(*self.backlog.asked_again.values(), skips)),
         )
         # It refers back to this pass. Only the garbage collector would free this cycle, which takes half a second.
         del self._waiting

@@ -6,7 +6,8 @@ Pure. Belongs here: the records, and which one applies to a partition. Does not 
 
 A pause is about time: until its end nothing is requested. A skip and a rebuild are about events: both carry the
 storage id of the last event at the time of the command. Work that was pending before a skip is left out. What was built
-before a rebuild is built again. If both cover a partition, the later one applies.
+before a rebuild is built again. If both cover a partition, the later one applies. The earlier one applies again if the
+later one is ended.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -165,13 +166,18 @@ class Overrides:
         cut = self.cut_of(node, partition)
         return cut if cut is not None and cut.kind is OverrideKind.SKIP else None
 
-    def rebuild_of_skipped(self, node: Node, partition: Partition) -> Override | None:
-        """Return the rebuild that replaces an earlier skip of a partition, or None."""
-        cut = self.cut_of(node, partition)
-        if cut is None or cut.kind is not OverrideKind.REBUILD:
-            return None
-        earlier = (each for each in self.cuts[node.key] if each.kind is OverrideKind.SKIP)
-        return cut if any(each.covers(node, partition) for each in earlier) else None
+    def unfinished_rebuilds(self, node: Node, partition: Partition, built_as_of: int | None) -> list[Override]:
+        """Return the rebuilds of a partition that no run has carried out, also those that a later skip holds back.
+
+        Args:
+            built_as_of: Storage id up to which the last build read its inputs. None if the partition was never built:
+                then only a rebuild after a skip concerns it.
+        """
+        covering = [each for each in self.cuts.get(node.key, ()) if each.covers(node, partition)]
+        if built_as_of is not None:
+            return [each for each in covering if each.kind is OverrideKind.REBUILD and each.as_of > built_as_of]
+        first = next((n for n, each in enumerate(covering) if each.kind is OverrideKind.SKIP), len(covering))
+        return [each for each in covering[first:] if each.kind is OverrideKind.REBUILD]
 
     @cached_property
     def pauses(self) -> Mapping[str, list[Override]]:

@@ -80,7 +80,8 @@ class PendingWork:
         aside: Partitions whose computation failed, with the reason.
         moved: True if the backlog changed since the last reset.
         skips: Partitions that lack something because a person skipped it, or skipped an input of theirs.
-        asked_again: Partitions that a person's rebuild has not reached yet, with its id.
+        asked_again: Partitions that rebuilds have not reached yet, with the ids of the rebuilds. They also count while
+            a later skip holds the rebuild back, because the skip may be ended.
         not_loaded: Code version that an asset's runs use and that the planning process has not loaded, by asset.
         looked: Partitions that were computed again. None means that they are not collected.
     """
@@ -90,7 +91,7 @@ class PendingWork:
     of: dict[str, dict[Partition, Pending]] = field(default_factory=dict)
     aside: dict[Target, str] = field(default_factory=dict)
     moved: bool = True
-    asked_again: dict[Target, str] = field(default_factory=dict)
+    asked_again: dict[Target, tuple[str, ...]] = field(default_factory=dict)
     not_loaded: dict[str, str] = field(default_factory=dict)
     looked: set[Target] | None = None
     candidates: Candidates = field(init=False)
@@ -269,16 +270,17 @@ class PendingWork:
         self._dirty[node.key].discard(partition)
 
     def _ask_again(self, node: Node, target: Target) -> None:
-        """Note the rebuild of a partition that could not be computed, so that the rebuild is not found complete."""
+        """Note the rebuilds that have not reached a partition, so that they are not found complete."""
         overrides, built = self.history.overrides, self.history.facts.built(target)
-        cuts = overrides.cuts.get(node.key)
+        cuts, as_of = overrides.cuts.get(node.key), built.as_of if built else None
         if not cuts:
             return
-        cut = called(overrides.cut_of if built else overrides.rebuild_of_skipped, node, target[1])
-        if isinstance(cut, Raised):  # the partitions definition raises: any rebuild of the asset may cover it
-            cut = next((each for each in reversed(cuts) if each.kind is OverrideKind.REBUILD), None)
-        if cut is not None and cut.kind is OverrideKind.REBUILD and (built is None or cut.as_of > built.as_of):
-            self.asked_again[target] = cut.id
+        found = called(overrides.unfinished_rebuilds, node, target[1], as_of)
+        if isinstance(found, Raised):  # the partitions definition raises: any rebuild of the asset may cover it
+            rebuilds = (each for each in cuts if each.kind is OverrideKind.REBUILD)
+            found = [each for each in rebuilds if as_of is None or each.as_of > as_of]
+        if found:
+            self.asked_again[target] = tuple(each.id for each in found)
 
     def _exists(self, node: Node, target: Target, now: float) -> bool:
         if node.refused or not (node.inputs or node.automated):
@@ -349,6 +351,8 @@ class PendingWork:
             later = self.skips.later(node, target, pending, skip, self.candidates)
             if later.first is None:
                 self.skips.note(target, skip)
+                if not missing_inputs:
+                    self._ask_again(node, target)
                 return None
         drives = any(of.present for read, of in said if read.key != node.key)
         if node.reads_itself and (not drives or _others(node, missing_inputs)):
@@ -374,8 +378,8 @@ class PendingWork:
             there = min(later.present, default=None)
         if node.reads_itself and not _others(node, missing_inputs):
             self.candidates.ask_for_past(node, target, self._mark)
-        if not missing_inputs and (again := self.history.overrides.rebuild_of_skipped(node, target[1])) is not None:
-            self.asked_again[target] = again.id  # once the rebuild has ended, the skip applies again
+        if not missing_inputs:  # once a rebuild has ended, the skip before it applies again
+            self._ask_again(node, target)
         return Pending(arrival, pending_upstreams, there, "", has_stale_upstream, missing_inputs, (), built=False)
 
     def _still_owed(
@@ -403,8 +407,8 @@ class PendingWork:
     def _stale(self, node: Node, target: Target, built: Built) -> str:
         cut = self.history.overrides.cut_of(node, target[1])
         if cut is not None and cut.as_of > built.as_of:
+            self._ask_again(node, target)
             if cut.kind is OverrideKind.REBUILD:
-                self.asked_again[target] = cut.id
                 return f"rebuild {cut.told()}"
             if cut.codes.get(node.key) == node.code_version:
                 return ""  # what older code or a lost run left behind is skipped, too

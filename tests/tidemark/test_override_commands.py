@@ -102,6 +102,38 @@ def test_skip_rebuild_and_the_end_of_one_by_its_id(instance: DagsterInstance) ->
     assert "no override o-none applies" in said("overrides", "--end", "o-none", code=2)
 
 
+@pytest.mark.parametrize("command", ["skip", "rebuild"])
+def test_second_command_about_the_same_assets_does_not_end_the_first(instance: DagsterInstance, command: str) -> None:
+    first, second = (
+        json.loads(said(command, "core/orders", "--reason", "x", "--by", by, "--json")) for by in ("anna", "ben")
+    )
+    said("overrides", "--end", second["id"])
+    assert [each["id"] for each in json.loads(said("overrides", "--json"))] == [first["id"]]
+
+
+def test_resume_of_a_selection_ends_only_pauses_of_the_own_code_location(instance: DagsterInstance) -> None:
+    keep(
+        instance,
+        load_settings().code_location,
+        Kept(event_time.now(), "", Watched(posts=(PostOf("readings", "raw/readings", ()),)), ()),
+    )
+    theirs = [
+        override(id="o-group", what="group:default", assets=("claims",), location="insurance"),
+        override(id="o-stream", what="readings", assets=("raw/other",), streams=("readings",), location="insurance"),
+    ]
+    OverrideStore(instance).change(lambda _: theirs)
+    for what in ("group:default", "readings"):
+        assert f"{what} of insurance (o-" in said("resume", what, code=2)
+        said("pause", what, "--reason", "x")
+        assert "still paused" not in said("resume", what)
+    assert {each.id for each in OverrideStore(instance).read() if each.lasts(event_time.now())} == {
+        "o-group",
+        "o-stream",
+    }
+    assert "o-group: this pause of group:default has ended" in said("resume", "o-group")
+    assert [each["id"] for each in json.loads(said("overrides", "--json"))] == ["o-stream"]
+
+
 def test_what_cannot_be_meant_is_refused_by_name(instance: DagsterInstance) -> None:
     assert "did you mean core/orders" in said("pause", "core/order", "--reason", "x", code=2)
     assert "group:default" in said("pause", "group:defaults", "--reason", "x", code=2)
@@ -244,6 +276,16 @@ def test_load_owes_a_rebuild_until_a_later_run_has_materialized_the_partition(in
     dg.materialize([owes], partition_key=HOUR, instance=instance)
     assert owed(instance, key, HOURS, [HOUR, later]) == [later]
     assert owed_again(instance, "other", [None], lambda *_: True) == []
+
+
+def test_load_owes_no_rebuild_that_a_later_skip_holds_back(instance: DagsterInstance) -> None:
+    rebuild = override(OverrideKind.REBUILD, assets=("owes",))
+    skip = override(OverrideKind.SKIP, id="o-2", assets=("owes",), keys=("b",))
+    held, store = {}, OverrideStore(instance)
+    for name, records in (("skip first", [skip, rebuild]), ("skip last", [rebuild, skip])):
+        store.change(lambda _: records)  # noqa: B023 - it is called at once
+        held[name] = owed_again(instance, "owes", ["a", "b"], lambda each, one: not each.keys or one in each.keys)
+    assert held == {"skip first": ["a", "b"], "skip last": ["a"]}
 
 
 def test_run_tag_makes_a_load_read_all_its_partitions_again(instance: DagsterInstance) -> None:

@@ -3,7 +3,8 @@
 The oracle knows what people were promised, and nothing about how the planner keeps it:
 
 - A partition is owed if a partition that it reads has changed since the start of its last run, outside of that run.
-- A skip moves that point in time to the moment of the command. A later rebuild moves it back.
+- A skip moves that point in time to the moment of the command. A later rebuild moves it back. If the later one of two
+  is ended, the earlier one applies again. A rebuild that the plan finds complete is ended.
 - A skipped partition that was never built is not revived by an input that all partitions read.
 - A built partition whose last run started before a rebuild of it is owed, whatever has changed.
 - A paused partition is never requested.
@@ -97,6 +98,15 @@ class Written:
     run: int = 0
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A skip or rebuild of a partition."""
+
+    id: str
+    kind: OverrideKind
+    moment: int
+
+
 @dataclass
 class Oracle:
     """The promises, in terms of moments counted from one."""
@@ -104,8 +114,7 @@ class Oracle:
     tables: dict[str, Table]
     moment: int = 0
     of: dict[Target, Written] = field(default_factory=dict)
-    skipped: dict[Target, int] = field(default_factory=dict)
-    asked: dict[Target, int] = field(default_factory=dict)
+    cuts: dict[Target, list[Cut]] = field(default_factory=dict)
 
     def targets(self) -> Iterator[Target]:
         for table in self.tables.values():
@@ -122,13 +131,16 @@ class Oracle:
 
     def owed(self, target: Target) -> bool:
         inputs, written = self.inputs(target), self.of.get(target)
-        if written is not None and written.seen < self.asked.get(target, 0):
+        cut = next(reversed(self.cuts.get(target, [])), None)
+        asked = cut.moment if cut is not None and cut.kind is OverrideKind.REBUILD else 0
+        skipped = cut.moment if cut is not None and cut.kind is OverrideKind.SKIP else 0
+        if written is not None and written.seen < asked:
             return True
         if written is None and not all(inputs):
             return False
-        since = max(written.seen if written else 0, self.skipped.get(target, 0))
+        since = max(written.seen if written else 0, skipped)
         run = written.run if written else -1
-        if written is None and target in self.skipped and target[1] is not None:
+        if written is None and skipped and target[1] is not None:
             inputs = [[one for one in of if one[1] is not None] for of in inputs]
         return any(self.of[one].changed > since and self.of[one].changed_by != run for of in inputs for one in of)
 
@@ -146,17 +158,20 @@ class Oracle:
         self.of[target] = Written(changed, by, content, started, run)
         return repr(hash(content))
 
-    def skip(self, targets: list[Target]) -> None:
+    def cut(self, kind: OverrideKind, id_: str, targets: list[Target]) -> None:
         self.moment += 1
         for target in targets:
-            self.skipped[target] = self.moment
-            self.asked.pop(target, None)
+            self.cuts.setdefault(target, []).append(Cut(id_, kind, self.moment))
 
-    def rebuild(self, targets: list[Target]) -> None:
-        self.moment += 1
-        for target in targets:
-            self.skipped.pop(target, None)
-            self.asked[target] = self.moment
+    def complete(self, id_: str) -> None:
+        """Forget a complete rebuild of what was never built, maybe by a run under way. All else stays owed."""
+        for target, cuts in self.cuts.items():
+            if target not in self.of:
+                self.cuts[target] = [cut for cut in cuts if cut.id != id_]
+
+    def end(self, id_: str) -> None:
+        for target, cuts in self.cuts.items():
+            self.cuts[target] = [cut for cut in cuts if cut.id != id_]
 
 
 class Play:
@@ -171,7 +186,7 @@ class Play:
         self.open: list[tuple[str, int, int, list[Target]]] = []
         self.runs = 0
         self.covered: dict[str, list[Target]] = {}
-        self.counts = dict.fromkeys(("requests", "pause", "resume", "skip", "rebuild"), 0)
+        self.counts = dict.fromkeys(("requests", "pause", "resume", "skip", "rebuild", "end", "complete"), 0)
 
     def play(self, steps: int = 25) -> None:
         """Play a number of random steps, then end every pause and check that everything is caught up."""
@@ -183,10 +198,9 @@ class Play:
 
     def step(self) -> None:
         self.world.now += 1.0
-        step = self.chance.choices(
-            (self.arrive, self.settle, self.begin, self.finish, self.pause, self.resume, self.skip, self.rebuild),
-            (8, 4, 3, 3, 2, 2, 2, 2),
-        )[0]
+        by_people = (self.pause, self.resume, self.skip, self.rebuild, self.end)
+        steps = (self.arrive, self.settle, self.begin, self.finish, *by_people, self.complete)
+        step = self.chance.choices(steps, (8, 4, 3, 3, 2, 2, 2, 2, 2, 2))[0]
         step()
 
     def arrive(self) -> None:
@@ -236,10 +250,34 @@ class Play:
             self._apply()
 
     def skip(self) -> None:
-        self.oracle.skip(self._record(OverrideKind.SKIP, self._some()))
+        self._cut(OverrideKind.SKIP)
 
     def rebuild(self) -> None:
-        self.oracle.rebuild(self._record(OverrideKind.REBUILD, self._some()))
+        self._cut(OverrideKind.REBUILD)
+
+    def _cut(self, kind: OverrideKind) -> None:
+        covered = self._record(kind, self._some())
+        self.oracle.cut(kind, self.records[-1].id, covered)
+
+    def end(self) -> None:
+        """End a skip or rebuild, as `tidemark overrides --end`."""
+        if cuts := [each.id for each in self.records if each.kind is not OverrideKind.PAUSE and each.ended_at is None]:
+            self.counts["end"] += 1
+            ended = self.chance.choice(cuts)
+            self.records = without(self.records, [ended], at=self.world.now, by="anna")
+            self.oracle.end(ended)
+            self._apply()
+
+    def complete(self) -> None:
+        """End the rebuilds that the plan finds complete, as the sensor does."""
+        left = self.world.plan().left
+        rebuilds = [each for each in self.records if each.kind is OverrideKind.REBUILD and each.ended_at is None]
+        done = [each.id for each in rebuilds if each.id not in left]
+        self.counts["complete"] += len(done)
+        self.records = without(self.records, done, at=self.world.now, by="")
+        for each in done:
+            self.oracle.complete(each)
+        self._apply()
 
     def _some(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, str] | None]:
         """Some assets, and some keys or a range of them. Only assets of one grain have common keys."""

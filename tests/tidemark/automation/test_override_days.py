@@ -1,14 +1,19 @@
 """Pauses, skips and rebuilds on simulated days: real sensors on a real instance, and incidents about a pause."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.engine.guarded_conditions import guarded
+from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.incidents.incident import CauseKind
 from dagster_tidemark.planner.contracts import FreshnessStatus
+from dagster_tidemark.planner.overrides import Override, OverrideKind
 from dagster_tidemark.simulation.simulator import Simulation
-from tests.tidemark.automation.toy_graph import HOURS, START, asset, small, source
+from tests.tidemark.automation.toy_graph import DAYS, HOURS, START, asset, small, source
 from tests.tidemark.incidents.test_causes import HOUR_1, Location
 
 
@@ -46,6 +51,23 @@ def test_skip_leaves_out_the_past_and_a_rebuild_runs_each_built_partition_once()
     made.run(hours=4)
     again = [p for run in made.runs_of("core/orders") if run.created_at > made.time(hours=9) for p in run.partitions]
     assert sorted(again) == sorted({*before, "2026-10-05-01:00", "2026-10-05-02:00"})
+
+
+def test_skip_of_a_range_exempts_what_was_over_but_no_window_that_is_silent_afterwards() -> None:
+    nine = dg.FreshnessPolicy.cron("0 9 * * *", timedelta(minutes=30))
+    orders = asset("core/orders", "raw/orders", by=DAYS, freshness_policy=nine)
+    made = Simulation([source("orders", DAYS), orders], start=START)
+    made.arrive("raw/orders", "2026-10-04", at=made.time(hours=1))
+    made.run(days=1, hours=8)  # 6 October at eight: nothing came for the 5th, which was promised for nine
+    assert f"{made.moment():%m-%d %H}" == "10-06 08"
+    skip = Override("o-1", OverrideKind.SKIP, "core/orders", ("core/orders",), "anna", "x", made.clock.shown)
+    skip = replace(skip, as_of=event_storage.last_event_id(made.instance), first="2026-10-05", last="2026-10-07")
+    OverrideStore(made.instance).change(lambda _: [skip])
+    made.run(hours=4)
+    assert made.standings()["core/orders"].verdict is FreshnessStatus.MET
+    made.run(days=2)
+    standing = made.standings()["core/orders"]
+    assert standing.verdict is FreshnessStatus.BREACHED and standing.partition == "2026-10-06", standing
 
 
 def test_asset_with_its_own_condition_is_paused_and_catches_up() -> None:

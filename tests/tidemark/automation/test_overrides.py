@@ -284,6 +284,52 @@ def test_end_of_a_skip_makes_what_it_left_out_pending_again(world: World) -> Non
     assert world.due() == {CORE, MART}
 
 
+def ended(world: World, made: Override) -> None:
+    records = without(world.history.overrides.records, [made.id], at=world.now, by="ben")
+    world.history.overrides = Overrides.of(records)
+
+
+def test_end_of_a_second_skip_leaves_out_what_the_first_left_out(world: World) -> None:
+    world.arrive(H7, "v1")
+    first = skip(world, "core/orders")
+    world.arrive(H8, "v1")
+    second = skip(world, "core/orders")
+    assert world.due() == set()
+    ended(world, second)
+    assert world.due() == {("core/orders", H8), ("marts/hourly", H8)}
+    ended(world, first)
+    assert {CORE, MART} < world.due()
+
+
+def test_rebuild_is_not_complete_while_a_later_skip_or_rebuild_covers_what_it_has_not_built(world: World) -> None:
+    for hour in (H7, H8):
+        world.arrive(hour, "v1")
+    world.run_all()
+    world.arrive("2026-09-20-09:00", "v1")
+    skip(world, "core/orders", first="2026-09-20-09:00", last="2026-09-20-09:00")
+    made = rebuild(world, "core/orders")
+    assert world.plan().left[made.id] == 3
+    world.made("core/orders", H7)
+    held = [skip(world, "core/orders"), rebuild(world, "core/orders", first=H8, last=H8), skip(world, "core/orders")]
+    assert not [target for target in world.due() if target[0] == "core/orders"]
+    assert world.plan().left[made.id] == 2, "one was built before, the other was skipped and never built"
+    assert world.plan().left[held[1].id] == 1
+    for each in reversed(held):
+        ended(world, each)
+    assert {p for key, p in world.due() if key == "core/orders"} == {H8, "2026-09-20-09:00"}
+    world.run_all()
+    assert world.plan().left == {}
+
+
+def test_rebuild_is_complete_although_a_later_skip_covers_what_it_has_built(world: World) -> None:
+    world.arrive(H7, "v1")
+    world.run_all()
+    made = rebuild(world, "core/orders")
+    world.made("core/orders", H7)
+    skip(world, "core/orders")
+    assert made.id not in world.plan().left
+
+
 def test_rebuild_builds_up_to_date_partitions_once_inputs_first_and_readers_after_them(world: World) -> None:
     for hour in (H7, H8):
         world.arrive(hour, "v1")
@@ -388,4 +434,5 @@ def test_random_graphs_under_random_overrides_keep_every_promise() -> None:
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         done.update(play.counts)
-    assert all(done[kind] > 100 for kind in ("pause", "resume", "skip", "rebuild")), done
+    assert all(done[kind] > 100 for kind in ("pause", "resume", "skip", "rebuild", "end")), done
+    assert done["complete"] > 50, done

@@ -56,7 +56,8 @@ class _Search:
     def __init__(self, project: Project, modules: list[Module]) -> None:
         self._project = project
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
-        self._change_arguments = self._functions_that_change_arguments(modules)
+        self._change_arguments: set[Definition] = set()
+        self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
         self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
         for module in modules:
@@ -102,7 +103,7 @@ class _Search:
                     ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
                     | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
                 ):
-                    if found := self._definition(module, of) or self._definition(module, node):
+                    if found := self._definition(module, of) or self._attribute_of_module(module, node):
                         yield found
                 case ast.AugAssign(target=ast.Name(id=name)):
                     found_by_import = self._project.import_of(module, name)
@@ -110,7 +111,7 @@ class _Search:
                         yield found_by_import
                 case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, ast.Constant(value=str(name)), *_]):
                     attribute = ast.Attribute(of, name, ast.Store())
-                    if found := self._definition(module, of) or self._definition(module, attribute):
+                    if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
                     if found := self._definition(module, of):
@@ -120,6 +121,13 @@ class _Search:
                     if found := self._definition(module, part):
                         yield found
 
+    def _attribute_of_module(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return the definition that `module.name` refers to. A name that the module does not bind is all of it."""
+        if found := self._definition(module, node):
+            return found
+        of = self._target(module, node.value) if isinstance(node, ast.Attribute) else None
+        return Definition(of.module, EVERYTHING) if isinstance(of, InModule) else None
+
     def _changes_arguments(self, module: Module, call: ast.Call) -> bool:
         """Return True if a call may change its arguments."""
         if isinstance(call.func, ast.Name | ast.Attribute):
@@ -128,15 +136,14 @@ class _Search:
                 return target.name in _CHANGING_FUNCTIONS
         return self._definition(module, call.func) in self._change_arguments
 
-    def _functions_that_change_arguments(self, modules: list[Module]) -> set[Definition]:
-        """Return the module-level functions and classes that change an argument, themselves or by another function."""
+    def _find_functions_that_change_arguments(self, modules: list[Module]) -> None:
+        """Find the module-level functions and classes that change an argument, themselves or by another function."""
         of_code = (*FUNCTIONS, ast.ClassDef)
         bodies = {
             Definition(module.name, name): (module, [s for s in statements if isinstance(s, of_code)])
             for module in modules
             for name, statements in module.bindings.items()
         }
-        self._change_arguments: set[Definition] = set()
         grown = True
         while grown:  # until no function gains by a function that it calls
             found = {
@@ -146,7 +153,6 @@ class _Search:
             }
             self._change_arguments |= found
             grown = bool(found)
-        return self._change_arguments
 
     def _changes_own(self, module: Module, body: ast.AST) -> bool:
         """Return True if a function, or a method of a class, changes one of its own parameters other than `self`."""

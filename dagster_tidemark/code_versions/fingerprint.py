@@ -214,6 +214,8 @@ class Code:
         forms = [reference_to(name, Definition(module.name, name)) for name in sorted(module.bindings)]
         forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
         forms += [self._form([statement], module) for statement in module.others]
+        effects = self._effects.get(Definition(module.name, EVERYTHING), ())
+        forms += sorted((self._of_effect(e) for e in effects if e.module != module.name), key=lambda form: form.text)
         below = [found for found in self.project.modules_below(module.name) if found is not module]
         forms += [NormalForm("@module", (Definition(found.name, EVERYTHING),)) for found in below]
         return _joined(f"{self.project.label(module.name)}: all of it", forms)

@@ -44,6 +44,7 @@ EDITS: dict[str, Package] = {
         "config.py": "RATE = 1",
         "z.py": "from toy import config\ndef setup(): config.RATE = 2\nsetup()",
     },
+    "a new attribute of a module": {"assets.py": READS_CONFIG, "config.py": "", "z.py": "from toy import config\nconfig.RATE = 2"},
     "a replaced function of a module": {
         "assets.py": "from toy import config\ndef total(x): return config.f(x)",
         "config.py": "def f(x): return x",

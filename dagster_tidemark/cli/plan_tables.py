@@ -5,20 +5,26 @@ here: the changes that Iceberg supports (`lakehouse.table_changes`).
 """
 
 import ast
+import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from dagster_tidemark import location
 from dagster_tidemark.code_versions.assets import AssetCode
-from dagster_tidemark.code_versions.column_names import Names, names_in
-from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Project
+from dagster_tidemark.code_versions.column_names import Names, names_in, names_in_text
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
+from dagster_tidemark.code_versions.references import Attribute, Ref
 from dagster_tidemark.engine.code_plan import CodePlan, TableDifference
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.table_changes import Stored, TableChange, TableChangeKind, changes_of
 from dagster_tidemark.settings import Settings
+
+_QUERIES = {".sql", ".j2", ".jinja", ".jinja2"}
+_MOST_BYTES = 1_000_000  # larger files hold data
 
 
 def table_differences(
@@ -89,6 +95,8 @@ class _Readers:
         self._tables = tables
         self._inputs = inputs
         self._names: dict[str, dict[str, Names]] = {}
+        self._data: set[str] = set()
+        """Files other than queries. A column's name in one may be a coincidence, so it refuses nothing."""
         self._code: AssetCode | None = None
         self._project = Project(settings.code_root, settings.code_location)
 
@@ -135,33 +143,75 @@ class _Readers:
 
     def _breaks(self, reader: str, asset: str, column: str) -> bool:
         """Return True if a reader needs a column that only this input can provide."""
-        names = self._names_of(reader)
+        names, column = self._names_of(reader), column.lower()
         own = self._tables.get(reader.replace("/", "."))
-        needs = any(column in each.mentioned for each in names.values()) or bool(own and column in own.columns)
+        needs = any(column in each.mentioned for label, each in names.items() if label not in self._data)
         makes = any(column in each.made for each in names.values())
         others = (self._tables.get(key.replace("/", ".")) for key in self._inputs[reader] if key != asset)
-        elsewhere = any(other is None or column in other.columns for other in others)
-        return needs and not makes and not elsewhere
+        elsewhere = any(other is None or _has(other, column) for other in others)
+        return (needs or bool(own and _has(own, column))) and not makes and not elsewhere
 
     def _mentions(self, reader: str, column: str) -> str:
-        return ", ".join(label for label, each in self._names_of(reader).items() if column in each.mentioned)
+        return ", ".join(label for label, each in self._names_of(reader).items() if column.lower() in each.mentioned)
 
     def _names_of(self, reader: str) -> dict[str, Names]:
-        """Return the names in each definition of a reader's code, except in declarations of tables."""
+        """Return the names in each definition and text file of a reader's code, except in declarations of tables."""
         if reader not in self._names:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Dagster's warnings, which other commands show
                 self._code = self._code or AssetCode(self._project, self._assets)
             key = dg.AssetKey.from_user_string(reader)
+            found = self._code.definitions(key).items()
             self._names[reader] = {
-                label: names_in(self._statements(ref))
-                for label, ref in self._code.definitions(key).items()
-                if isinstance(ref, Definition) and not self._code.declares_table(ref)
+                name: names
+                for label, ref in found
+                if not self._code.declares_table(ref)
+                for name, names in self._names_at(label, ref)
             }
         return self._names[reader]
+
+    def _names_at(self, label: str, ref: Ref) -> Iterator[tuple[str, Names]]:
+        """Yield the names in a definition, in the text of a component's attribute, or in each text file."""
+        match ref:
+            case Definition():
+                yield label, names_in(self._statements(ref))
+            case Attribute(_, value):
+                yield label, names_in_text(re.sub(r"\\[nrt]", "\n", value.partition("=")[2]))
+            case Files(path):
+                for file in _files_in(path):
+                    name = file.relative_to(self._settings.code_root).as_posix()
+                    if (text := _text_of(file)) is not None:
+                        if file.suffix.lower() not in _QUERIES:
+                            self._data.add(name)
+                        yield name, names_in_text(text)
 
     def _statements(self, of: Definition) -> list[ast.stmt]:
         module = self._project.module(of.module)
         if module is None:
             return []
         return list(module.others) if of.name == EVERYTHING else module.bindings.get(of.name, [])
+
+
+def _has(table: Table, column: str) -> bool:
+    return column in {name.lower() for name in table.columns}
+
+
+def _files_in(path: Path) -> list[Path]:
+    """Return a file, or the files below a folder that are neither hidden nor Python."""
+    if path.is_file():
+        return [path]
+    return [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.suffix not in (".py", ".pyc")
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+        and file.is_file()
+    ]
+
+
+def _text_of(file: Path) -> str | None:
+    """Return the text of a file; None if it is large or not text."""
+    try:
+        return file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else None
+    except (OSError, UnicodeDecodeError):
+        return None

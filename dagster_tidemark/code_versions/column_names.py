@@ -1,6 +1,7 @@
 """Finds names of columns that code mentions or creates, in its constants, attributes and SQL.
 
-The code is not type-checked: a mentioned name may be a column of another table.
+The code is not type-checked: a mentioned name may be a column of another table. All names are in lower case, because
+SQL does not distinguish cases.
 """
 
 import ast
@@ -14,7 +15,7 @@ _AS = re.compile(r"\bas\s+`?(\w+)`?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Names:
-    """Words in a piece of code that may be names of columns.
+    """Words in a piece of code that may be names of columns, in lower case.
 
     Args:
         mentioned: All such words.
@@ -44,7 +45,16 @@ def names_in(nodes: Iterable[ast.AST]) -> Names:
                     made |= _given(node) - needs
                 case ast.keyword(arg=str(name)):
                     mentioned.add(name)
-    return Names(frozenset(mentioned), frozenset(made))
+    return Names(_lower(mentioned), _lower(made))
+
+
+def names_in_text(text: str) -> Names:
+    """Return the names in a text, such as SQL or YAML, with its comments."""
+    return Names(_lower(re.findall(r"\w+", text)), _lower(_AS.findall(text)))
+
+
+def _lower(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
 
 
 def _texts(nodes: Iterable[ast.AST]) -> set[str]:

@@ -1,6 +1,9 @@
 """Finds statements that change a definition elsewhere: they fill a registry, register an overload, or add a subclass.
 
     HANDLERS["csv"] = read_csv              sets an item or attribute, or calls a method, in any module
+    config.RATE = 2                         binds a name of another module
+    HANDLERS |= {"csv": read_csv}           changes an imported object in place
+    done = fill(HANDLERS, read_csv)         calls a function that changes its argument
     @HANDLERS.register("csv")               uses a method as a decorator
     @handler("csv")                         calls a function that changes the definition at import
     class Csv(Handler)                      if code of `Handler` looks up its subclasses
@@ -14,11 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
-from dagster_tidemark.code_versions.project import EVERYTHING, Definition, InModule, Project
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
+from dagster_tidemark.code_versions.scopes import arguments_of
 
 _CHANGING = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "register", "remove",
     "reverse", "setdefault", "sort", "update",
+}  # fmt: skip
+
+
+_CHANGING_FUNCTIONS = {
+    "bisect.insort", "bisect.insort_left", "bisect.insort_right", "builtins.delattr", "builtins.setattr",
+    "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.setitem", "random.shuffle",
 }  # fmt: skip
 
 
@@ -46,6 +56,8 @@ class _Search:
     def __init__(self, project: Project, modules: list[Module]) -> None:
         self._project = project
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
+        self._change_arguments: set[Definition] = set()
+        self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
         self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
         for module in modules:
@@ -91,26 +103,113 @@ class _Search:
                     ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
                     | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
                 ):
-                    if found := self._definition(module, of):
+                    if found := self._definition(module, of) or self._attribute_of_module(module, node):
+                        yield found
+                case ast.AugAssign(target=ast.Name(id=name)):
+                    found_by_import = self._project.import_of(module, name)
+                    if isinstance(found_by_import, Definition) and found_by_import.name != EVERYTHING:
+                        yield found_by_import
+                case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, ast.Constant(value=str(name)), *_]):
+                    attribute = ast.Attribute(of, name, ast.Store())
+                    if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
                     if found := self._definition(module, of):
                         yield found
+            if isinstance(node, ast.Call) and self._changes_arguments(module, node):
+                for part in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    if found := self._definition(module, part):
+                        yield found
+
+    def _attribute_of_module(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return the definition that `module.name` refers to. A name that the module does not bind is all of it."""
+        if found := self._definition(module, node):
+            return found
+        of = self._target(module, node.value) if isinstance(node, ast.Attribute) else None
+        return Definition(of.module, EVERYTHING) if isinstance(of, InModule) else None
+
+    def _changes_arguments(self, module: Module, call: ast.Call) -> bool:
+        """Return True if a call may change its arguments."""
+        if isinstance(call.func, ast.Name | ast.Attribute):
+            target = self._target(module, call.func)
+            if isinstance(target, External):
+                return target.name in _CHANGING_FUNCTIONS
+        return self._definition(module, call.func) in self._change_arguments
+
+    def _find_functions_that_change_arguments(self, modules: list[Module]) -> None:
+        """Find the module-level functions and classes that change an argument, themselves or by another function."""
+        of_code = (*FUNCTIONS, ast.ClassDef)
+        bodies = {
+            Definition(module.name, name): (module, [s for s in statements if isinstance(s, of_code)])
+            for module in modules
+            for name, statements in module.bindings.items()
+        }
+        grown = True
+        while grown:  # until no function gains by a function that it calls
+            found = {
+                here
+                for here, (module, many) in bodies.items()
+                if here not in self._change_arguments and any(self._changes_own(module, body) for body in many)
+            }
+            self._change_arguments |= found
+            grown = bool(found)
+
+    def _changes_own(self, module: Module, body: ast.AST) -> bool:
+        """Return True if a function, or a method of a class, changes one of its own parameters other than `self`."""
+        functions = [node for node in ast.walk(body) if isinstance(node, FUNCTIONS)]
+        return any(self._changes_parameter(module, function) for function in functions)
+
+    def _changes_parameter(self, module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        names = {argument.arg for argument in arguments_of(function.args)} - {"self", "cls"}
+
+        def is_parameter(part: ast.AST) -> bool:
+            root = root_of(part)
+            return root is not None and root.id in names
+
+        for node in ast.walk(function):
+            match node:
+                case (
+                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.AugAssign(target=ast.Name() as of)
+                ) if is_parameter(of):
+                    return True
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING and is_parameter(of):
+                    return True
+                case ast.Call() if self._changes_arguments(module, node):
+                    if any(is_parameter(part) for part in (*node.args, *(k.value for k in node.keywords))):
+                        return True
+        return False
 
     def _definition(self, module: Module, node: ast.AST) -> Definition | None:
         """Return the definition that an expression such as `name`, `module.name` or `name[item]` refers to, if any."""
+        target = self._target(module, node)
+        return target if isinstance(target, Definition) and target.name != EVERYTHING else None
+
+    def _target(self, module: Module, node: ast.AST) -> Target | None:
         root = root_of(node)
         if root is None:
             return None
-        target = self._project.name(module, root.id)
+        target = self._of_root(module, root.id)
         attributes: list[str] = []
         while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
             if isinstance(node, ast.Attribute):
                 attributes.append(node.attr)
             node = node.func if isinstance(node, ast.Call) else node.value
-        while attributes and isinstance(target, InModule):
-            target = self._project.attribute(target.module, attributes.pop())
-        return target if isinstance(target, Definition) and target.name != EVERYTHING else None
+        while attributes and isinstance(target, InModule | External):
+            name = attributes.pop()
+            if isinstance(target, External):
+                target = External(f"{target.name}.{name}")
+            else:
+                target = self._project.attribute(target.module, name)
+        return target
+
+    def _of_root(self, module: Module, name: str) -> Target:
+        """Return what a global name refers to. `R += [1]` of an imported `R` binds a name, but of the same object."""
+        bound = module.bindings.get(name, [])
+        if bound and all(isinstance(statement, ast.AugAssign) for statement in bound):
+            return self._project.import_of(module, name) or Definition(module.name, name)
+        return self._project.name(module, name)
 
     def _binds(self, module: Module, statement: ast.stmt, of: Definition) -> bool:
         return of.module == module.name and any(s is statement for s in module.bindings.get(of.name, ()))

@@ -15,7 +15,7 @@ from functools import cached_property
 from dagster_tidemark.code_versions.data_files import data_files
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
-from dagster_tidemark.code_versions.modules import FUNCTIONS, Module
+from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, place_of
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Attribute, Given, Inlined, Ref, as_counted, as_named
@@ -149,7 +149,8 @@ class Code:
             return None
         match statements[0]:
             case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value):
-                if is_constant(value) and of.name not in module.bound_by_functions:
+                is_last = not self.project.later_star(module, of.name)
+                if is_constant(value) and is_last and of.name not in module.bound_by_functions:
                     return form_of([value], module, self.project).text
         return None
 
@@ -182,8 +183,13 @@ class Code:
             return self._of_module(module)
         statements = module.bindings[of.name]
         forms = [self._form([statement], module) for statement in statements]
-        if of.name in module.imports:
-            forms.insert(0, import_form(self.project.imported(*module.imports[of.name])))
+        if of.name in module.imports or isinstance(statements[0], ast.AugAssign):
+            imported = self.project.import_of(module, of.name)
+            place = module.places.get(of.name, (0, 0))
+            before = sum(place_of(statement) < place for statement in statements)
+            forms[before:before] = [import_form(imported)] if imported else []
+        if later := self.project.later_star(module, of.name):
+            forms.append(import_form(later))
         here = [e for e in self._effects.get(of, ()) if e.module == of.module]
         elsewhere = [e for e in self._effects.get(of, ()) if e.module != of.module]
         forms += map(self._of_effect, here)
@@ -208,6 +214,8 @@ class Code:
         forms = [reference_to(name, Definition(module.name, name)) for name in sorted(module.bindings)]
         forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
         forms += [self._form([statement], module) for statement in module.others]
+        effects = self._effects.get(Definition(module.name, EVERYTHING), ())
+        forms += sorted((self._of_effect(e) for e in effects if e.module != module.name), key=lambda form: form.text)
         below = [found for found in self.project.modules_below(module.name) if found is not module]
         forms += [NormalForm("@module", (Definition(found.name, EVERYTHING),)) for found in below]
         return _joined(f"{self.project.label(module.name)}: all of it", forms)

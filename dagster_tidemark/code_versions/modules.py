@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Place = tuple[int, int]
+"""Line and column of a statement."""
 
 
 @dataclass(eq=False)
@@ -23,7 +25,9 @@ class Module:
         is_package: True if the module may have submodules.
         bindings: Module-level statements that bind or change a name, in order, by name.
         imports: Imported name to (module, attribute). The attribute is None if the name refers to the module itself.
-        stars: Modules imported with `*`.
+        stars: Modules imported with `*`, in order.
+        places: Imported name to the place of its last import in the text. Imports with `*` have the place of the star.
+        star_places: Places of the imports with `*`.
         others: Module-level statements that bind no name.
         for_types: Names that only type checkers see.
     """
@@ -35,6 +39,8 @@ class Module:
     bindings: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)
+    star_places: list[Place] = field(default_factory=list)
     others: list[ast.stmt] = field(default_factory=list)
     for_types: set[str] = field(default_factory=set)
 
@@ -45,6 +51,16 @@ class Module:
     def bound_by_functions(self) -> Collection[str]:
         """Global names of the module that functions in it bind with `global`."""
         return {name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names}
+
+    def exports(self, name: str) -> bool:
+        """Return True if `from module import *` may bind a name, as far as the text of the module shows."""
+        said = self.bindings.get("__all__", [])
+        match said:
+            case []:
+                return not name.startswith("_")
+            case [ast.Assign(value=ast.List(elts=names) | ast.Tuple(elts=names))]:
+                return any(not isinstance(each, ast.Constant) or each.value == name for each in names)
+        return True
 
     @property
     def statements(self) -> Iterator[ast.stmt]:
@@ -81,13 +97,15 @@ class Module:
                     pass
                 case ast.ImportFrom(names=[ast.alias(name="*")]):
                     self.stars.append(self.imported_from(statement))
+                    self.star_places.append(place_of(statement))
                 case ast.Import() | ast.ImportFrom():
                     self.imports |= dict(self.imports_of(statement))
+                    self.places |= {name: place_of(statement) for name, _ in self.imports_of(statement)}
                 case ast.If(test=test) if is_type_checking(test, self.imports):
                     self.for_types.update(name for seen in statement.body for name in bound_at_import(self, seen))
                     self._collect(statement.orelse)
-                case ast.If(test=test) if _is_main(test):
-                    pass
+                case ast.If(test=test) if (is_script := _compares_with_main(test)) is not None:
+                    self._collect(statement.orelse if is_script else statement.body)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() if is_overload(statement):
                     pass
                 case _:
@@ -168,5 +186,16 @@ def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return "overload" in last
 
 
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+def place_of(statement: ast.stmt) -> Place:
+    """Return the place of a statement in the text of its module."""
+    return statement.lineno, statement.col_offset
+
+
+def _compares_with_main(test: ast.expr) -> bool | None:
+    """Return True for `__name__ == "__main__"`, False for `!=`, and None for every other test."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as compared], comparators=[right]):
+            for name, text in ((left, right), (right, left)):
+                if getattr(name, "id", "") == "__name__" and getattr(text, "value", "") == "__main__":
+                    return isinstance(compared, ast.Eq)
+    return None

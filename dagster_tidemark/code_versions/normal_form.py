@@ -32,7 +32,7 @@ from dagster_tidemark.code_versions.scopes import (
     scope_of,
 )
 
-FORMAT = 2
+FORMAT = 3
 """Version of the normal form. Raise it if the same code gets another form; users must then update their lock files."""
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
@@ -40,7 +40,7 @@ OPTIONS_THAT_COMPUTE_NOTHING = {
     "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions",
     "partitions_def", "quarantine_share", "retention", "retry_policy", "tags",
 }  # fmt: skip
-"""Options of decorators, tables and feeds that do not change rows, such as scheduling and display."""
+"""Options of Dagster's and Tidemark's decorators and classes that do not change rows, such as scheduling."""
 
 _DECLARING = ("dagster.", f"{MACHINERY}.")
 _READ_NO_ANNOTATION = (
@@ -228,9 +228,9 @@ class _Writer:
 
     # Calls and declarations
 
-    def _call(self, node: ast.Call, *, is_decorator: bool = False) -> None:
+    def _call(self, node: ast.Call) -> None:
         target = self._references.target_of(node.func)
-        declares = is_decorator or (isinstance(target, External) and target.name.startswith(_DECLARING))
+        declares = isinstance(target, External) and target.name.startswith(_DECLARING)
         left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else ()
         self.text.append("Call(")
         self.write(node.func)
@@ -240,10 +240,7 @@ class _Writer:
     def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         for decorator in node.decorator_list:
             self.text.append("@")
-            if isinstance(decorator, ast.Call):
-                self._call(decorator, is_decorator=True)
-            else:
-                self.write(decorator)
+            self.write(decorator)
 
     def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
         target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_tidemark.code_versions.modules import Module
+from dagster_tidemark.code_versions.modules import Module, Place, place_of
 from dagster_tidemark.errors import Terminal
 
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
@@ -179,18 +179,42 @@ class Project:
         if here in under_way:
             return None
         if name in module.imports:
-            return self.imported(*module.imports[name], under_way | {here})
+            later = self._starred(module, name, module.places[name], under_way | {here})
+            return later or self.imported(*module.imports[name], under_way | {here})
         # The last import wins, but the project's modules are searched first, because only their names can be read.
         stars = module.stars[::-1]
         for star in sorted(stars, key=lambda star: self.module(star) is None):
             if self.module(star) is None:
                 if name not in _BUILTINS and not star.startswith(f"{self._machinery}."):
                     return External(f"{star}.{name}")
-            elif not name.startswith("_"):
-                found = self._attribute(star, name, under_way | {here})
-                if not isinstance(found, Unknown):
-                    return found
+            elif found := self._of_star(star, name, under_way | {here}):
+                return found
         return None
+
+    def _of_star(self, star: str, name: str, under_way: frozenset[tuple[str, str]]) -> Target | None:
+        """Return what a name of a module of the project refers to, if `*` imports it."""
+        module = self.module(star)
+        found = self._attribute(star, name, under_way) if module and module.exports(name) else None
+        return None if isinstance(found, Unknown) else found
+
+    def _starred(
+        self, module: Module, name: str, after: Place, under_way: frozenset[tuple[str, str]] = frozenset()
+    ) -> Target | None:
+        """Return what the last `*` after a place binds a name to. Only modules of the project can be read."""
+        for star, place in zip(module.stars[::-1], module.star_places[::-1], strict=True):
+            if place > after and (found := self._of_star(star, name, under_way)):
+                return found
+        return None
+
+    def import_of(self, module: Module, name: str) -> Target | None:
+        """Return what the imports of a module bind a name to, whatever other statements bind it."""
+        if name in module.imports:
+            return self.imported(*module.imports[name])
+        return self._starred(module, name, (0, 0), frozenset({(module.name, name)}))
+
+    def later_star(self, module: Module, name: str) -> Target | None:
+        """Return what a `*` after the first statement that binds a name binds it to, if there is one."""
+        return self._starred(module, name, place_of(module.bindings[name][0]), frozenset({(module.name, name)}))
 
     def imported(
         self, module: str, attribute: str | None, under_way: frozenset[tuple[str, str]] = frozenset()

@@ -257,7 +257,7 @@ def test_stream_shift_that_is_dead_blocked_or_not_started_is_reported(instance: 
     beat(instance, NOW - 120)
     assert told(instance) == {"core/readings": "the shift of raw/readings has not reported for 2 min"}
     beat(instance, NOW - 2, looked_at=NOW - 60, hindrance="sqs:readings: QueueDoesNotExist")
-    said = "the shift of raw/readings has not read messages for 1 min: sqs:readings: QueueDoesNotExist"
+    said = "the shift of raw/readings has not read all messages for 1 min: sqs:readings: QueueDoesNotExist"
     assert told(instance) == {"core/readings": said}
     beat(instance, NOW - 2, looked_at=NOW - 15)
     assert told(instance) == {}, "it may work on a large batch"

@@ -131,7 +131,11 @@ def _uses_of(stream: Stream | Deliveries) -> Iterator[tuple[str, str, _Use]]:
         yield "table", stream.reaction.table.name, _Use(owner, "table of alerts", f"{_EACH} of alerts for each stream")
     elif isinstance(stream.reaction, Answering):
         # A request would get the answer to another stream's request with the same id.
-        yield "table", stream.reaction.table.name, _Use(owner, "table of answers", f"{_EACH} of answers for each stream")
+        yield (
+            "table",
+            stream.reaction.table.name,
+            _Use(owner, "table of answers", f"{_EACH} of answers for each stream"),
+        )
 
 
 def _take(seen: dict[tuple[str, str], _Use], kind: str, value: str, use: _Use) -> None:

@@ -263,6 +263,8 @@ def test_stream_shift_that_is_dead_blocked_or_not_started_is_reported(instance: 
     assert told(instance) == {}, "it may work on a large batch"
     beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="sqs:readings: QueueDoesNotExist")
     assert "for 15 s: sqs:readings" in told(instance)["core/readings"], "a reason is told before half a minute is over"
+    beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="kafka:readings/1 has no leader", backlog=0)
+    assert "not read all messages for 15 s: kafka:readings/1 has no leader" in told(instance)["core/readings"]
     instance_store.save(instance, "post", "")
     note_look(instance, "grocer", "streams", Looked(NOW, parts={"readings": "4 shifts, 3 slots"}))
     assert told(instance) == {"core/readings": "no shift of raw/readings has reported yet: 4 shifts, 3 slots"}

@@ -49,7 +49,7 @@ def held_posts(shifts: Iterable[RunRecord], home: str) -> dict[ShiftPost, int]:
 def without_a_slot(instance: DagsterInstance, run: DagsterRun) -> str:
     """Return the reason why a shift that has just started must end; empty if it may work.
 
-    Sensors of two code locations that look at the same time both find the last slot free. Then the older shift keeps it.
+    Sensors of two code locations that look at the same time both find the last slot free. The older shift keeps it.
     """
     most = most_shifts(instance)
     if most is None:

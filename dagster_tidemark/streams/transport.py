@@ -128,14 +128,10 @@ def _uses_of(stream: Stream | Deliveries) -> Iterator[tuple[str, str, _Use]]:
         return
     if isinstance(stream.reaction, Alerting):
         # A table of alerts can record the last evaluated snapshot of only one stream's table.
-        yield "table", stream.reaction.table.name, _Use(owner, "table of alerts", f"{_EACH} of alerts for each stream")
+        yield "table", stream.reaction.table.name, _Use(owner, "table of alerts", _ALERTS)
     elif isinstance(stream.reaction, Answering):
         # A request would get the answer to another stream's request with the same id.
-        yield (
-            "table",
-            stream.reaction.table.name,
-            _Use(owner, "table of answers", f"{_EACH} of answers for each stream"),
-        )
+        yield "table", stream.reaction.table.name, _Use(owner, "table of answers", _ANSWERS)
 
 
 def _take(seen: dict[tuple[str, str], _Use], kind: str, value: str, use: _Use) -> None:
@@ -149,6 +145,7 @@ def _take(seen: dict[tuple[str, str], _Use], kind: str, value: str, use: _Use) -
     )
 
 
-_EACH = "declare a table"
 _TABLE = "declare a table for each stream, or one stream with both a queue and a topic"
 _QUEUE = "each would receive only a part of the messages; declare a queue for each"
+_ALERTS = "declare a table of alerts for each stream"
+_ANSWERS = "declare a table of answers for each stream"

@@ -37,7 +37,7 @@ def held_posts(shifts: Iterable[RunRecord], home: str) -> dict[ShiftPost, int]:
     """Return the posts of unfinished shifts, each with the storage id of its oldest shift.
 
     Args:
-        home: The name of this code location, as in `is_of_location`.
+        home: The name of this code location. Shifts of an unknown location count as its own.
     """
     found: dict[ShiftPost, int] = {}
     for record in shifts:
@@ -78,5 +78,5 @@ def told_of_slots(shifts: int, others: Collection[str], most: int) -> str:
 
 
 def _post_of(run: DagsterRun, home: str) -> ShiftPost:
-    location = home if is_of_location(run, home) else run_storage.location_of(run) or ""
-    return location, run.tags[STREAM], run.tags.get(WORKER, "0")
+    location = run_storage.location_of(run)
+    return home if location is None else location, run.tags[STREAM], run.tags.get(WORKER, "0")

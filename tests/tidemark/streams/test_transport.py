@@ -1,6 +1,7 @@
 """Streams side by side: resources that two must not share, and queues that the laptop's cloud creates."""
 
 from dataclasses import replace
+from typing import Any
 
 import boto3
 import dagster as dg
@@ -24,11 +25,12 @@ from pipelines.streams import STREAMS
 from tests.tidemark.streams import questions, toy
 
 
-def location(*streams: Stream) -> dg.Definitions:
+def location(*streams: Stream, **declared: Any) -> dg.Definitions:
     keys = sorted({stream.asset for stream in streams})
     hours = dg.HourlyPartitionsDefinition(start_date="2026-09-01-00:00", end_offset=1)
     specs = [dg.AssetSpec(dg.AssetKey.from_user_string(key), partitions_def=hours) for key in keys]
-    return build_definitions(load_settings(), specs, (), [stream.table for stream in streams], streams)
+    specs.append(dg.AssetSpec(dg.AssetKey(["finance", "rates"])))
+    return build_definitions(load_settings(), specs, (), [stream.table for stream in streams], streams, **declared)
 
 
 def test_streams_with_different_tables_may_share_a_topic() -> None:
@@ -143,13 +145,10 @@ def test_stream_on_the_queue_of_file_notifications_is_refused() -> None:
 
 
 def test_stream_on_the_queue_of_asset_events_is_refused() -> None:
-    table = dg.AssetSpec(dg.AssetKey(["finance", "rates"]))
     stream = toy.stream("one", queue="events")
 
     def with_events(queue: str) -> dg.Definitions:
-        specs = [table, dg.AssetSpec(dg.AssetKey.from_user_string(stream.asset))]
-        events = AssetEvents(queue, ["finance/rates"])
-        return build_definitions(load_settings(), specs, (), [stream.table], [stream], asset_events=events)
+        return location(stream, asset_events=AssetEvents(queue, ["finance/rates"]))
 
     with_events("others")
     with pytest.raises(StreamRefused, match=r"sensor asset_events \(AssetEvents\) and stream one have the same queue"):

@@ -23,7 +23,7 @@ from dagster_tidemark.dagster_internals.run_logs import use_log_format
 from dagster_tidemark.derived_table import with_window_mappings
 from dagster_tidemark.discovery import is_leaving_out, refusing
 from dagster_tidemark.engine.condition import with_automation
-from dagster_tidemark.engine.doubts import Watched
+from dagster_tidemark.engine.doubts import ASSET_EVENTS, LANDING, Watched
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.feed_partitions import require_loadable_feeds
@@ -96,6 +96,14 @@ class LocationParts:
         return [stream.feed_of("any") for stream in self.streams if isinstance(stream, Deliveries)]
 
     @property
+    def queues(self) -> dict[str, str]:
+        """The queues that sensors receive from, by sensor."""
+        found = {f"the sensor {LANDING} (TIDEMARK_EVENTS_QUEUE)": self.settings.events_queue} if self.lands else {}
+        if self.asset_events is not None:
+            found[f"the sensor {ASSET_EVENTS} (AssetEvents)"] = self.asset_events.queue
+        return found
+
+    @property
     def lands(self) -> bool:
         """True if the location receives notifications. A location with only Tidemark's assets always does."""
         return bool(self.feeds or self.streams or not self.prefix)
@@ -109,7 +117,7 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
     with refusing():
         age = age_of(parts.settings, parts.retention, is_alone=not parts.prefix)
     with refusing():
-        require_distinct(parts.streams)
+        require_distinct(parts.streams, parts.queues)
     use_log_format(parts.settings)
     channels: tuple[Channel, ...] = ()
     with refusing():

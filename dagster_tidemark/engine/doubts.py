@@ -309,8 +309,8 @@ def _of_post(post: PostOf, saved: Mapping[str, str], refused: str, sensor: Cause
     looked = [float(beat.facts.get("looked_at", beat.at)) for beat in beats if now - beat.at <= SILENT_SECONDS]
     hindrances = [str(beat.facts["hindrance"]) for beat in beats if beat.facts.get("hindrance")]
     if now - max(looked) > (_HINDERED_SECONDS if hindrances else SILENT_SECONDS):
-        said = f"the {shift} has not read messages for {span(now - max(looked))}"
-        lasting, why = f"the {shift} has not read messages since {moment(max(looked))}", ""
+        said = f"the {shift} has not read all messages for {span(now - max(looked))}"
+        lasting, why = f"the {shift} has not read all messages since {moment(max(looked))}", ""
         if hindrances:
             why = f": {hindrances[0]}"
         return Cause(shift, max(looked), said + why, remedy, lasting=lasting + why)

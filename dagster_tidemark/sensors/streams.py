@@ -29,6 +29,7 @@ from dagster_tidemark.event_log.standby import is_preview, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.streams import slots
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.job import shift_job
 from dagster_tidemark.streams.shift_lease import STOPPING, STUCK_SECONDS
@@ -125,10 +126,12 @@ def _wanted(
     """Return the runs to start, and the reasons why other runs are not started, by stream.
 
     Args:
-        home: Name of this code location. Shifts of other locations are left out, because they may have a stream of the
-            same name.
+        home: Name of this code location. A stream of the same name in another location is another stream, but its
+            shifts hold slots of the same queue.
     """
-    at_work = set(_at_work(instance, settings, beats or Beats(), now, home))
+    unfinished = run_storage.unfinished_shifts(instance)
+    ours = [record for record in unfinished if slots.is_of_location(record.dagster_run, home)]
+    at_work = set(_at_work(instance, settings, ours, beats or Beats(), now))
     asked, said = list[dg.RunRequest](), dict[str, str]()
     posts, overrides = list[tuple[Stream | Deliveries, int]](), OverrideStore(instance).read()
     for stream in streams:
@@ -139,12 +142,16 @@ def _wanted(
         else:
             posts += [(stream, worker) for worker in range(stream.workers)]
     posts.sort(key=lambda post: post[1])  # each stream gets its first shift before any gets a second
-    room = _room(instance)
+    most, held = slots.most_shifts(instance), set(slots.held_posts(unfinished, home))
+    others = [location for location, *_ in held if location != home]
     for number, (stream, worker) in enumerate(posts):
         if (stream.name, str(worker)) in at_work:
             continue
-        if room is not None and number >= room:
-            said[stream.name] = _refused(stream, worker, len(posts), room)
+        post = (home, stream.name, str(worker))
+        # The first condition keeps the slot of an earlier post that rests after failures.
+        if most is not None and (number >= most - len(others) or (post not in held and len(held) >= most)):
+            why = slots.told_of_slots(len(posts) + len(others), others, most)
+            said[stream.name] = f"{stream.name}: its shift {worker} is not started, because {why}"
             continue
         ended = _ended(instance, stream, worker, home)
         if ended.rests_until() > now:
@@ -155,32 +162,19 @@ def _wanted(
             continue
         tags = {STREAM: stream.name, WORKER: str(worker), CODE: code_of(settings)}
         asked.append(dg.RunRequest(job_name=stream.job, tags=tags))
+        held.add(post)
     return asked, said
 
 
-def _room(instance: DagsterInstance) -> int | None:
-    """Return the most shifts that leave one slot of the run queue for tables; None if the queue has no limit."""
-    limit = run_storage.queue_limit(instance)
-    return None if limit is None else max(0, limit - 1)
-
-
-def _refused(stream: Stream | Deliveries, worker: int, shifts: int, room: int) -> str:
-    return (
-        f"{stream.name}: its shift {worker} is not started, because shifts would leave no slot for tables: "
-        f"{shifts} shifts, {room + 1} slots; set concurrency.runs.max_concurrent_runs to {shifts + 1} or more"
-    )
-
-
 def _at_work(
-    instance: DagsterInstance, settings: Settings, beats: Beats, now: float, home: str
+    instance: DagsterInstance, settings: Settings, ours: Iterable[dg.RunRecord], beats: Beats, now: float
 ) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting, with the code of this server.
 
     A shift with other code ends by itself within seconds, or when it starts. Its successor starts meanwhile.
     """
     current = (None, code_of(settings))
-    unfinished = (each for each in run_storage.unfinished_shifts(instance) if _is_ours(each.dagster_run, home))
-    records = [each for each in unfinished if each.dagster_run.tags.get(CODE) in current]
+    records = [each for each in ours if each.dagster_run.tags.get(CODE) in current]
     posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:
@@ -213,16 +207,12 @@ def _post_of(run: dg.DagsterRun) -> tuple[str, str]:
     return run.tags[STREAM], run.tags.get(WORKER, "0")
 
 
-def _is_ours(run: dg.DagsterRun, home: str) -> bool:
-    return not home or run_storage.location_of(run) in (None, home)
-
-
 def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int, home: str) -> Ended:
     filters = RunsFilter(job_name=stream.job, tags={WORKER: str(worker)})
     failures, last, newest = 0, None, 0.0
     for record in instance.get_run_records(filters, limit=_LOOKED_AT):
         run = record.dagster_run
-        if not _is_ours(run, home):
+        if not slots.is_of_location(run, home):
             continue
         if run.status is not DagsterRunStatus.FAILURE or WORKED in run.tags or record.end_time is None:
             break

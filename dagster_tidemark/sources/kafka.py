@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka_errors import KafkaMissing, KafkaUnavailable
-from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows
+from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows, unread_parts
 from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage, UncommittedMessages
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class KafkaTopic:
 
     def hindrances(self) -> frozenset[str]:
         """Return a sentence on each partition that cannot be read now. All other partitions are read."""
-        leaderless = (f"{self.name}/{p} has no leader; reading continues when it has one" for p in self._leaderless)
-        return frozenset((*self._behind.values(), *leaderless))
+        return unread_parts(self._topic, self._leaderless, self._behind)
 
     def close(self) -> None:
         """Close the connections."""
@@ -254,7 +253,7 @@ class TopicBacklog:
     def after(self, position: str | None) -> UncommittedMessages:
         """Return the records after a position: end offset minus position, summed over the partitions that can be read.
 
-        The time of the oldest record may be up to 20 seconds out of date.
+        The time of the oldest record may be up to 20 seconds out of date. `uncounted` names the other partitions.
 
         Args:
             position: The position, as for `KafkaTopic.receive`.
@@ -270,4 +269,5 @@ class TopicBacklog:
         if unread and time.monotonic() - self._asked >= _TIMES_EVERY:
             self._times, self._asked = client.first_times(topic.id, unread), time.monotonic()
         oldest = min((at for partition, at in self._times.items() if partition in unread), default=None)
-        return UncommittedMessages(sum(logs[partition].end - offset for partition, offset in unread.items()), oldest)
+        count = sum(logs[partition].end - offset for partition, offset in unread.items())
+        return UncommittedMessages(count, oldest, unread_parts(self._topic, topic.leaderless, begun.behind))

@@ -4,7 +4,7 @@ Belongs here: positions, gaps, recreated topics. Does not belong here: requests 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dagster_tidemark.sources.kafka_errors import PositionUnreadable
@@ -75,6 +75,17 @@ class Begin:
     offsets: Mapping[int, int]
     lost: tuple[str, ...] = ()
     behind: Mapping[int, str] = field(default_factory=dict)
+
+
+def unread_parts(topic: str, leaderless: Iterable[int], behind: Mapping[int, str]) -> frozenset[str]:
+    """Return a sentence on each partition that cannot be read now.
+
+    Args:
+        leaderless: The partitions without a leader.
+        behind: Sentences on partitions whose log ends before the position, as in `Begin`.
+    """
+    without = (f"kafka:{topic}/{p} has no leader; reading continues when it has one" for p in leaderless)
+    return frozenset((*behind.values(), *without))
 
 
 def begin(topic: str, topic_id: str, logs: Mapping[int, OffsetBounds], position: Position | None) -> Begin:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dagster_tidemark.sources.kafka import open_client, property_of
-from dagster_tidemark.sources.kafka_position import Position, begin
+from dagster_tidemark.sources.kafka_position import Position, begin, unread_parts
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Range:
         ends: The last stable offsets. Open transactions and the records after them are not read.
         lost: Sentences about messages that are permanently lost.
         elsewhere: The next offsets of partitions that cannot be read now.
+        hindrances: A sentence on each partition that cannot be read now.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class Range:
     ends: Mapping[int, int]
     lost: tuple[str, ...]
     elsewhere: Mapping[int, int]
+    hindrances: frozenset[str] = frozenset()
 
     @property
     def reached(self) -> dict[str, str]:
@@ -75,6 +77,7 @@ def range_behind(options: Mapping[str, str], topic: str, resume: str | None) -> 
         ends={partition: max(stable[partition], start) for partition, start in begun.offsets.items()},
         lost=begun.lost,
         elsewhere={partition: offset for partition, offset in known.items() if partition not in begun.offsets},
+        hindrances=unread_parts(topic, seen.leaderless, begun.behind),
     )
 
 

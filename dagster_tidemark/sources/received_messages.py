@@ -64,16 +64,25 @@ class UncommittedMessages:
     Args:
         count: The number of messages.
         oldest_at: The time when the oldest message was sent (Unix seconds); None if it is unknown.
+        uncounted: A sentence on each part of a source whose messages cannot be counted now.
     """
 
     count: int = 0
     oldest_at: float | None = None
+    uncounted: frozenset[str] = frozenset()
 
     @classmethod
     def together(cls, parts: Sequence["UncommittedMessages"]) -> "UncommittedMessages":
         """Return the total count of several parts, with the oldest time."""
         times = [part.oldest_at for part in parts if part.oldest_at is not None]
-        return cls(sum(part.count for part in parts), min(times, default=None))
+        uncounted = frozenset[str]().union(*(part.uncounted for part in parts))
+        return cls(sum(part.count for part in parts), min(times, default=None), uncounted)
+
+
+def one_sentence(hindrances: Collection[str]) -> str:
+    """Return the first of some sentences on unreadable parts, with the number of the others; empty if there is none."""
+    first, *others = sorted(hindrances) or [""]
+    return f"{first} (and {len(others)} more)" if others else first
 
 
 class Inlet(Protocol):

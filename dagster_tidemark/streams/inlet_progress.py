@@ -16,6 +16,7 @@ from dagster_tidemark.sources.received_messages import (
     KeepsInHand,
     ReceivedBatch,
     UncommittedMessages,
+    one_sentence,
 )
 from dagster_tidemark.streams.shift_retries import SAID_AGAIN_AFTER, told
 from dagster_tidemark.streams.user_rules import RuleFails
@@ -33,6 +34,7 @@ class Line:
     may_lag: bool = True
     """True if there may be a backlog: at the start, after a failure, after a large batch."""
     hindrances: Collection[str] = ()
+    """A sentence on each part of the inlet that could not be read by the last receive."""
     fault: str = ""
     """The error of the last receive; empty if the receive succeeded."""
     in_hand: UncommittedMessages = field(default_factory=UncommittedMessages)
@@ -46,8 +48,8 @@ class Line:
 
     @property
     def any_fault(self) -> str:
-        """The fault that prevents reading the inlet or finishing its batch; empty if there is none."""
-        return self.rule_fault or self.fault
+        """The fault that prevents reading the whole inlet or finishing its batch; empty if there is none."""
+        return self.rule_fault or self.fault or one_sentence(self.hindrances)
 
     def failed(self, error: Exception, longest: float) -> float | None:
         """Record the error of a failed receive. Return the seconds to the next try; None if it was logged recently.

@@ -27,6 +27,7 @@ from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.shift_lease import BEAT_SECONDS, Post
 from dagster_tidemark.streams.shift_metrics import Facts
 from dagster_tidemark.streams.shift_retries import RunEnds, patiently
+from dagster_tidemark.streams.slots import without_a_slot
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
 from dagster_tidemark.tags import ARRIVED_AT, CODE, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
@@ -79,6 +80,9 @@ def run_shift(context: dg.OpExecutionContext, stream: Stream | Deliveries, setti
         raise NoInlet(f"stream {stream.name}: its topic needs TIDEMARK_KAFKA_BOOTSTRAP_SERVERS")
     if has_replaced_code(context.instance, context.run, settings):
         context.log.info("ended before it received messages: a newer code server has replaced the code of this process")
+        return
+    if no_slot := without_a_slot(context.instance, context.run):
+        context.log.info(f"ended before it received messages: {no_slot}")
         return
     at_work: Shift | Delivering | None = None
     worker = context.run.tags.get(WORKER, "0")

@@ -81,7 +81,7 @@ class Shift:
     backlogs: Mapping[str, TopicBacklogReader] = field(default_factory=dict)
     counts: ShiftCounts = field(default_factory=ShiftCounts)
     looked_at: float = field(default_factory=time.time)
-    """Time of the last pass that read every inlet and left no batch in hand (Unix seconds)."""
+    """Time of the last pass that read every part of every inlet and left no batch in hand (Unix seconds)."""
     lag: float = 0.0
     """Seconds from the sending of the oldest message of the last batch to its commit."""
     _entered: set[str] = field(default_factory=set)
@@ -130,7 +130,7 @@ class Shift:
 
     @property
     def hindrance(self) -> str:
-        """The fault that prevents reading an inlet or finishing a batch; empty if there is none."""
+        """The fault that prevents reading a part of an inlet or finishing a batch; empty if there is none."""
         faults = (self._outage, *(line.any_fault for line in self._lines))
         return next(filter(None, faults), "")
 
@@ -167,7 +167,8 @@ class Shift:
                 self._put_off(line, error)
                 continue
             line.received(batch)
-            self._name_hindrances(line)
+            if isinstance(line.inlet, IsHindered):
+                self._name_hindrances(line, line.inlet.hindrances())
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
                 if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
@@ -208,6 +209,7 @@ class Shift:
             step.close()
         reached("stream_committed")
         line.position = next(iter(step.read.reached.values()), line.position)
+        self._name_hindrances(line, step.read.hindrances)
         self.reports.added_by_others()
         rows = patiently(line.inlet.name, partial(self._rows_of_step, before), self.ends, self.log, self._note_outage)
         backlog.learn(step, rows)
@@ -357,11 +359,9 @@ class Shift:
         not_since = [each for each in needed if each is not None]
         self._kept.table.expire(keep=_KEEP_SNAPSHOTS, not_since=not_since, batch=EXPIRED_AT_ONCE)
 
-    def _name_hindrances(self, line: Line) -> None:
+    def _name_hindrances(self, line: Line, hindrances: Collection[str]) -> None:
         """Log the parts of an inlet that have become unreadable, and the parts that are readable again."""
-        if not isinstance(line.inlet, IsHindered):
-            return
-        before, line.hindrances = line.hindrances, line.inlet.hindrances()
+        before, line.hindrances = line.hindrances, hindrances
         for sentence in sorted({*line.hindrances}.difference(before)):
             self.log.error("%s", sentence)
         for sentence in sorted(set(before).difference(line.hindrances)):

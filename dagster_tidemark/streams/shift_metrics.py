@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from dagster_tidemark.sources.received_messages import UncommittedMessages
+from dagster_tidemark.sources.received_messages import UncommittedMessages, one_sentence
 
 _WINDOW = 60.0  # seconds over which a rate is measured
 _BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
@@ -109,7 +109,9 @@ class Facts:
             said = f"waiting messages cannot be counted: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return found | {"hindrance": found["hindrance"] or said}
         self._waiting_since = (self._waiting_since or now) if waiting.count else None
-        found["backlog"] = waiting.count
+        found["hindrance"] = found["hindrance"] or one_sentence(waiting.uncounted)
+        if waiting.count or not waiting.uncounted:  # "no message waits" would be a guess
+            found["backlog"] = waiting.count
         if waiting.count:
             found["waiting_since"] = self._waiting_since
             found["oldest_at"] = waiting.oldest_at

@@ -23,11 +23,31 @@ Made = TypeVar("Made")
 
 OF_THE_WORLD = (Transient, OSError, BotoCoreError, ClientError, SQLAlchemyError, RESTError)
 """Errors of a queue, a disk, a bucket or a catalog. No message causes them: the work is retried until the
-service recovers."""
+service recovers. Use `is_of_the_world`, which also knows the errors of a Hive metastore."""
+
+_OF_A_METASTORE = {("hive_metastore", "MetaException")}
+"""Errors that a Hive metastore returns if its own database fails, by package and class. Its other errors are answers,
+such as a missing table."""
+_BASE_OF_ANSWERS = "TException"
 
 LONGEST_BACKOFF = 15.0
 TRIES_OF_A_BUG = 3
 SAID_AGAIN_AFTER = 600.0
+
+
+def is_of_the_world(error: BaseException) -> bool:
+    """Return True if a service causes an error, not a message or the code."""
+    return isinstance(error, OF_THE_WORLD) or any(map(_is_of_a_metastore, type(error).__mro__))
+
+
+def _is_of_a_metastore(kind: type) -> bool:
+    """Return True for an error of the transport, the protocol or the database of a Hive metastore.
+
+    The classes are compared by name, because the package thrift is installed only beside a catalog of Hive. Answers of
+    the metastore derive from thrift's TException too, and are no faults of the service.
+    """
+    package = kind.__module__.partition(".")[0]
+    return (package == "thrift" and kind.__name__ != _BASE_OF_ANSWERS) or (package, kind.__name__) in _OF_A_METASTORE
 
 
 class RunEnds(Exception):
@@ -41,7 +61,7 @@ class Chore:
     Args:
         name: The name of the work in the log.
         log: Receives each fault once, and again after ten minutes.
-        is_vital: True if three failures in a row must fail the run, unless the last error is in `OF_THE_WORLD`.
+        is_vital: True if three failures in a row must fail the run, unless a service caused the last error.
     """
 
     name: str
@@ -64,7 +84,7 @@ class Chore:
             work()
         except Exception as error:  # any kind is retried; the class decides for how long
             self._failed(error)
-            if self.is_vital and self.failures >= TRIES_OF_A_BUG and not isinstance(error, OF_THE_WORLD):
+            if self.is_vital and self.failures >= TRIES_OF_A_BUG and not is_of_the_world(error):
                 raise
             return False
         if self.failures:
@@ -78,7 +98,7 @@ class Chore:
         said = told(error)
         if said != self._said or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
             self._said, self._said_at = said, time.monotonic()
-            level = logging.WARNING if isinstance(error, OF_THE_WORLD) else logging.ERROR
+            level = logging.WARNING if is_of_the_world(error) else logging.ERROR
             self.log.log(level, "%s failed and is retried: %s", self.name, said, exc_info=level == logging.ERROR)
 
 
@@ -97,7 +117,7 @@ def patiently(
     Raises:
         RunEnds: the run was asked to end before the work succeeded.
         RuleFails: raised at once, because only a change of the code helps.
-        Exception: any other error that is not in `OF_THE_WORLD`, after three tries.
+        Exception: any other error that no service causes, after three tries.
     """
     failures, said = 0, ""
     while True:
@@ -110,7 +130,7 @@ def patiently(
             raise
         except Exception as error:  # any kind is retried; the class decides for how long
             failures += 1
-            if not isinstance(error, OF_THE_WORLD) and failures >= TRIES_OF_A_BUG:
+            if not is_of_the_world(error) and failures >= TRIES_OF_A_BUG:
                 raise
             note(f"{name}: {told(error)}")
             if told(error) != said:

@@ -7,7 +7,8 @@ receiving and sending messages (`sources`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -83,25 +84,68 @@ def create_missing_or_log(stream: Stream | Deliveries, settings: Settings) -> No
         _log.debug("%s: queues or topics could not be created: %s", stream.name, error)
 
 
-def require_distinct(streams: Sequence[Stream | Deliveries]) -> None:
-    """Raise if two declarations would take each other's messages or rows.
+@dataclass(frozen=True)
+class _Use:
+    """Use of a name, queue or table that no other declaration may share.
+
+    Args:
+        owner: The declaration, as named in an error.
+        purpose: What the owner uses it for, such as `table of alerts`.
+        remedy: The end of the error.
+    """
+
+    owner: str
+    purpose: str
+    remedy: str
+
+
+def require_distinct(streams: Sequence[Stream | Deliveries], sensors: Mapping[str, str] | None = None) -> None:
+    """Raise if two declarations of a code location would take each other's messages or rows.
+
+    Args:
+        sensors: The queues that sensors of the location receive from, by the sensor as named in an error.
 
     Raises:
-        StreamRefused: two have the same name, table, queue or table of alerts. The message names both.
+        StreamRefused: two have the same name, queue or table. Tables of alerts and answers count too. The message names
+            both.
     """
-    seen: dict[tuple[str, str], Stream | Deliveries] = {}
+    seen: dict[tuple[str, str], _Use] = {}
+    for sensor, queue in (sensors or {}).items():
+        _take(seen, "queue", queue, _Use(sensor, "queue", _QUEUE))
     for stream in streams:
-        taken = [("name", stream.name, "rename one"), ("table", stream.table.name, _TABLE)]
-        if stream.queue is not None:
-            taken.append(("queue", stream.queue, _QUEUE))
-        if isinstance(stream, Stream) and isinstance(stream.reaction, Alerting):
-            # A table of alerts can record the last evaluated snapshot of only one stream's table.
-            taken.append(("table of alerts", stream.reaction.table.name, "declare a table of alerts for each stream"))
-        for what, value, remedy in taken:
-            other = seen.setdefault((what, value), stream)
-            if other is not stream:
-                raise StreamRefused(f"streams {other.name} and {stream.name} have the same {what}, {value}: {remedy}")
+        for kind, value, use in _uses_of(stream):
+            _take(seen, kind, value, use)
+
+
+def _uses_of(stream: Stream | Deliveries) -> Iterator[tuple[str, str, _Use]]:
+    """Yield what a stream does not share: the kind, its name, and the use."""
+    owner = f"stream {stream.name}"
+    yield "name", stream.name, _Use(owner, "name", "rename one")
+    yield "table", stream.table.name, _Use(owner, "table", _TABLE)
+    if stream.queue is not None:
+        yield "queue", stream.queue, _Use(owner, "queue", _QUEUE)
+    if isinstance(stream, Deliveries):
+        return
+    if isinstance(stream.reaction, Alerting):
+        # A table of alerts can record the last evaluated snapshot of only one stream's table.
+        yield "table", stream.reaction.table.name, _Use(owner, "table of alerts", _ALERTS)
+    elif isinstance(stream.reaction, Answering):
+        # A request would get the answer to another stream's request with the same id.
+        yield "table", stream.reaction.table.name, _Use(owner, "table of answers", _ANSWERS)
+
+
+def _take(seen: dict[tuple[str, str], _Use], kind: str, value: str, use: _Use) -> None:
+    other = seen.setdefault((kind, value), use)
+    if other is use:
+        return
+    if other.purpose == use.purpose:
+        raise StreamRefused(f"{other.owner} and {use.owner} have the same {use.purpose}, {value}: {use.remedy}")
+    raise StreamRefused(
+        f"{value} is the {other.purpose} of {other.owner} and the {use.purpose} of {use.owner}: {use.remedy}"
+    )
 
 
 _TABLE = "declare a table for each stream, or one stream with both a queue and a topic"
 _QUEUE = "each would receive only a part of the messages; declare a queue for each"
+_ALERTS = "declare a table of alerts for each stream"
+_ANSWERS = "declare a table of answers for each stream"

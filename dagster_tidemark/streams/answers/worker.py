@@ -24,7 +24,7 @@ from dagster_tidemark.sources.notification_queue import MessageSink
 from dagster_tidemark.streams.answers.declaration import ERROR, Answer, Answerer, Answering
 from dagster_tidemark.streams.answers.table import AnswerTable, Row
 from dagster_tidemark.streams.decode import Fault, readable
-from dagster_tidemark.streams.shift_retries import OF_THE_WORLD
+from dagster_tidemark.streams.shift_retries import is_of_the_world
 from dagster_tidemark.streams.stream_declaration import Fields, Reaction, StreamContext
 from dagster_tidemark.streams.user_rules import RuleFails, judged, raised
 
@@ -184,7 +184,7 @@ class Answers(Reaction):
             except MemoryError:
                 raise
             except Exception as error:  # user code may raise anything; the error becomes the answer to this request
-                failed += isinstance(error, OF_THE_WORLD)
+                failed += is_of_the_world(error)
                 found.append(_reason(error))
                 if failed == len(found) >= min(_TRIED_ALONE, len(requests)) and self._is_patient():
                     raise NotAnsweredYet(f"{self.declared.table.name}: {_reason(error)}") from error

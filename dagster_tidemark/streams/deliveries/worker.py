@@ -25,10 +25,7 @@ from dagster_tidemark.streams.deliveries.answer import Answer, Status, no_manife
 from dagster_tidemark.streams.deliveries.verdict import Verdicts
 from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from dagster_tidemark.streams.reports import ReportReceiver
-from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, told
-
-_WORLD = (*OF_THE_WORLD, PySparkException)
-"""Errors that a service causes, not the delivery. The delivery stays in hand until the service recovers."""
+from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, is_of_the_world, told
 
 _WAIT_SECONDS = 2.0
 _LONGEST_PAUSE = 30.0  # between two checks for missing files
@@ -117,13 +114,13 @@ class Delivering:
         try:
             self._see_to(held)
             self._failing.pop(message_id, None)
-        except _WORLD as error:
-            self._failing[message_id] = f"message {message_id}: {told(error)}"
+        except Exception as error:  # a bug that one message triggers must not stop the other messages
             held.failures += 1
-            held.again_in(growing_pause(held.failures, 1.0, LONGEST_BACKOFF))
-            self.log.warning("message %s failed and is retried: %s", message_id, told(error))
-        except Exception:  # a bug that one message triggers must not stop the other messages
-            held.failures += 1
+            if isinstance(error, PySparkException) or is_of_the_world(error):  # in hand until the service recovers
+                self._failing[message_id] = f"message {message_id}: {told(error)}"
+                held.again_in(growing_pause(held.failures, 1.0, LONGEST_BACKOFF))
+                self.log.warning("message %s failed and is retried: %s", message_id, told(error))
+                return
             held.again_in(held.failures)
             self.log.exception("message %s cannot be handled", message_id)
             if held.failures >= TRIES_OF_A_BUG:  # other messages must not wait for this one
@@ -134,7 +131,7 @@ class Delivering:
     def _let_go(self, held: MessageInHand) -> None:
         try:
             self.in_hand.let_go(held)
-        except _WORLD as error:  # the queue delivers it again by itself
+        except OF_THE_WORLD as error:  # the queue delivers it again by itself
             self.log.warning("message %s could not be released to the queue: %s", held.message.message_id, told(error))
 
     def _see_to(self, held: MessageInHand) -> None:
@@ -181,7 +178,7 @@ class Delivering:
         reached("stream_reported")
         try:
             self.in_hand.done(held)
-        except _WORLD as error:
+        except OF_THE_WORLD as error:
             self.log.warning("message %s will be delivered again: %s", held.message.message_id, told(error))
         reached("stream_acknowledged")
         self.lag = max(0.0, time.time() - held.message.sent_at)

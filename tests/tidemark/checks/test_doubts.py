@@ -257,12 +257,14 @@ def test_stream_shift_that_is_dead_blocked_or_not_started_is_reported(instance: 
     beat(instance, NOW - 120)
     assert told(instance) == {"core/readings": "the shift of raw/readings has not reported for 2 min"}
     beat(instance, NOW - 2, looked_at=NOW - 60, hindrance="sqs:readings: QueueDoesNotExist")
-    said = "the shift of raw/readings has not read messages for 1 min: sqs:readings: QueueDoesNotExist"
+    said = "the shift of raw/readings has not read all messages for 1 min: sqs:readings: QueueDoesNotExist"
     assert told(instance) == {"core/readings": said}
     beat(instance, NOW - 2, looked_at=NOW - 15)
     assert told(instance) == {}, "it may work on a large batch"
     beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="sqs:readings: QueueDoesNotExist")
     assert "for 15 s: sqs:readings" in told(instance)["core/readings"], "a reason is told before half a minute is over"
+    beat(instance, NOW - 2, looked_at=NOW - 15, hindrance="kafka:readings/1 has no leader", backlog=0)
+    assert "not read all messages for 15 s: kafka:readings/1 has no leader" in told(instance)["core/readings"]
     instance_store.save(instance, "post", "")
     note_look(instance, "grocer", "streams", Looked(NOW, parts={"readings": "4 shifts, 3 slots"}))
     assert told(instance) == {"core/readings": "no shift of raw/readings has reported yet: 4 shifts, 3 slots"}

@@ -20,6 +20,7 @@ from dagster_tidemark.sources.kafka_errors import (
     TopicUnknown,
 )
 from dagster_tidemark.sources.kafka_position import Position, position_after_rows
+from dagster_tidemark.sources.kafka_range import range_behind
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage, UncommittedMessages
 from tests.conftest import free_port
 from tests.tidemark.kafka import PASSWORD, READER, STRANGER, Broker, eventually
@@ -421,6 +422,9 @@ def test_kafka_partition_shorter_than_its_position_is_reported_and_others_are_re
     (said,) = table.inlet.hindrances()
     assert "/0 ends at offset 1, but was read up to 3" in said
     assert table.next_offsets == {0: 3, 1: 1}, "it keeps its place"
+    found = TopicBacklog(kafka.options, topic).after(table.resume)
+    assert (found.count, found.uncounted) == (0, {said}), "messages of the partition cannot be counted"
+    assert range_behind(kafka.options, topic, table.resume).hindrances == {said}
 
     kafka.send(topic, "x", "x", "c")
     bodies: list[str] = []

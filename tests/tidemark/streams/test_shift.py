@@ -242,9 +242,13 @@ def test_unreadable_inlet_partition_is_logged_once_and_others_are_read(
 ) -> None:
     stream = toy.stream(toy.new_name())
     shift = toy.shift(stream, cloud, [HalfInlet((record(toy.ping("a").encode()),))])
+    began, hindrances = shift.looked_at, list[str]()
     with caplog.at_level("INFO"):
         for _ in range(4):
             shift.step()
+            hindrances.append(shift.hindrance)
+            assert (shift.looked_at == began) == bool(shift.hindrance), "an inlet that is read in part is not read"
+    assert hindrances == ["memory:pings/1 has no leader"] * 2 + [""] * 2
     said = [each.getMessage() for each in caplog.records if "leader" in each.getMessage()]
     assert said == ["memory:pings/1 has no leader", "resolved: memory:pings/1 has no leader"]
     assert len(toy.kept(stream, cloud)) == 1

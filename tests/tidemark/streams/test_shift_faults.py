@@ -130,6 +130,47 @@ def until(settings: Settings, stream: Stream, queue: FakeMessageSource, ends: Ca
     return Shift(place, [QueueInlet("memory:pings", lambda: queue)], Reports(stream, toy.Heard()), "code-1", ends)
 
 
+class TException(Exception):
+    """The base of all errors of thrift and of a Hive metastore."""
+
+    __module__ = "thrift.Thrift"
+
+
+class TTransportException(TException):
+    __module__ = "thrift.transport.TTransport"
+
+
+class MetaException(TException):
+    __module__ = "hive_metastore.ttypes"
+
+
+class InvalidOperationException(TException):
+    __module__ = "hive_metastore.ttypes"
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("kind", [TTransportException, MetaException])
+def test_hive_metastore_that_is_away_fails_no_shift(lake: Settings, kind: type[Exception]) -> None:
+    stream, queue = toy.stream(toy.new_name()), FakeMessageSource()
+    shift, failures = worker(stream, lake, queue), [kind("could not connect to metastore:9083")] * 4
+    add = shift._kept.add
+
+    def fails(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return add(*arguments)
+
+    shift._kept.add = fails  # type: ignore[method-assign]
+    queue.send([toy.ping("a")])
+    shift.step()
+    assert (failures, [row["gadget"] for row in toy.kept(stream, lake)]) == ([], ["a"])
+
+
+def test_answer_of_a_hive_metastore_is_no_fault_of_the_service() -> None:
+    kinds = (TTransportException, MetaException, InvalidOperationException, TException, ValueError)
+    assert [shift_retries.is_of_the_world(kind("said")) for kind in kinds] == [True, True, False, False, False]
+
+
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("moment", ["start", "step", "commit", "report", "end"])
 def test_locked_catalog_fails_no_shift_at_any_stage(lake: Settings, moment: str) -> None:

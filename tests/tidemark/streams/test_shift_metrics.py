@@ -106,6 +106,20 @@ def test_backlog_counts_messages_in_the_queue_topic_and_shift() -> None:
     assert set(asked) == {"5", "35"}
 
 
+def test_backlog_of_a_topic_with_an_unreadable_partition_is_not_reported_as_empty() -> None:
+    said = "kafka:pings/1 has no leader; reading continues when it has one"
+    topic = [UncommittedMessages(0, None, frozenset([said, "kafka:pings/2 has no leader"]))]
+    facts = Facts(None, lambda _: topic[0], clock=lambda: NOW)
+    facts.at_work = work = AtATopic()
+    assert "backlog" not in facts() and facts()["hindrance"] == f"{said} (and 1 more)"
+    topic[0] = UncommittedMessages(30, NOW - 40, frozenset([said]))
+    assert (facts()["backlog"], facts()["hindrance"]) == (30, said), "the readable partitions count"
+    work.hindrance = "the catalog does not answer"
+    assert facts()["hindrance"] == "the catalog does not answer"
+    work.hindrance, topic[0] = "", UncommittedMessages()
+    assert (facts()["backlog"], facts()["hindrance"]) == (0, "")
+
+
 def told(instance: DagsterInstance, *facts: dict[str, Any], doubts: Doubts | None = None) -> StreamRow:
     for number, each in enumerate(facts):
         instance_store.save(instance, f"post {number}", str(Beat("run", NOW, NOW, 0.0, each)))

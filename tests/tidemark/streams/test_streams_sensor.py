@@ -20,6 +20,8 @@ from dagster_tidemark.sensors import streams as sensor
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.job import NoInlet, code_of, inlets_of, run_shift, shift_job
 from dagster_tidemark.streams.shift_lease import Post
+from dagster_tidemark.streams.slots import without_a_slot
+from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.tags import CODE, CODE_OF_STREAMS, SHIFT, STREAM, WORKER
 from pipelines.streams import STREAMS
 from tests.checkout import CHECKOUT
@@ -209,15 +211,80 @@ def test_former_name_of_the_run_queue_names_its_successor(caplog: pytest.LogCapt
     assert "class: QueuedRunCoordinator" in caplog.text
 
 
+def run_of(
+    instance: DagsterInstance, location: str, worker: str, status: DagsterRunStatus = DagsterRunStatus.STARTED
+) -> dg.DagsterRun:
+    """A shift of the stream pings in a code location."""
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "repository"), PINGS.job)
+    tags = {STREAM: "pings", WORKER: worker}
+    made = dg.DagsterRun(PINGS.job, make_new_run_id(), status=status, tags=tags, remote_job_origin=origin)
+    return instance.add_run(made)
+
+
+@pytest.fixture
+def three_slots(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> DagsterInstance:
+    monkeypatch.setattr(run_storage, "queue_limit", lambda _: 3)  # an instance with a queue takes a second to make
+    return instance
+
+
+def asked_by(instance: DagsterInstance, home: str, stream: Stream = PINGS) -> tuple[list[str], dict[str, str]]:
+    requests, said = sensor._wanted(instance, [stream], Settings(), time.time(), home=home)
+    return [request.tags[WORKER] for request in requests], said
+
+
+def test_shifts_of_two_locations_together_leave_a_slot_for_tables(three_slots: DagsterInstance) -> None:
+    assert asked_by(three_slots, "ours") == (["0", "1"], {}), "nobody else needs the slots"
+    theirs = run_of(three_slots, "theirs", "0")
+    asked, said = asked_by(three_slots, "ours")
+    assert (asked, list(said)) == (["0"], ["pings"])
+    assert said["pings"].endswith(
+        "its shift 1 is not started, because shifts would leave no slot for tables: 3 shifts (1 of code location "
+        "theirs), 3 slots; set concurrency.runs.max_concurrent_runs to 4 or more"
+    )
+    run_of(three_slots, "theirs", "1", DagsterRunStatus.QUEUED)
+    assert asked_by(three_slots, "ours")[0] == [], "a queued shift takes the next slot"
+    three_slots.report_run_canceled(theirs)
+    assert asked_by(three_slots, "ours")[0] == ["0"]
+
+
+def test_no_shift_is_requested_beside_own_later_shifts_that_hold_the_last_slot(three_slots: DagsterInstance) -> None:
+    run_of(three_slots, "ours", "1"), run_of(three_slots, "theirs", "0")
+    assert asked_by(three_slots, "ours")[0] == [], "tables would have no slot"
+
+
+def test_successor_of_a_shift_needs_no_further_slot(three_slots: DagsterInstance) -> None:
+    for worker in ("0", "1"):
+        three_slots.add_run_tags(run_of(three_slots, "ours", worker).run_id, {CODE: "replaced"})
+    assert asked_by(three_slots, "ours") == (["0", "1"], {})
+
+
+def test_slot_of_a_stream_that_rests_after_failures_is_kept_for_it(three_slots: DagsterInstance) -> None:
+    for _ in range(4):
+        three_slots.report_run_failed(run_of(three_slots, "ours", "0"))
+    asked, said = asked_by(three_slots, "ours", replace(PINGS, workers=3))
+    assert asked == ["1"] and "its shift 2 is not started" in said["pings"]
+
+
+def test_newest_shifts_end_if_two_locations_started_shifts_at_once(three_slots: DagsterInstance) -> None:
+    """Both sensors have found two free slots."""
+    runs = [run_of(three_slots, location, worker) for worker in ("0", "1") for location in ("ours", "theirs")]
+    ended = [bool(without_a_slot(three_slots, each)) for each in runs]
+    assert ended == [False, False, True, True]
+    why = without_a_slot(three_slots, runs[2])
+    assert "4 shifts (2 of code location theirs), 3 slots; set concurrency.runs.max_concurrent_runs to 5" in why
+    successor = run_of(three_slots, "ours", "0")
+    assert not without_a_slot(three_slots, successor), "it has the slot of its predecessor"
+
+
+def test_shift_without_a_slot_ends_before_it_receives_messages(three_slots: DagsterInstance) -> None:
+    run_of(three_slots, "theirs", "0"), run_of(three_slots, "theirs", "1")
+    done = shift_job(PINGS, Settings()).execute_in_process(instance=three_slots)
+    assert done.success and instance_store.saved_under(three_slots, SHIFT) == {}
+
+
 def test_stream_of_the_same_name_in_another_location_is_another_stream(instance: DagsterInstance) -> None:
     def of(location: str, worker: str) -> dg.DagsterRun:
-        origin = RemoteJobOrigin(
-            RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "repository"), PINGS.job
-        )
-        tags = {STREAM: "pings", WORKER: worker}
-        status = DagsterRunStatus.STARTED
-        made = dg.DagsterRun(PINGS.job, make_new_run_id(), status=status, tags=tags, remote_job_origin=origin)
-        return instance.add_run(made)
+        return run_of(instance, location, worker)
 
     def asked(home: str) -> list[str]:
         requests, _ = sensor._wanted(instance, [PINGS], Settings(), time.time(), home=home)

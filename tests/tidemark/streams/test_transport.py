@@ -1,26 +1,36 @@
 """Streams side by side: resources that two must not share, and queues that the laptop's cloud creates."""
 
 from dataclasses import replace
+from typing import Any
 
 import boto3
 import dagster as dg
 import pytest
 from botocore.exceptions import ClientError
 
+from dagster_tidemark.asset_events.declared import AssetEvents
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.settings import Settings, SettingsError, load_settings
 from dagster_tidemark.sources.sqs import MAX_RECEIVES
+from dagster_tidemark.streams.alerts.declaration import Alerting
 from dagster_tidemark.streams.stream_declaration import Stream, StreamRefused
-from dagster_tidemark.streams.transport import create_missing, declared_queue, queues_of, topics_of
+from dagster_tidemark.streams.transport import (
+    create_missing,
+    declared_queue,
+    queues_of,
+    require_distinct,
+    topics_of,
+)
 from pipelines.streams import STREAMS
-from tests.tidemark.streams import toy
+from tests.tidemark.streams import questions, toy
 
 
-def location(*streams: Stream) -> dg.Definitions:
+def location(*streams: Stream, **declared: Any) -> dg.Definitions:
     keys = sorted({stream.asset for stream in streams})
     hours = dg.HourlyPartitionsDefinition(start_date="2026-09-01-00:00", end_offset=1)
     specs = [dg.AssetSpec(dg.AssetKey.from_user_string(key), partitions_def=hours) for key in keys]
-    return build_definitions(load_settings(), specs, (), [stream.table for stream in streams], streams)
+    specs.append(dg.AssetSpec(dg.AssetKey(["finance", "rates"])))
+    return build_definitions(load_settings(), specs, (), [stream.table for stream in streams], streams, **declared)
 
 
 def test_streams_with_different_tables_may_share_a_topic() -> None:
@@ -34,14 +44,14 @@ ONE = toy.stream("one")
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        (toy.stream("one", queue="other"), "streams one and one have the same name, one: "),
+        (toy.stream("one", queue="other"), "stream one and stream one have the same name, one: "),
         (
             replace(toy.stream("two"), table=ONE.table),
-            "streams one and two have the same table, raw.one: declare a table for each stream",
+            "stream one and stream two have the same table, raw.one: declare a table for each stream",
         ),
         (
             toy.stream("two", queue="queue-one"),
-            "streams one and two have the same queue, queue-one: each would receive only a part of the messages",
+            "stream one and stream two have the same queue, queue-one: each would receive only a part of the messages",
         ),
     ],
 )
@@ -126,3 +136,37 @@ def test_missing_queue_is_created_in_the_local_cloud_only(cloud: Settings, monke
     client = boto3.client("sqs", **cloud.aws_options())
     client.delete_queue(QueueUrl=client.get_queue_url(QueueName=name)["QueueUrl"])
     declared_queue(name, cloud).send(["after the cloud was restarted"])
+
+
+def test_stream_on_the_queue_of_file_notifications_is_refused() -> None:
+    said = r"sensor landing \(TIDEMARK_EVENTS_QUEUE\) and stream one have the same queue, landing-events: each would"
+    with pytest.raises(StreamRefused, match=said):
+        location(toy.stream("one", queue=load_settings().events_queue))
+
+
+def test_stream_on_the_queue_of_asset_events_is_refused() -> None:
+    stream = toy.stream("one", queue="events")
+
+    def with_events(queue: str) -> dg.Definitions:
+        return location(stream, asset_events=AssetEvents(queue, ["finance/rates"]))
+
+    with_events("others")
+    with pytest.raises(StreamRefused, match=r"sensor asset_events \(AssetEvents\) and stream one have the same queue"):
+        with_events("events")
+    with pytest.raises(StreamRefused, match=r"sensor landing .* and the sensor asset_events .* have the same queue"):
+        with_events(load_settings().events_queue)
+
+
+def test_streams_that_share_a_table_of_answers_are_refused() -> None:
+    one, two = questions.stream("one"), questions.stream("two")
+    require_distinct([one, two])
+    with pytest.raises(StreamRefused, match=r"one and stream two have the same table of answers, .*one: declare"):
+        require_distinct([one, replace(two, reaction=one.reaction)])
+
+
+def test_table_of_messages_that_is_also_a_table_of_alerts_is_refused() -> None:
+    one, two = toy.stream_with_alerts("one"), toy.stream_with_alerts("two")
+    assert isinstance(two.reaction, Alerting)
+    said = r"raw\.one is the table of stream one and the table of alerts of stream two: declare a table of alerts"
+    with pytest.raises(StreamRefused, match=said):
+        require_distinct([one, replace(two, reaction=replace(two.reaction, table=one.table))])

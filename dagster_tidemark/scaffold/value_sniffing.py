@@ -282,9 +282,9 @@ def _with_known_century(
     )
 
 
-def _read(pattern: str, value: str) -> object:
+def _read(pattern: str, value: str) -> str:
     """Return the day that a text means by a pattern."""
-    return time_form(pattern, "date").plain(pa.array([value])).to_pylist()[0]
+    return str(time_form(pattern, "date").plain(pa.array([value])).to_pylist()[0])[:10]
 
 
 def _option(name: str, pattern: str) -> str:

@@ -116,7 +116,7 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
     elif of_excel or table.begin:
         above = [*of_excel, *lines[: table.begin]]
-        if all(line.startswith("#") for line in above) and not _has_row_like_comment(text, encoding, table, len(above)):
+        if all(line.startswith("#") for line in above) and not _has_row_like_comment(text, encoding, table):
             options["comment"] = "#"
             evidence.append(f"comment '#': {len(above)} lines above the header begin with it")
         else:
@@ -128,12 +128,12 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
     return Csv(**options), multiline, evidence
 
 
-def _has_row_like_comment(text: bytes, encoding: str, table: "_Table", above: int) -> bool:
-    """Return True if a line below the header begins with `#` and has as many values as a row. A load would skip it."""
+def _has_row_like_comment(text: bytes, encoding: str, table: "_Table") -> bool:
+    """Return True if a line that begins with `#` has as many values as a row. A load would skip it as a comment."""
     dialect = Dialect(Csv(separator=table.separator))
     lines = re.findall("^#.*", text.decode(charset_of(encoding, text), errors="replace"), re.MULTILINE)
     width = len(table.rows[0]) + table.has_trailing
-    return any(len(dialect.fields_of(line)) == width for line in lines[above:])
+    return any(len(dialect.fields_of(line)) == width for line in lines)
 
 
 @dataclass(frozen=True)

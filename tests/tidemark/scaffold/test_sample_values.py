@@ -8,7 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -42,7 +42,7 @@ TEXTS: Mapping[str, Cells] = {
     "only_marks": lambda r: r.choice(MARKS[:3]),
     "zip": lambda r: r.choice(["02115", "00501", "94107", *MARKS[:2]]),
     "code": lambda r: r.choice(["1,5", "1.5", "1,234", "1,234,567", "007", "1'000"]),
-    "article_number": lambda r: r.choice(["1.234", "1.234,50", "12,50", "9"]),
+    "article_number": lambda r: r.choice(["1.234", "1.234,50", "12,50", "09"]),
     "version": lambda r: r.choice(["10.02.03", "11.12.04", "01.01.2020"]),
     "size": lambda r: r.choice(["1,5", "2,5", "XL", "-"]),
     "sizes": lambda r: r.choice(["36,37,x", "36"]),
@@ -98,6 +98,9 @@ def columns_of(random: Random) -> dict[str, list[str]]:
             found[name] = [kind[name](random) for _ in range(count)]
             for mark in random.sample(MARKS, random.choice([0, 0, 1, 2])) if kind is not TEXTS else ():
                 found[name][random.randrange(count)] = mark
+    for name in {"size", "sizes"} & found.keys():
+        found[name][0] = "XL"
+    found["who"] = ["x"] * count
     found["what"] = [f"w{n}" for n in range(count)]
     return dict(random.sample([*found.items()], len(found)))
 
@@ -124,17 +127,17 @@ def is_kept(text: str, value: Any, name: str, seen: Sample, others: Sequence[str
     """Return True if a loaded value still shows the text of its cell."""
     kind, form = seen.columns[name], seen.settings.format
     if value is None:
-        return bool(form) and text in form.nulls and kind != "string" and any(map(holds_digit, others))
+        return form is not None and text in form.nulls and kind != "string" and any(map(holds_digit, others))
     if kind == "string":
         return bool(value == text)
     if name in TEXTS or (name in IDS and kind != "bigint"):
         return False
     if kind in ("date", "timestamp"):
-        pattern = form.times.get(name) if form else None
+        pattern = str(form.times.get(name, "")) if form else ""
         if pattern in PLACES:
             exact = (value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
             return bool(exact == int(text) * 10 ** (6 - PLACES[pattern])) and 1990 <= value.year < 2100
-        read = datetime.strptime(text, STRPTIME[str(pattern)]) if pattern else datetime.fromisoformat(text)
+        read = datetime.strptime(text, STRPTIME[pattern]) if pattern else datetime.fromisoformat(text)
         return bool(value == read.date() if kind == "date" else value.replace(tzinfo=None) == read.replace(tzinfo=None))
     decimal, thousands = getattr(form, "decimal", "."), getattr(form, "thousands", None)
     plain = text.replace(thousands, "") if thousands else text

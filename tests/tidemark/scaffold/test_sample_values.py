@@ -170,3 +170,67 @@ def test_every_cell_of_a_random_sample_is_loaded_as_it_is_written(seed: int, tmp
         found |= {seen.columns[name] for name in columns}
         found |= seen.settings.format.options.keys() if seen.settings.format else set()
     assert found >= {"string", "bigint", "decimal(18,4)", "date", "timestamp", "nulls", "times", "decimal"}
+
+
+@pytest.mark.parametrize("mark", ["NA", "-", "None", "N/A"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_mark_that_is_a_value_of_a_text_column_stays_and_the_command_names_both(
+    mark: str, ending: str, tmp_path: Path
+) -> None:
+    rows = [("1", mark, "5"), ("2", "DE", mark), ("3", mark, "7")]
+    lines = [",".join(row) for row in [("trip_id", "country", "amount"), *rows]]
+    objects = [{"trip_id": n, "country": country, "amount": as_json(amount)} for n, country, amount in rows]
+    lines = lines if ending == "csv" else [json.dumps(row) for row in objects]
+    path = tmp_path / f"a.{ending}"
+    path.write_text("\n".join(lines))
+
+    seen = read_sample(path)
+    assert (seen.columns["country"], seen.columns["amount"], seen.settings.format) == ("string", "string", None)
+    (said,) = seen.form
+    assert said.startswith(f"amount stays text: {mark!r} stands") and "is also a value of country" in said
+
+    decided = read_sample(path, options={"nulls": (mark,)})
+    assert decided.columns["amount"] == "bigint"
+    assert [row[1:3] for row in loaded(decided, path.name, path.read_bytes())] == [(None, 5), ("DE", None), (None, 7)]
+
+
+def test_mark_is_null_if_it_stands_only_among_numbers_and_times(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("trip_id,country,amount,day\n1,DE,5,NA\n2,FR,NA,2026-10-01\n")
+    seen = read_sample(tmp_path / "a.csv")
+    assert dict(seen.columns) == {"trip_id": "bigint", "country": "string", "amount": "bigint", "day": "date"}
+    assert seen.form == ["nulls 'NA': it stands among the numbers or times of amount"]
+
+
+@pytest.mark.parametrize("name", [*IDS, "created_by", "end_customer_id"])
+def test_number_like_an_epoch_stays_a_number_unless_the_name_is_that_of_a_time(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"n,{name}\n1,1000000001\n2,1000000002\n3,1234567890\n")
+    seen = read_sample(path)
+    assert seen.columns[name] == ("string" if name == "start_number" else "bigint") and seen.settings.format is None
+    assert f"give --time '{name}=epoch seconds'" in "\n".join(seen.form)
+    decided = read_sample(path, options={"times": {name: "epoch seconds"}})
+    assert decided.columns[name] == "timestamp"
+
+
+@pytest.mark.parametrize("name", ["created_at", "createdAt", "event_ts", "timestamp", "time_unix", "date", "epoch_s"])
+@pytest.mark.parametrize(("last", "kind"), [("1234567890", "timestamp"), ("4102444800", "bigint")])
+def test_epoch_needs_years_from_1990_to_2100(name: str, last: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"n,{name}\n1,1000000001\n2,{last}\n")
+    seen = read_sample(tmp_path / "a.csv")
+    assert seen.columns[name] == kind
+    assert ("--time" in "\n".join(seen.form)) == (kind == "bigint")
+
+
+def test_rows_that_look_like_comments_are_loaded(tmp_path: Path) -> None:
+    body = b"# by hand\ntag,n\n#a,1\nb,2\n"
+    (tmp_path / "a.csv").write_bytes(body)
+    assert [row[:2] for row in loaded(read_sample(tmp_path / "a.csv"), "a.csv", body)] == [("#a", 1), ("b", 2)]
+
+
+def test_years_of_two_digits_after_2068_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,born\n1,08.12.25\n2,31.12.75\n")
+    seen = read_sample(tmp_path / "a.csv")
+    assert seen.columns["born"] == "string"
+    assert seen.form == [
+        "born stays text: '31.12.75' is 2075-12-31 by 'dd.MM.yy'; if that is right, give --time born=dd.MM.yy"
+    ]

@@ -270,12 +270,12 @@ def _with_values(
     empty: AnyText = Csv() if read_as.name == Format.CSV else Json()
     found, evidence = values_found(settings.format or empty, rows, names, options)
     times = {**found.pop("times", {}), **options.get("times", {})}
-    if not found and not times:
-        return settings, evidence
-    declared = replace(settings.format or empty, **found, times=times)
+    if found or times:
+        settings = replace(settings, format=replace(settings.format or empty, **found, times=times))
+    nulls = settings.format.nulls if settings.format else ()
     for row in rows:
-        row.update({name: None for name, value in row.items() if value in declared.nulls})
-    return replace(settings, format=declared), evidence
+        row.update({name: None for name, value in row.items() if value in nulls})
+    return settings, evidence
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:

@@ -277,7 +277,7 @@ def _with_known_century(
     if late is None:
         return pattern, ""
     return None, (
-        f"{name} stays text: {values[late]!r} is {read[late]} by {pattern!r}; if that is right, give "
+        f"{name} stays text: {values[late]!r} is {str(read[late])[:10]} by {pattern!r}; if that is right, give "
         f"--time {_option(name, pattern)}"
     )
 

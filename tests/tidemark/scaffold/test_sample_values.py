@@ -54,7 +54,7 @@ TEXTS: Mapping[str, Cells] = {
 IDS: Mapping[str, Cells] = {
     name: lambda r: str(r.randint(1_000_000_000, 1_999_999_999))
     for name in (
-        "created_by", "end_customer_id", "start_number", "time_id", "update_count", "date_amount", "cpu_time",
+        "created_by", "end_customer_id", "start_number", "time_id", "updated_count", "date_amount", "cpu_time",
         "elapsed_time_ns", "start", "updated_by_user", "atId", "request_time_ms",
     )
 }  # fmt: skip
@@ -201,7 +201,7 @@ def test_mark_is_null_if_it_stands_only_among_numbers_and_times(tmp_path: Path) 
     assert seen.form == ["nulls 'NA': it stands among the numbers or times of amount"]
 
 
-@pytest.mark.parametrize("name", [*IDS, "created_by", "end_customer_id"])
+@pytest.mark.parametrize("name", IDS)
 def test_number_like_an_epoch_stays_a_number_unless_the_name_is_that_of_a_time(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"n,{name}\n1,1000000001\n2,1000000002\n3,1234567890\n")

@@ -152,6 +152,7 @@ def loaded(seen: Sample, file: str, body: bytes) -> list[tuple[Any, ...]]:
     return rows_of(body, seen.columns, key=file, exact=True, recognized=True, **seen.settings.options)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", range(8))
 def test_every_cell_of_a_random_sample_is_loaded_as_it_is_written(seed: int, tmp_path: Path) -> None:
     random, found = Random(seed), set[str]()
@@ -163,8 +164,10 @@ def test_every_cell_of_a_random_sample_is_loaded_as_it_is_written(seed: int, tmp
         rows = loaded(seen, file, body)
         assert [row[len(seen.columns)] for row in rows] == [None] * len(columns["what"]), (rows, body)
         for name, texts in columns.items():
-            values = [row[[*seen.columns].index(name)] for row in rows]
-            for text, value in zip(texts, values, strict=True):
+            values = [(row[[*seen.columns].index(name)], row[-1]) for row in rows]
+            for text, (value, left_to_spark) in zip(texts, values, strict=True):
+                if value is None and left_to_spark and text not in MARKS:
+                    continue  # a number such as .5 or 1e-3, which Spark casts
                 others = [t for t in texts if t not in MARKS]
                 assert is_kept(text, value, name, seen, others), (name, text, value, seen.settings, body)
         found |= {seen.columns[name] for name in columns}

@@ -63,6 +63,17 @@ def words_of(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", spaced.lower())
 
 
+def is_code(name: str) -> bool:
+    """Return True if a column's name says that its values are ids, codes or versions, neither amounts nor times."""
+    words = words_of(name)
+    return _is_named_code(words) or (words[-1:] != [] and words[-1] in _ARE_IDS)
+
+
+def _is_named_code(words: Sequence[str]) -> bool:
+    named = [word for word in words if word not in _ARE_IDS]
+    return bool(named) and not _ARE_CODES.isdisjoint((named[-1], named[-1].removesuffix("code")))
+
+
 def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
     """Return the type of a column.
 
@@ -100,8 +111,7 @@ def _type_of_texts(name: str, texts: Sequence[str]) -> str | None:
     words = words_of(name)
     if _TRUTH.issuperset(texts):
         return "boolean"
-    named = [word for word in words if word not in _ARE_IDS]
-    if named and not _ARE_CODES.isdisjoint((named[-1], named[-1].removesuffix("code"))):
+    if _is_named_code(words):
         return None
     # If all numbers have the same length, as account numbers do, later ones may begin with a zero.
     if words and words[-1] in _NUMBERED and len(texts) > 1 and {*map(len, texts)} == {max(_CODE, len(texts[0]))}:

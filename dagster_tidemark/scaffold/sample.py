@@ -19,16 +19,15 @@ import pyarrow as pa
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
-from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm
 from dagster_tidemark.lakehouse.readers.batch import declared_by
-from dagster_tidemark.lakehouse.readers.declared_forms import time_form
-from dagster_tidemark.lakehouse.readers.file_format import FileFormat, UntypedText
+from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.row_key import guessed, repeated
-from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, values_found, width_found
+from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
+from dagster_tidemark.scaffold.value_sniffing import in_plain_form, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
 from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
@@ -188,7 +187,7 @@ def read_sample(
         if read_as.name in (Format.CSV, Format.JSON, Format.FIXED_WIDTH):
             settings, of_values = _with_values(read_as, settings, rows, names, options or {})
             evidence += of_values
-            rows, of_times = _in_plain_form(settings.format, rows, names)
+            rows, of_times = in_plain_form(settings.format, rows, names)
             kinds |= of_times
     except (OSError, EOFError, zlib.error, ValueError, Unusable, pa.ArrowException) as error:
         raise NoSample(f"{path}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
@@ -269,44 +268,14 @@ def _with_values(
     Changes `rows`: texts that mean a missing value become None.
     """
     empty: AnyText = Csv() if read_as.name == Format.CSV else Json()
-    given = options.get("times", {})
-    found, evidence = values_found(settings.format or empty, rows, [name for name in names if name not in given])
-    times = {**found.pop("times", {}), **given}
-    found = {name: value for name, value in found.items() if name not in options}
-    if not found and not times:
-        return settings, evidence
-    declared = replace(settings.format or empty, **found, times=times)
+    found, evidence = values_found(settings.format or empty, rows, names, options)
+    times = {**found.pop("times", {}), **options.get("times", {})}
+    if found or times:
+        settings = replace(settings, format=replace(settings.format or empty, **found, times=times))
+    nulls = settings.format.nulls if settings.format else ()
     for row in rows:
-        row.update({name: None for name, value in row.items() if value in declared.nulls})
-    return replace(settings, format=declared), evidence
-
-
-def _in_plain_form(
-    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str]
-) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
-    if format is None:
-        return rows, {}
-    kinds: dict[str, str] = {}
-    for name in names:
-        texts = pa.array([None if (v := row.get(name)) is None else str(v) for row in rows], pa.string())
-        form: ValueForm
-        if name in format.times:
-            pattern = format.times[name]
-            patterns = [pattern] if isinstance(pattern, str) else pattern
-            is_day = not any(each.startswith("epoch") or set("Hh").intersection(each) for each in patterns)
-            kinds[name] = "date" if is_day else "timestamp"
-            form = time_form(pattern, kinds[name])
-        elif isinstance(format, Csv | FixedWidth) and format.is_number_written:
-            form = NumberForm(format.decimal, format.thousands, has_places=True)
-        else:
-            continue
-        plain = form.plain(texts)
-        if plain.null_count == texts.null_count:
-            for row, value in zip(rows, plain.to_pylist(), strict=True):
-                if value is not None:
-                    row[name] = UntypedText(value)
-    return rows, kinds
+        row.update({name: None for name, value in row.items() if value in nulls})
+    return settings, evidence
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:

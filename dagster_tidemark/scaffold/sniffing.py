@@ -1,58 +1,30 @@
-"""Finds the form of a sample file, with evidence: encoding, separator, header, decimal comma, times.
+"""Finds the form of a sample file, with evidence: encoding, separator, quotes, header, place of the rows.
 
 A wrong guess would change values, so a form is proposed only if it fits every value of the sample and no other form
-does. Does not belong here: types and keys (`column_types`, `row_key`), and reading rows (`sample`).
+does. Does not belong here: the form of values (`value_sniffing`), types and keys (`column_types`, `row_key`), and
+reading rows (`sample`).
 """
 
 import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
 from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_place
 from dagster_tidemark.lakehouse.parsing.records import records_of
-from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm
 from dagster_tidemark.lakehouse.readers.csv_text import SEPARATORS
-from dagster_tidemark.lakehouse.readers.declared_forms import time_form
 from dagster_tidemark.lakehouse.readers.text import charset_of, lines_of
-from dagster_tidemark.scaffold.column_types import words_of
-from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
+from dagster_tidemark.sources.text_formats import Csv, Json
 
 _FIRST_BYTES = 256 << 10
-_NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
-_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
 _LINES_OF_WIDTH = 3
 """Smallest number of lines of equal length that may be text of fixed width."""
 
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
-_DAYS = ("dd.MM.yyyy", "dd.MM.yy", "d.M.yyyy", "yyyy/MM/dd", "dd-MMM-yyyy", "dd MMM yyyy")
-_EITHER = (("dd/MM/yyyy", "MM/dd/yyyy"), ("d/M/yyyy", "M/d/yyyy"), ("dd-MM-yyyy", "MM-dd-yyyy"))
-"""Pairs of patterns that both fit many values. One is proposed only if some value does not fit the other."""
-
-_OF_DAY = (" HH:mm", " HH:mm:ss", " H:mm", " H:mm:ss", ", HH:mm", " hh:mm:ss a", " h:mm a")
-_LOGS = ("dd/MMM/yyyy:HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss Z", "yyyyMMddHHmmss")
-_EPOCHS = {10: "epoch seconds", 13: "epoch millis", 16: "epoch micros"}
-_TIME_WORDS = {
-    "time",
-    "timestamp",
-    "ts",
-    "epoch",
-    "date",
-    "day",
-    "dt",
-    "at",
-    "created",
-    "updated",
-    "datum",
-    "start",
-    "end",
-}
 
 
 def encoding_found(text: bytes) -> tuple[str, list[str]]:
@@ -144,7 +116,7 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
     elif of_excel or table.begin:
         above = [*of_excel, *lines[: table.begin]]
-        if all(line.startswith("#") for line in above):
+        if all(line.startswith("#") for line in above) and not _has_row_like_comment(text, encoding, table):
             options["comment"] = "#"
             evidence.append(f"comment '#': {len(above)} lines above the header begin with it")
         else:
@@ -154,6 +126,14 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
         options["nulls"] = (r"\N",)
         evidence.append(r"nulls \N: it stands for a missing value")
     return Csv(**options), multiline, evidence
+
+
+def _has_row_like_comment(text: bytes, encoding: str, table: "_Table") -> bool:
+    """Return True if a line that begins with `#` has as many values as a row. A load would skip it as a comment."""
+    dialect = Dialect(Csv(separator=table.separator))
+    lines = re.findall("^#.*", text.decode(charset_of(encoding, text), errors="replace"), re.MULTILINE)
+    width = len(table.rows[0]) + table.has_trailing
+    return any(len(dialect.fields_of(line)) == width for line in lines)
 
 
 @dataclass(frozen=True)
@@ -199,119 +179,3 @@ def _has_no_header(rows: Sequence[Sequence[str]]) -> bool:
         later and all(n < len(row) and _VALUE.fullmatch(row[n].strip()) for row in later if "".join(row))
         for n in values
     )
-
-
-def values_found(
-    format: AnyText | None, rows: Sequence[Mapping[str, object]], names: Iterable[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return options for numbers and times in forms other than `1234.56` and ISO 8601, and the evidence.
-
-    Args:
-        format: The options known so far; None for JSON without options.
-    """
-    columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
-    options, evidence = _missing(format, columns)
-    columns = {name: [v for v in values if v not in options.get("nulls", ())] for name, values in columns.items()}
-    if isinstance(format, Csv | FixedWidth) and not format.is_number_written:
-        of_numbers, about_numbers = _numbers(columns)
-        options, evidence = options | of_numbers, [*evidence, *about_numbers]
-    times: dict[str, str] = {}
-    for name, values in columns.items():
-        if pattern := _pattern(name, values):
-            times[name] = pattern
-            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}")
-        elif both := _undecided(values):
-            evidence.append(f"{name} stays text: {' and '.join(both)} both fit {values[0]!r}; give --time {name}=FORM")
-    return options | ({"times": times} if times else {}), evidence
-
-
-def _missing(format: AnyText | None, columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options and evidence for missing values: texts in columns of numbers or times, such as `n/a`."""
-    known = tuple(format.nulls) if format else ()
-    found: dict[str, str] = {}
-    for name, values in columns.items():
-        marks = {value for value in values if value in _NULLS and value not in known}
-        others = [value for value in values if value not in marks and value not in known]
-        if marks and others and all(_VALUE.fullmatch(value) for value in others):
-            found |= {mark: name for mark in marks if mark not in found}
-    evidence = [f"nulls {mark!r}: it stands among the numbers or times of {name}" for mark, name in found.items()]
-    return ({"nulls": (*known, *found)} if found else {}), evidence
-
-
-def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
-    for decimal, thousands in ((",", "."), (",", " "), (",", None), (".", ","), (".", "'")):
-        form = NumberForm(decimal, thousands, has_places=True)
-        texts = {
-            name: values
-            for name, values in columns.items()
-            if values and all(_NUMBER.fullmatch(v) for v in values) and not form.plain(pa.array(values)).null_count
-        }
-        grouped = [
-            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{re.escape(thousands)}\d", v) for v in vs)
-        ]
-        decimals = (
-            [name for name, values in texts.items() if any("," in v for v in values)] if decimal == "," else grouped
-        )
-        # A mark before exactly three digits proves nothing: it may separate groups of digits.
-        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|'\d{3}"
-        sure = [n for n in decimals if any(re.search(alone, v) for v in columns[n])]
-        with_point = [
-            name for name, values in columns.items()
-            if values and name not in texts and all(re.fullmatch(r"[+-]?\d+(\.\d+)?", v) for v in values)
-        ]  # fmt: skip
-        if not sure or (thousands and not grouped) or with_point:
-            continue
-        shown = next(v for v in columns[sure[0]] if ("," in v if decimal == "," else thousands and thousands in v))
-        options = {"decimal": decimal} if decimal == "," else {}
-        of_groups = {"thousands": thousands} if thousands else {}
-        said = ", ".join(f"{name} {mark!r}" for name, mark in (options | of_groups).items())
-        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}"]
-    return {}, []
-
-
-def _pattern(name: str, values: Sequence[str]) -> str | None:
-    """Return the pattern of times that all values of a column fit; None if there is none or more than one."""
-    if not values:
-        return None
-    texts = pa.array(values, pa.string())
-
-    def fits(pattern: str) -> bool:
-        return _fits(pattern, texts)
-
-    is_time = not _TIME_WORDS.isdisjoint(words_of(name))
-    if all(value.isascii() and value.isdigit() for value in values):
-        lengths = {len(value) for value in values}
-        if is_time and len(lengths) == 1:
-            length = lengths.pop()
-            if length == 8 and fits("yyyyMMdd") and all("1900" <= value[:4] <= "2100" for value in values):
-                return "yyyyMMdd"
-            if length in _EPOCHS and all("1" <= value[0] <= "2" for value in values):
-                return _EPOCHS[length]
-        return "yyyyMMddHHmmss" if lengths == {14} and is_time and fits("yyyyMMddHHmmss") else None
-    if not any(mark in values[0] for mark in "./- ") or not values[0][-1:].isalnum():
-        return None
-    for day in _DAYS:
-        for pattern in (day, *(day + time for time in _OF_DAY)):
-            if fits(pattern):
-                return pattern
-    for either in _either(texts):
-        if len(either) == 1:
-            return either[0]
-    return next((pattern for pattern in _LOGS if fits(pattern)), None)
-
-
-def _fits(pattern: str, texts: pa.StringArray) -> bool:
-    return not time_form(pattern, "timestamp").plain(texts).null_count
-
-
-def _undecided(values: Sequence[str]) -> list[str]:
-    """Return the two patterns, day first and month first, that all values of a column fit, or none."""
-    if not values or not re.match(r"\d{1,2}[/-]\d{1,2}[/-]\d{4}", values[0]):
-        return []
-    return next((either for either in _either(pa.array(values, pa.string())) if len(either) > 1), [])
-
-
-def _either(texts: pa.StringArray) -> Iterator[list[str]]:
-    for pair in _EITHER:
-        for time in ("", *_OF_DAY):
-            yield [day + time for day in pair if _fits(day + time, texts)]

@@ -1,0 +1,302 @@
+"""Finds the form of a sample's values, with evidence: missing values, numbers, dates and times.
+
+A wrong guess would change values, so a form is proposed only if the loaded value of each cell still shows its text, and
+no column of texts loses a cell. Otherwise the column stays as it is written, and a line names the option that decides.
+Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm
+from dagster_tidemark.lakehouse.readers.declared_forms import time_form
+from dagster_tidemark.lakehouse.readers.file_format import UntypedText
+from dagster_tidemark.scaffold.column_types import is_code, type_of, words_of
+from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, is_number
+
+Rows = Sequence[Mapping[str, object]]
+
+_NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
+_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
+_VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
+_FORMS = ((",", "."), (",", " "), (",", None), (".", ","), (".", "'"))
+"""Decimal mark and mark between groups of digits, in forms other than `1234.56`."""
+
+_DAYS = ("dd.MM.yyyy", "dd.MM.yy", "d.M.yyyy", "yyyy/MM/dd", "dd-MMM-yyyy", "dd MMM yyyy")
+_EITHER = (("dd/MM/yyyy", "MM/dd/yyyy"), ("d/M/yyyy", "M/d/yyyy"), ("dd-MM-yyyy", "MM-dd-yyyy"))
+"""Pairs of patterns that both fit many values. One is proposed only if some value does not fit the other."""
+
+_OF_DAY = (" HH:mm", " HH:mm:ss", " H:mm", " H:mm:ss", ", HH:mm", " hh:mm:ss a", " h:mm a")
+_LOGS = ("dd/MMM/yyyy:HH:mm:ss Z", "EEE, dd MMM yyyy HH:mm:ss Z", "yyyyMMddHHmmss")
+_LAST_SHORT_YEAR = "2068"
+"""The last year that two digits mean everywhere. `69` is 2069 to a pattern, and 1969 to many other programs."""
+
+_EPOCHS = {10: ("epoch seconds", 0), 13: ("epoch millis", 3), 16: ("epoch micros", 6)}
+_FIRST_YEAR, _END_YEAR = 1990, 2100
+_IS_TIME = {"time", "timestamp", "datetime", "ts", "epoch", "date", "dt", "at", "created", "updated", "datum"}
+_MAY_BE_TIME = _IS_TIME | {"day", "start", "end"}
+"""Words of names of times. The last three also name places, and numbers of a range."""
+
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "epoch seconds"),
+    **dict.fromkeys(("ms", "milli", "millis", "milliseconds"), "epoch millis"),
+    **dict.fromkeys(("us", "micro", "micros", "microseconds"), "epoch micros"),
+    **dict.fromkeys(("ns", "nano", "nanos", "nanoseconds"), "epoch nanos"),
+}
+_SUFFIXES = {"utc", "gmt", "unix"}
+_NO_TIME = {
+    *("by", "user", "customer", "client", "account", "count", "counter", "amount", "sum", "total", "price", "size"),
+    *("id", "ids", "uuid", "guid", "key", "code", "no", "nr", "number", "num", "ref", "version", "serial", "index"),
+    *("duration", "elapsed", "cpu", "run", "wait", "response", "processing", "latency", "uptime", "offset"),
+}
+"""Words of names of numbers: ids, amounts and durations, also if a word such as `created` or `time` is beside them."""
+
+
+def values_found(
+    format: AnyText, rows: Rows, names: Sequence[str], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return options for missing values, and numbers and times not as `1234.56` and ISO 8601, and the evidence.
+
+    `nulls` holds for every column. A text becomes part of it only if it stands in no column that stays text.
+
+    Args:
+        format: The options known so far.
+        given: The user's options, which are not inferred.
+    """
+    columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
+    marks = {} if "nulls" in given else _marks(format, columns)
+    kept = list(dict.fromkeys(mark for found in marks.values() for mark in found))
+    stands_in: dict[str, str] = {}  # a mark that is a value, and the column of texts that holds it
+    while True:
+        nulls = (*format.nulls, *kept)
+        others = {name: [v for v in values if v not in nulls] for name, values in columns.items()}
+        found, evidence = _forms(format, others, given)
+        declared = replace(format, **found, nulls=nulls) if kept else format
+        holders = [name for name in names if not set(kept).isdisjoint(columns[name])]
+        texts = [name for name in holders if _is_text(declared, rows, name, given)]
+        if not texts:
+            break
+        if not stands_in:  # with each mark as a missing value, these are still no numbers or times
+            marks = {name: each for name, each in marks.items() if name not in texts}
+        lost = {mark: name for name in texts for mark in kept if mark in columns[name]}
+        stands_in = lost | stands_in
+        kept = [mark for mark in kept if mark not in lost]
+    about = [
+        f"nulls {mark!r}: it stands among the numbers or times of {next(n for n in marks if mark in marks[n])}"
+        for mark in kept
+    ]
+    for name, of_column in marks.items():
+        if mark := next((m for m in of_column if stands_in.get(m, name) != name), None):
+            about.append(
+                f"{name} stays text: {mark!r} stands among its numbers or times, but is also a value of "
+                f"{stands_in[mark]}; if it means a missing value in both, give --null {shlex.quote(mark)}"
+            )
+    return found | ({"nulls": nulls} if kept else {}), [*about, *evidence]
+
+
+def in_plain_form(
+    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str]
+) -> tuple[list[dict[str, object]], dict[str, str]]:
+    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
+    if format is None:
+        return rows, {}
+    kinds: dict[str, str] = {}
+    for name in names:
+        texts = pa.array([None if (v := row.get(name)) is None else str(v) for row in rows], pa.string())
+        form: ValueForm
+        if name in format.times:
+            pattern = format.times[name]
+            patterns = [pattern] if isinstance(pattern, str) else pattern
+            is_day = not any(each.startswith("epoch") or set("Hh").intersection(each) for each in patterns)
+            kinds[name] = "date" if is_day else "timestamp"
+            form = time_form(pattern, kinds[name])
+        elif isinstance(format, Csv | FixedWidth) and format.is_number_written and not is_code(name):
+            form = NumberForm(format.decimal, format.thousands, has_places=True)
+        else:
+            continue
+        plain = form.plain(texts)
+        if plain.null_count == texts.null_count:
+            for row, value in zip(rows, plain.to_pylist(), strict=True):
+                if value is not None:
+                    row[name] = UntypedText(value)
+    return rows, kinds
+
+
+def _marks(format: AnyText, columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the texts that may mean a missing value, such as `n/a`, in columns whose other values may be numbers or
+    times."""
+    found = {}
+    for name, values in columns.items():
+        marks = [mark for mark in _NULLS if mark in values and mark not in format.nulls]
+        others = [value for value in values if value not in marks and value not in format.nulls]
+        if marks and others and all(_VALUE.fullmatch(value) for value in others):
+            found[name] = marks
+    return found
+
+
+def _is_text(format: AnyText, rows: Rows, name: str, given: Mapping[str, Any]) -> bool:
+    """Return True if a column becomes a column of texts."""
+    if name in given.get("times", ()):
+        return False
+    values = [{name: None if (v := row.get(name)) in ("", *format.nulls) else v} for row in rows]
+    plain, times = in_plain_form(format, values, [name])
+    return name not in times and type_of(name, [row[name] for row in plain]) == "string"
+
+
+def _forms(
+    format: AnyText, columns: Mapping[str, Sequence[str]], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the options and evidence for numbers and times.
+
+    Args:
+        columns: The texts of each column, without the missing ones.
+    """
+    options: dict[str, Any] = {}
+    evidence: list[str] = []
+    columns = {name: values for name, values in columns.items() if name not in given.get("times", ())}
+    if isinstance(format, Csv | FixedWidth) and given.keys().isdisjoint(("decimal", "thousands")):
+        options, evidence = _numbers(columns)
+    times: dict[str, str] = {}
+    for name, values in columns.items():
+        pattern, doubt = _pattern(name, values)
+        if doubt:
+            evidence.append(doubt)
+        elif pattern:
+            times[name] = pattern
+            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}")
+    return options | ({"times": times} if times else {}), evidence
+
+
+def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list[str]]:
+    """Return the marks of numbers. They hold for every column of numbers, so each of these must have this form."""
+    columns = {name: values for name, values in columns.items() if values and not is_code(name)}
+    for decimal, thousands in _FORMS:
+        form = NumberForm(decimal, thousands, has_places=True)
+        texts = {
+            name: values
+            for name, values in columns.items()
+            if all(_NUMBER.fullmatch(v) for v in values) and not form.plain(pa.array(values)).null_count
+        }
+        grouped = [
+            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{re.escape(thousands)}\d", v) for v in vs)
+        ]
+        decimals = (
+            [name for name, values in texts.items() if any("," in v for v in values)] if decimal == "," else grouped
+        )
+        # A mark before exactly three digits proves nothing: it may separate groups of digits.
+        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|'\d{3}"
+        sure = [n for n in decimals if any(re.search(alone, v) for v in columns[n])]
+        if not sure or (thousands and not grouped) or _has_plain_numbers(columns, form):
+            continue
+        shown = next(v for v in columns[sure[0]] if ("," in v if decimal == "," else thousands and thousands in v))
+        options = {"decimal": decimal} if decimal == "," else {}
+        of_groups = {"thousands": thousands} if thousands else {}
+        said = ", ".join(f"{name} {mark!r}" for name, mark in (options | of_groups).items())
+        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}"]
+    return {}, []
+
+
+def _has_plain_numbers(columns: Mapping[str, Sequence[str]], form: NumberForm) -> bool:
+    """Return True if a column holds numbers such as `1.5` and `1e5`, which a load by this form would reject."""
+    for name, values in columns.items():
+        if form.plain(pa.array(values)).null_count and is_number(type_of(name, [*map(UntypedText, values)])):
+            return True
+    return False
+
+
+def _pattern(name: str, values: Sequence[str]) -> tuple[str | None, str]:
+    """Return the pattern of times that all values of a column fit, or None; and the doubt about a likely pattern."""
+    if not values:
+        return None, ""
+    texts = pa.array(values, pa.string())
+    if all(value.isascii() and value.isdigit() for value in values):
+        pattern, is_sure = _pattern_of_digits(name, values, texts)
+        if not pattern or is_sure:
+            return pattern, ""
+        return None, (
+            f"{name} stays as it is written: {values[0]} is {_read(pattern, values[0])} by {pattern!r}, but the name "
+            f"or another value does not confirm times; if it holds times, give --time {_option(name, pattern)}"
+        )
+    if is_code(name) or not any(mark in values[0] for mark in "./- ") or not values[0][-1:].isalnum():
+        return None, ""
+    for day in _DAYS:
+        for pattern in (day, *(day + time for time in _OF_DAY)):
+            if _fits(pattern, texts):
+                return _with_known_century(name, pattern, values, texts)
+    for either in _either(texts):
+        if len(either) == 1:
+            return either[0], ""
+        if re.match(r"\d{1,2}[/-]\d{1,2}[/-]\d{4}", values[0]):
+            return None, (f"{name} stays text: {' and '.join(either)} both fit {values[0]!r}; give --time {name}=FORM")
+    return next((pattern for pattern in _LOGS if _fits(pattern, texts)), None), ""
+
+
+def _pattern_of_digits(name: str, values: Sequence[str], texts: pa.StringArray) -> tuple[str | None, bool]:
+    """Return the pattern of times without marks, or None; and False if a number is as likely.
+
+    Any number of ten digits that begins with 1 is a time in epoch seconds. So an epoch needs a name that says so, and
+    likely years.
+    """
+    words = words_of(name)
+    lengths = {len(value) for value in values}
+    if len(lengths) > 1 or _MAY_BE_TIME.isdisjoint(words):
+        return None, False
+    (length,) = lengths
+    if length == 8 and _fits("yyyyMMdd", texts) and all("1900" <= value[:4] <= "2100" for value in values):
+        return "yyyyMMdd", words[-1] in _MAY_BE_TIME
+    if length == 14 and _fits("yyyyMMddHHmmss", texts):
+        return "yyyyMMddHHmmss", words[-1] in _MAY_BE_TIME
+    if length not in _EPOCHS:
+        return None, False
+    pattern, places = _EPOCHS[length]
+    while words and words[-1] in _SUFFIXES:
+        words.pop()
+    unit = _UNITS[words.pop()] if len(words) > 1 and words[-1] in _UNITS else pattern
+    is_named = unit == pattern and words[-1:] and words[-1] in _IS_TIME and _NO_TIME.isdisjoint(words)
+    begin, end = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (_FIRST_YEAR, _END_YEAR))
+    is_likely = [begin <= int(value) / 10**places < end for value in values]
+    if not is_named and not all(is_likely):
+        return None, False
+    return pattern, bool(is_named) and all(is_likely)
+
+
+def _with_known_century(
+    name: str, pattern: str, values: Sequence[str], texts: pa.StringArray
+) -> tuple[str | None, str]:
+    """Return a pattern, or None and the doubt if the century of a year with two digits is uncertain."""
+    if "yyyy" in pattern:
+        return pattern, ""
+    read = time_form(pattern, "date").plain(texts).to_pylist()
+    late = next((n for n, day in enumerate(read) if str(day)[:4] > _LAST_SHORT_YEAR), None)
+    if late is None:
+        return pattern, ""
+    return None, (
+        f"{name} stays text: {values[late]!r} is {str(read[late])[:10]} by {pattern!r}; if that is right, give "
+        f"--time {_option(name, pattern)}"
+    )
+
+
+def _read(pattern: str, value: str) -> str:
+    """Return the day that a text means by a pattern."""
+    return str(time_form(pattern, "date").plain(pa.array([value])).to_pylist()[0])[:10]
+
+
+def _option(name: str, pattern: str) -> str:
+    return shlex.quote(f"{name}={pattern}")
+
+
+def _fits(pattern: str, texts: pa.StringArray) -> bool:
+    return not time_form(pattern, "timestamp").plain(texts).null_count
+
+
+def _either(texts: pa.StringArray) -> Iterator[list[str]]:
+    for pair in _EITHER:
+        for time in ("", *_OF_DAY):
+            if found := [day + time for day in pair if _fits(day + time, texts)]:
+                yield found

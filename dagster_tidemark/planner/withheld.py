@@ -192,7 +192,7 @@ def first_promised(graph: Graph, history: History, asset: str) -> Decision | Non
         return None
     keys = called(node.keys)
     partition = None if isinstance(keys, Raised) else called(_promised_at, node, keys, max(arrivals))
-    if partition is None or isinstance(partition, Raised):
+    if partition is None or isinstance(partition, Raised) or history.overrides.skip_of(node, partition) is not None:
         return None
     required = (read for read in node.inputs if not (read.optional or read.broad))
     wait_for: tuple[Target, ...] = tuple((read.key, None) for read in required)

@@ -28,7 +28,14 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
-from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, are_sent_since, holding
+from dagster_tidemark.sources.notification_queue import (
+    DeleteRefused,
+    Hold,
+    Message,
+    QueueUnavailable,
+    are_sent_since,
+    holding,
+)
 from dagster_tidemark.sources.s3_events import LandingZone, ReadsMessage, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
@@ -214,10 +221,7 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
             if not are_sent_since(batch, began):  # new messages may arrive without a pause
                 received.backlog = _BACKLOG
             break
-        if len(batch) < _FULL:
-            batch = _receive_more(hold, 0, received)
-        else:
-            batch = _receive_backlog(hold, received)
+        batch = _receive_more(hold, 0, received) if len(batch) < _FULL else _receive_backlog(hold, received)
     return received
 
 

@@ -127,7 +127,7 @@ def _held(
         return None
     window = node.promised_window(target[1])
     above = (graph.sources_of.get(key, frozenset({key})) for key, _ in decision.wait_for)
-    sources = frozenset(source for source, _ in lacking) or frozenset().union(*above)
+    sources = frozenset(source for source, _ in lacking) or frozenset[str]().union(*above)
     if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
         return None
     # A source that had data before is silent only after the end of the window that lacks its data.

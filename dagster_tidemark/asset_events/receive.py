@@ -19,7 +19,7 @@ from dagster_tidemark.asset_events.event import AssetEvent, InvalidEvent, event_
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.failpoints import reached
-from dagster_tidemark.sources.notification_queue import Message
+from dagster_tidemark.sources.notification_queue import Message, are_sent_since
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, EVENT_ID, LISTED_AT
 
 EXTRAS = "extras"
@@ -48,11 +48,16 @@ class EventQueue(Protocol):
 
 @dataclass
 class ReceivedEvents:
-    """Result of one pass: numbers of events, and a reason for each refused message."""
+    """Result of one pass: numbers of events, and a reason for each refused message.
+
+    Args:
+        backlog: Why messages may wait that this pass did not receive; empty if it read the queue to its end.
+    """
 
     reported: int = 0
     repeated: int = 0
     refused: list[str] = field(default_factory=list)
+    backlog: str = ""
 
     def __str__(self) -> str:
         return f"reported {self.reported}, repeated or older {self.repeated}, refused {len(self.refused)}"
@@ -68,7 +73,7 @@ def take(
         assets: Keys of the assets that senders may report.
         seconds: No batch is received after this time.
     """
-    found, end = ReceivedEvents(), time.monotonic() + seconds
+    found, began, end = ReceivedEvents(), time.time(), time.monotonic() + seconds
     batch = queue.receive(_WAIT_SECONDS)
     while batch:
         done = []
@@ -85,7 +90,11 @@ def take(
         reached("before_delete")
         if done:
             queue.delete(done)
-        batch = queue.receive(0) if time.monotonic() < end else []
+        if time.monotonic() >= end:
+            if not are_sent_since(batch, began):  # new messages may arrive without a pause
+                found.backlog = f"a tick reads for {seconds:.0f} s at a time"
+            break
+        batch = queue.receive(0)
     return found
 
 

@@ -45,11 +45,13 @@ class Looked:
         at: Time of its completion (Unix seconds); 0 if none was completed.
         hindrance: The fault that has prevented checks since then; empty if there is none.
         parts: Faults of single feeds or streams, by name.
+        backlog: Why more messages waited than the last check read; empty if the check read all of them.
     """
 
     at: float = 0.0
     hindrance: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
+    backlog: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,11 +173,16 @@ def _since(causes: Sequence[Cause]) -> str:
 
 
 def note_look(instance: DagsterInstance, location: str, looker: str, looked: Looked) -> None:
-    """Record a check. If a fault prevented it, the record keeps the time of the last completed check."""
+    """Record a check. The record keeps the time of the last completed check if this one was not completed.
+
+    A check is not completed if a fault prevented it, or if it left messages unread.
+    """
     key = _key(location, looker)
-    if looked.hindrance:
-        looked = Looked(_read(instance_store.saved(instance, key)).at, looked.hindrance, looked.parts)
-    instance_store.save(instance, key, json.dumps(asdict(looked)))
+    if looked.hindrance or looked.backlog:
+        looked = replace(looked, at=_read(instance_store.saved(instance, key)).at)
+    # Earlier versions, which answer beside this one during a deploy, know only the other members.
+    members = {name: value for name, value in asdict(looked).items() if value or name != "backlog"}
+    instance_store.save(instance, key, json.dumps(members))
 
 
 def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
@@ -244,6 +251,8 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
     if looked.hindrance:
         remedy = "check the bucket, its queue and the credentials"
         cause = Cause("landing bucket", looked.at or now, looked.hindrance, remedy)
+    elif sensor is None and looked.backlog and now - looked.at > LOOK_SECONDS:
+        cause = _of_backlog("backlog of notifications", looked, now)
     elif looked.at == 0.0:
         cause = Cause(name, now, f"{name} has not checked the bucket yet", _TICKS)
     elif sensor is not None and not bucket:
@@ -262,6 +271,13 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
     return dict.fromkeys(watched.feeds.values(), cause)
 
 
+def _of_backlog(name: str, looked: Looked, now: float) -> Cause:
+    """Return the cause that messages wait, although each tick reads some."""
+    since = f"since {moment(looked.at)}" if looked.at else "yet"
+    said = f"{name}: {looked.backlog}, and the queue was not read to its end {since}"
+    return Cause(name, looked.at or now, said, "wait: each tick reads more of it")
+
+
 def _of_reported(assets: Collection[str], looked: Looked, sensor: Cause | None, now: float) -> dict[str, Cause]:
     """Return the causes that concern external assets whose events come from a queue.
 
@@ -272,6 +288,8 @@ def _of_reported(assets: Collection[str], looked: Looked, sensor: Cause | None, 
     if looked.hindrance:
         remedy = "check the queue and the credentials"
         cause = Cause("queue of asset events", looked.at or now, looked.hindrance, remedy)
+    elif sensor is None and looked.backlog and now - looked.at > LOOK_SECONDS:
+        cause = _of_backlog("backlog of asset events", looked, now)
     elif looked.at == 0.0:
         cause = Cause(name, now, f"{name} has not checked its queue yet", _TICKS)
     elif sensor is not None:

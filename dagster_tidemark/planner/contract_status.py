@@ -16,7 +16,7 @@ from dagster_tidemark.planner.loops import A_LOOP
 from dagster_tidemark.planner.overrides import Override
 from dagster_tidemark.planner.silence import Silence
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.planner.withheld import withheld
+from dagster_tidemark.planner.withheld import first_promised, withheld
 from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.sources.feed import Partition
 
@@ -34,7 +34,7 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
     """Return the status of each asset with a contract, at the time of the plan."""
     found: dict[str, ContractStatus] = {}
     silence = Silence(graph, history)
-    held = withheld(graph, history, plan, silence)
+    held = withheld(graph, history, plan, silence, _unbegun(graph, history, plan))
     above: dict[str, set[str]] = {}  # direct and indirect inputs that the planner skips, by asset
     whole: dict[str, str] = {}
     for key, node in graph.nodes.items():
@@ -51,6 +51,13 @@ def standings(graph: Graph, history: History, plan: Plan, missing: Missing) -> d
             found[key] = _with_overrides(found[key], _overridden(graph, history, plan, key))
             found[key] = replace(found[key], promised_lag=node.contract.promised_lag)
     return found
+
+
+def _unbegun(graph: Graph, history: History, plan: Plan) -> list[Decision]:
+    """Return the first promised partition of each table that has data for all partitions and no pending work."""
+    decided = {asset for asset, _ in plan.decisions}
+    found = (first_promised(graph, history, key) for key in graph.nodes if key not in decided)
+    return [decision for decision in found if decision is not None]
 
 
 def _overridden(graph: Graph, history: History, plan: Plan, asset: str) -> tuple[str, ...]:

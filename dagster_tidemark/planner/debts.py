@@ -21,7 +21,7 @@ from dagster_tidemark.planner.silence import Silence
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.planner.withheld import withheld
+from dagster_tidemark.planner.withheld import first_promised, withheld
 
 _Owed = tuple[float, float | None]
 """Start of a debt, and its deadline."""
@@ -53,6 +53,7 @@ class Debts:
     _open: dict[str, dict[_Cause, _Owed]] = field(default_factory=dict)
     _withheld: dict[Target, dict[str, _Owed]] = field(default_factory=dict)
     _held_below: dict[Target, set[Target]] = field(default_factory=dict)
+    _unbegun: dict[str, Decision] = field(default_factory=dict)
     _next_tick: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -132,6 +133,19 @@ class Debts:
             if target in self._withheld or (pending is not None and pending.missing_inputs):
                 found.add(target)
             found |= self._held_below.get(target, set())
+        return found | self._unbegun_again(found | {*looked})
+
+    def _unbegun_again(self, looked: Iterable[Target]) -> set[Target]:
+        """Return the first promised partitions of tables without pending work, before and after these looks."""
+        touched = {key for key, _ in looked}
+        touched |= {reader.key for key in touched for reader, _ in self.graph.readers.get(key, ())}
+        found = set[Target]()
+        for key in touched & self.graph.nodes.keys():
+            before = self._unbegun.pop(key, None)
+            after = None if self._work.of.get(key) else first_promised(self.graph, self.history, key)
+            if after is not None:
+                self._unbegun[key] = after
+            found |= {decision.target for decision in (before, after) if decision is not None}
         return found
 
     def _compare_withheld(self, target: Target, now: float, at: float) -> None:
@@ -144,12 +158,16 @@ class Debts:
 
     def _withheld_of(self, target: Target, now: float) -> dict[str, _Owed]:
         node, pending = self.graph.nodes[target[0]], self._work.get(target)
-        if pending is None or pending.built or not pending.missing_inputs or not node.automated:
+        unbegun = self._unbegun.get(target[0])
+        if pending is None and unbegun is not None and unbegun.target == target:
+            decisions = {target: unbegun}
+        elif pending is None or pending.built or not pending.missing_inputs or not node.automated:
             return {}
-        lacking: tuple[Target, ...] = tuple((key, None) for key in pending.missing_inputs)
-        decisions = {target: Decision(*target, State.NO_DATA, "", wait_for=lacking)}
+        else:
+            lacking: tuple[Target, ...] = tuple((key, None) for key in pending.missing_inputs)
+            decisions = {target: Decision(*target, State.NO_DATA, "", wait_for=lacking)}
         for read in node.inputs:
-            for source, of in self._work.inputs(read, target[1]) if read.upstream else ():
+            for source, of in self._work.inputs(read, target[1]):
                 decisions[source] = Decision(*source, State.NOT_DUE, "", of.arrival)
         found: dict[str, _Owed] = {}
         silence = _Unnamed(self.graph, self.history)

@@ -43,11 +43,14 @@ class Silence:
         while stack:
             one = stack.pop()
             node = self.graph.nodes.get(one[0])
+            is_whole = node is not None and node.partitioned and one[1] is None  # all partitions of an input
             for read in node.inputs if node else ():
                 try:
-                    if read.optional or any(self.history.inputs_of(read, one[1])):
+                    upstream_of = None if is_whole else read.upstream
+                    known = self.history.known.get(read.key)
+                    if read.optional or (any(self.history.inputs_of(read, one[1])) if upstream_of else known):
                         continue
-                    wanted = [(read.key, p) for p in (read.upstream(one[1]) if read.upstream else (None,))]
+                    wanted = [(read.key, p) for p in (upstream_of(one[1]) if upstream_of else (None,))]
                 except (
                     Exception
                 ):  # a user's mapping raises: the planner sets this partition aside, and it stays unbuilt

@@ -6,8 +6,8 @@ promises that are broken for this reason, and since when. Does not belong here: 
 (`planner.unbuilt`), and inputs that may have nothing (`Input.optional`): partitions are built without them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from dagster_tidemark.planner.contracts import CronContract, FreshnessStatus, Window, deadline, verdict, warn_at
 from dagster_tidemark.planner.decisions import ContractStatus, Decision, Lack, Plan, State
@@ -39,11 +39,44 @@ class _Held:
     sources: frozenset[str]
 
 
-def withheld(graph: Graph, history: History, plan: Plan, silence: Silence) -> dict[str, ContractStatus]:
-    """Return the worst contract status of each asset for which data is withheld, directly or in an input."""
+@dataclass
+class _FirstData:
+    """When the first data of each asset arrived, in any of its partitions, at one time."""
+
+    history: History
+    plan: Plan
+    _of: dict[str, float | None] = field(default_factory=dict)
+    _pending: dict[str, float] | None = None
+
+    def of(self, asset: str) -> float | None:
+        """Return when an asset first had data (Unix seconds), built or not; None if it has none."""
+        if asset not in self._of:
+            first = (self.history.facts.first_arrival((asset, p)) for p in self.history.known.get(asset, ()))
+            earliest = min((at for at in first if at is not None), default=None)
+            self._of[asset] = self._of_pending().get(asset) if earliest is None else earliest
+        return self._of[asset]
+
+    def _of_pending(self) -> dict[str, float]:
+        if self._pending is None:
+            self._pending = {}
+            for decision in self.plan.decisions.values():
+                if (at := decision.oldest_arrival) is not None:
+                    self._pending[decision.asset] = min(at, self._pending.get(decision.asset, at))
+        return self._pending
+
+
+def withheld(
+    graph: Graph, history: History, plan: Plan, silence: Silence, unbegun: Iterable[Decision] = ()
+) -> dict[str, ContractStatus]:
+    """Return the worst contract status of each asset for which data is withheld, directly or in an input.
+
+    Args:
+        unbegun: Decisions that the plan does not contain; see `first_promised`.
+    """
     found: dict[str, ContractStatus] = {}
-    for decision in plan.decisions.values():
-        standings = called(_standings, graph, history, plan, silence, decision)
+    first = _FirstData(history, plan)
+    for decision in (*plan.decisions.values(), *unbegun):
+        standings = called(_standings, graph, history, plan, silence, first, decision)
         if isinstance(standings, Raised):  # the planner names the asset
             continue
         for standing in standings:
@@ -63,16 +96,18 @@ def _earliest(*lacks: Lack) -> tuple[Lack, ...]:
 
 
 def _standings(
-    graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision
+    graph: Graph, history: History, plan: Plan, silence: Silence, first: _FirstData, decision: Decision
 ) -> list[ContractStatus]:
-    held = _held(graph, history, plan, silence, decision)
+    held = _held(graph, history, plan, silence, first, decision)
     if held is None:
         return []
     below = _below(graph, history, held.target, plan.now)
     return [s for node, p in below if (s := _standing(node, p, history, held, silence, plan.now)) is not None]
 
 
-def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision: Decision) -> _Held | None:
+def _held(
+    graph: Graph, history: History, plan: Plan, silence: Silence, first: _FirstData, decision: Decision
+) -> _Held | None:
     """Return the data that a partition withholds; None if there is none, or if it was never promised.
 
     A source that first had data after the partition's window promised none for that window.
@@ -82,11 +117,17 @@ def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision
         return None
     if target[1] in history.known.get(target[0], ()):  # a person has reported it as materialized
         return None
-    arrivals = [at for read in node.inputs if (at := _arrival(graph, history, plan, read, target)) is not None]
+    arrived = [_arrival(graph, history, plan, first, read, target) for read in node.inputs]
+    lacking = silence.lacking(target)
+    if not any(arrived) and any(not history.known.get(source) for source, _ in lacking):
+        # No partition can contain the data of the other inputs, so the data of longer windows counts as well.
+        arrived = [_arrival(graph, history, plan, first, read, target, any_window=True) for read in node.inputs]
+    arrivals = [at for at in arrived if at is not None]
     if not arrivals:
         return None
-    window, lacking = node.promised_window(target[1]), silence.lacking(target)
-    sources = frozenset(source for source, _ in lacking)
+    window = node.promised_window(target[1])
+    above = (graph.sources_of.get(key, frozenset({key})) for key, _ in decision.wait_for)
+    sources = frozenset(source for source, _ in lacking) or frozenset[str]().union(*above)
     if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
         return None
     # A source that had data before is silent only after the end of the window that lacks its data.
@@ -97,14 +138,29 @@ def _held(graph: Graph, history: History, plan: Plan, silence: Silence, decision
     return _Held(target, missing, max(arrivals), since, sources)
 
 
-def _arrival(graph: Graph, history: History, plan: Plan, read: Input, target: Target) -> float | None:
+def _arrival(
+    graph: Graph,
+    history: History,
+    plan: Plan,
+    first: _FirstData,
+    read: Input,
+    target: Target,
+    *,
+    any_window: bool = False,
+) -> float | None:
     """Return the arrival of an input's first data for this partition, or None. Data in built partitions is left out.
 
     Prices of a whole day, which each hour reads, do not count as data for an hour without orders.
+
+    Args:
+        any_window: True if the data of longer windows counts as well.
     """
     node, upstream = graph.nodes[target[0]], graph.nodes.get(read.key)
-    if upstream is None or read.upstream is None or read.key == node.key:
+    if upstream is None or read.key == node.key or (any_window and read.use_latest):
         return None
+    if read.upstream is None:
+        counts = not node.partitioned or (any_window and not _is_any_built(history, node))
+        return first.of(read.key) if counts and not read.use_latest else None
     ours, found = node.window(target[1]), list[float]()
     for partition in read.upstream(target[1]):
         source = (read.key, partition)
@@ -112,12 +168,45 @@ def _arrival(graph: Graph, history: History, plan: Plan, read: Input, target: Ta
         arrival = history.facts.first_arrival(source)
         if arrival is None and decision:
             arrival = decision.oldest_arrival
-        if arrival is None or _is_coarser(_window(upstream, partition), ours):
+        if arrival is None or (_is_coarser(_window(upstream, partition), ours) and not any_window):
             continue
         others = history.reading(node, read, partition)
         if not any(history.facts.is_built((node.key, p)) for p in others if p != target[1]):
             found.append(arrival)
     return min(found, default=None)
+
+
+def first_promised(graph: Graph, history: History, asset: str) -> Decision | None:
+    """Return a decision on the first promised partition of a table without pending work; None if nothing is promised.
+
+    If each partition reads all of one input and some of another, the data of the first determines no partition to
+    build. As long as the other input never had data, no partition has pending work, although data arrived.
+    """
+    node = graph.nodes[asset]
+    if not (node.automated and node.partitioned) or node.enumerated or node.refused or history.known.get(asset):
+        return None
+    whole = [read.key for read in node.inputs if read.broad and not read.use_latest and read.key != asset]
+    first = _FirstData(history, Plan(0.0, {}))
+    arrivals = [at for key in whole if (at := first.of(key)) is not None]
+    if not arrivals:
+        return None
+    keys = called(node.keys)
+    partition = None if isinstance(keys, Raised) else called(_promised_at, node, keys, max(arrivals))
+    if partition is None or isinstance(partition, Raised) or history.overrides.skip_of(node, partition) is not None:
+        return None
+    required = (read for read in node.inputs if not (read.optional or read.broad))
+    wait_for: tuple[Target, ...] = tuple((read.key, None) for read in required)
+    return Decision(asset, partition, State.NO_DATA, "", wait_for=wait_for)
+
+
+def _promised_at(node: Node, keys: Sequence[Partition], at: float) -> Partition:
+    """Return the newest partition whose window had ended at a time; the first partition if there is none."""
+    ended = (p for p in reversed(keys) if (window := node.promised_window(p)) is not None and window.end <= at)
+    return next(ended, keys[0] if keys else None)
+
+
+def _is_any_built(history: History, node: Node) -> bool:
+    return any(history.facts.is_built((node.key, p)) for p in history.known.get(node.key, ()))
 
 
 def _is_coarser(theirs: Window | None, ours: Window | None) -> bool:

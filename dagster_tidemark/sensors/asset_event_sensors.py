@@ -38,7 +38,7 @@ def asset_events_sensor(declared: AssetEvents, settings: Settings, *, scope: Loc
             said = f"the queue {declared.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, ASSET_EVENTS, Looked(hindrance=said.partition("\n")[0]))
             raise
-        note_look(context.instance, location, ASSET_EVENTS, Looked(time.time()))
+        note_look(context.instance, location, ASSET_EVENTS, Looked(time.time(), backlog=found.backlog))
         for reason in found.refused[:_TOLD]:
             context.log.warning(f"event refused: {reason}")
         return dg.SkipReason(str(found))

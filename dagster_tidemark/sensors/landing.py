@@ -28,7 +28,14 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable
 from dagster_tidemark.sources.misplaced import Misplaced
-from dagster_tidemark.sources.notification_queue import DeleteRefused, Hold, Message, QueueUnavailable, holding
+from dagster_tidemark.sources.notification_queue import (
+    DeleteRefused,
+    Hold,
+    Message,
+    QueueUnavailable,
+    are_sent_since,
+    holding,
+)
 from dagster_tidemark.sources.s3_events import LandingZone, ReadsMessage, Stray
 from dagster_tidemark.sources.sqs import SqsQueue
 
@@ -38,6 +45,7 @@ _WAIT_SECONDS = 4
 _DRAIN_SECONDS = 15.0
 _MOST_MESSAGES = 10_000
 _MOST_PARTITIONS = 400  # each needs a listing, and Dagster gives up on a tick after 60 s
+_BACKLOG = f"a tick reads about {_MOST_PARTITIONS} partitions or {_MOST_MESSAGES:,} messages at a time"
 _AT_ONCE = 4
 _PAUSE_SECONDS = 10.0  # between two runs that only record misplaced files
 _FULL = 10
@@ -57,6 +65,7 @@ class Received:
     notified: dict[tuple[Feed, Partition], datetime] = field(default_factory=dict)
     strays: list[Stray] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
+    backlog: str = ""  # why messages may wait that this tick did not receive; empty if it read the queue to its end
 
     @property
     def count(self) -> int:
@@ -157,7 +166,7 @@ def landing_sensor(
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise
         failed = {feed.name: f"{feed.name} could not be listed: {why}" for (feed, _), why in tick.found.failed.items()}
-        note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed))
+        note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed, backlog=tick.received.backlog))
         _tell(context, tick, hold)
         if _is_new_minute(context):
             _count_dead_letters(context, queue, ledger)
@@ -200,7 +209,7 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
     If the queue fails after some messages were received, these messages are processed. The tick then receives nothing
     else, because each receive counts towards the limit of a message.
     """
-    received = Received()
+    received, began = Received(), time.time()
     deadline = time.monotonic() + _DRAIN_SECONDS
     batch = _receive(hold, _WAIT_SECONDS)
     while batch:
@@ -209,22 +218,26 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
         to_look_at = len(received.notified) + sum(map(len, received.beside.values()))
         is_enough = received.count >= _MOST_MESSAGES or to_look_at >= _MOST_PARTITIONS
         if is_enough or time.monotonic() > deadline:
+            if not are_sent_since(batch, began):  # new messages may arrive without a pause
+                received.backlog = _BACKLOG
             break
-        batch = _receive_more(hold, 0) if len(batch) < _FULL else _receive_backlog(hold)
+        batch = _receive_more(hold, 0, received) if len(batch) < _FULL else _receive_backlog(hold, received)
     return received
 
 
-def _receive_backlog(hold: Hold) -> list[Message]:
+def _receive_backlog(hold: Hold, received: Received) -> list[Message]:
     # Long polls, because a short poll queries only some of SQS's servers.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [message for some in pool.map(lambda _: _receive_more(hold, 1), range(_AT_ONCE)) for message in some]
+        polls = pool.map(lambda _: _receive_more(hold, 1, received), range(_AT_ONCE))
+        return [message for some in polls for message in some]
 
 
-def _receive_more(hold: Hold, wait_seconds: int) -> list[Message]:
+def _receive_more(hold: Hold, wait_seconds: int, received: Received) -> list[Message]:
     try:
         return _receive(hold, wait_seconds)
     except Exception as fault:  # from any client; the next tick fails on it and reports it
         logger.warning("no more messages are received in this tick: %s", fault)
+        received.backlog = f"the queue did not answer within the tick: {type(fault).__name__}"
         return []
 
 

@@ -37,6 +37,14 @@ class Message:
     sent_at: float = 0.0
 
 
+def are_sent_since(messages: Sequence[Message], at: float) -> bool:
+    """Return True if all messages were sent after a time (Unix seconds).
+
+    A receiver that began at that time has then read, as far as the queue keeps an order, what waited before.
+    """
+    return all(message.sent_at >= at for message in messages)
+
+
 class DeleteRefused(Transient):
     """The queue did not delete some messages. They are delivered again, which is harmless."""
 

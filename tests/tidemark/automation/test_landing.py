@@ -103,7 +103,9 @@ def test_one_tick_lists_only_as_many_partitions_as_time_allows(
     for hour in hours:
         bucket.put(f"{ORDERS.prefix_of(hour)}a.csv", b"1")
         queue.send(event(f"{ORDERS.prefix_of(hour)}a.csv"))
-    looked = [len(tick(instance, bucket, queue).received.notified) for _ in range(2)]
+    ticks = [tick(instance, bucket, queue).received for _ in range(2)]
+    looked = [len(received.notified) for received in ticks]
+    assert ["400 partitions" in received.backlog for received in ticks] == [True, False], "not read to its end"
     assert 400 <= looked[0] < 440
     assert sum(looked) == 480
     assert (queue.waiting, queue.in_flight) == ([], {})

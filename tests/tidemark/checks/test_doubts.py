@@ -231,6 +231,20 @@ def test_bucket_that_does_not_answer_is_reported_since_the_last_listing(
     assert told(instance)["core/orders"].endswith("ago: S3: bucket landing unreachable: timed out")
 
 
+def test_backlog_of_notifications_makes_contracts_unknown_since_the_queue_was_read_to_its_end(
+    instance: DagsterInstance,
+) -> None:
+    note_look(instance, "grocer", LANDING, Looked(NOW, backlog="a tick reads 400 at a time"))
+    assert told(instance) == {}, "the queue was read to its end three seconds ago"
+    note_look(instance, "grocer", LANDING, Looked(NOW - 90))
+    note_look(instance, "grocer", LANDING, Looked(NOW, backlog="a tick reads 400 at a time"))
+    reason = told(instance)["core/orders"]
+    assert reason.startswith("backlog of notifications: a tick reads 400 at a time, and the queue was not read to its")
+    assert doubts(instance, WATCHED, NOW).sources["raw/orders"].since == NOW - 90
+    note_look(instance, "grocer", LANDING, Looked(NOW))
+    assert told(instance) == {}
+
+
 @pytest.mark.parametrize(("sensor", "asset"), [(LANDING, "core/orders"), ("streams", "core/readings")])
 def test_stopped_source_sensor_makes_only_the_assets_it_feeds_unknown(
     instance: DagsterInstance, sensor: str, asset: str

@@ -190,9 +190,10 @@ def _merge_by_overwriting(
     """Merge by replacing the partitions, for sources that Spark refuses in the merge mode copy-on-write.
 
     In this mode, a MERGE evaluates the source twice: to find the files that change, and to write them. Spark refuses a
-    source with values that may differ between the two evaluations, such as the row ids of a scanned text file.
+    source with values that may differ between the two evaluations, such as random values. These rows are evaluated
+    once, because this merge reads them twice too. If an executor with the rows is lost, the merge fails.
     """
-    spark = rows.sparkSession
+    spark, rows = rows.sparkSession, rows.localCheckpoint()
     before = current_snapshot(spark, table)
     there = spark.table(table.rows_identifier).alias("t").where(within("t"))
     new, wins = rows.alias("s"), f"coalesce({wins}, false)"

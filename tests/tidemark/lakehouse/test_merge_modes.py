@@ -89,3 +89,13 @@ def test_rows_with_generated_ids_and_times_are_merged_in_both_modes(spark: Spark
         rows = spark.range(many).selectExpr("id AS n", "now() AS at", "monotonically_increasing_id() AS id")
         write.merge(rows, table, within=lambda of: "true", on=table.same_key(), wins="true", run_id=str(uuid.uuid4()))
     assert sorted(row.n for row in spark.table(table.identifier).collect()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("random", ["rand() < 0.5", "hash(uuid()) % 2 = 0"])
+def test_random_source_of_a_merge_by_overwriting_is_evaluated_once(spark: SparkSession, random: str) -> None:
+    table = Table(f"test.t{uuid.uuid4().hex[:8]}", {"n": "bigint", "v": "bigint"}, row_key=("n",))
+    set_mode(spark, table, "copy-on-write")
+    for rows in (spark.range(500), spark.range(500).where(random)):
+        new = rows.selectExpr("id AS n", "1 AS v")
+        write.merge(new, table, within=lambda of: "true", on=table.same_key(), wins="true", run_id=str(uuid.uuid4()))
+    assert sorted(row.n for row in spark.table(table.identifier).collect()) == [*range(500)]

@@ -2,6 +2,7 @@
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.event_log.executor import executor_of
@@ -34,7 +35,11 @@ def job() -> dg.JobDefinition:
     ],
     ids=["no record", "deployed code", "code that no server has loaded", "replaced code"],
 )
-def test_run_with_replaced_code_builds_nothing_and_is_requested_again(record: Record, outcome: Outcome) -> None:
+def test_run_with_replaced_code_builds_nothing_and_is_requested_again(
+    record: Record, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Dagster notes for the whole process that definitions are loaded for a run: later tests would skip their checks.
+    monkeypatch.setattr(DefinitionsLoadContext, "_instance", DefinitionsLoadContext._instance)
     with dg.instance_for_test() as instance:
         instance_store.save(instance, key_of(SETTINGS, ""), str(record))
         with dg.execute_job(dg.reconstructable(job), instance) as done:

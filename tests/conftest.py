@@ -372,8 +372,8 @@ def spark(spark_server: Settings) -> "Iterator[SparkSession]":
     from dagster_tidemark.lakehouse.session import new_session
 
     # A test of a killed server may leave its session as the active one. pyspark would ask that server for minutes.
-    utils._enable_debugging_cache = False
-    ConnectSession._active_session.session = None
+    setattr(utils, "_enable_debugging_cache", False)  # noqa: B010 (typed as None)
+    setattr(ConnectSession._active_session, "session", None)  # noqa: B010
     session = new_session(spark_server)
     yield session
     session.stop()

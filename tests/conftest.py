@@ -366,14 +366,8 @@ def spark_server(platform_settings: Settings, pytestconfig: pytest.Config) -> It
 @pytest.fixture(scope="session")
 def spark(spark_server: Settings) -> "Iterator[SparkSession]":
     """One session for all tests that only transform frames."""
-    from pyspark.errors import utils
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
     from dagster_tidemark.lakehouse.session import new_session
 
-    # A test of a killed server may leave its session as the active one. pyspark would ask that server for minutes.
-    setattr(utils, "_enable_debugging_cache", False)  # noqa: B010 (typed as None)
-    setattr(ConnectSession._active_session, "session", None)  # noqa: B010
     session = new_session(spark_server)
     yield session
     session.stop()

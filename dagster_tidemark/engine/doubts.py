@@ -251,8 +251,8 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
     if looked.hindrance:
         remedy = "check the bucket, its queue and the credentials"
         cause = Cause("landing bucket", looked.at or now, looked.hindrance, remedy)
-    elif sensor is None and looked.backlog and now - looked.at > LOOK_SECONDS:
-        cause = _of_backlog("backlog of notifications", looked, now)
+    elif sensor is None and (waiting := _of_backlog("backlog of notifications", looked, now)):
+        cause = waiting
     elif looked.at == 0.0:
         cause = Cause(name, now, f"{name} has not checked the bucket yet", _TICKS)
     elif sensor is not None and not bucket:
@@ -271,8 +271,10 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
     return dict.fromkeys(watched.feeds.values(), cause)
 
 
-def _of_backlog(name: str, looked: Looked, now: float) -> Cause:
-    """Return the cause that messages wait, although each tick reads some."""
+def _of_backlog(name: str, looked: Looked, now: float) -> Cause | None:
+    """Return the cause that messages have waited for long, although each tick reads some; None if they have not."""
+    if not looked.backlog or now - looked.at <= LOOK_SECONDS:
+        return None
     since = f"since {moment(looked.at)}" if looked.at else "yet"
     said = f"{name}: {looked.backlog}, and the queue was not read to its end {since}"
     return Cause(name, looked.at or now, said, "wait: each tick reads more of it")
@@ -288,8 +290,8 @@ def _of_reported(assets: Collection[str], looked: Looked, sensor: Cause | None, 
     if looked.hindrance:
         remedy = "check the queue and the credentials"
         cause = Cause("queue of asset events", looked.at or now, looked.hindrance, remedy)
-    elif sensor is None and looked.backlog and now - looked.at > LOOK_SECONDS:
-        cause = _of_backlog("backlog of asset events", looked, now)
+    elif sensor is None and (waiting := _of_backlog("backlog of asset events", looked, now)):
+        cause = waiting
     elif looked.at == 0.0:
         cause = Cause(name, now, f"{name} has not checked its queue yet", _TICKS)
     elif sensor is not None:

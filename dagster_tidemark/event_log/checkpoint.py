@@ -205,9 +205,9 @@ def take(history: History, row: list[Any]) -> None:
     built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
     if changed:
         history.known.setdefault(asset, set()).add(partition)
-    facts = PartitionRecord(changed, first_arrival, version, listed_at, built)
-    if facts != PartitionRecord():
-        history.facts.put(target, facts)
+    facts = (changed, first_arrival, version, listed_at, built)
+    if facts != ((), None, None, None, None):  # a partition may have only failures
+        history.facts.put(target, PartitionRecord(*facts))
     if again is not None:
         history.again[target] = again
     if failure is not None:

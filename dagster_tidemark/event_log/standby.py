@@ -258,10 +258,14 @@ def standby_of(context: SensorEvaluationContext, settings: Settings | None) -> S
     """
     if settings is None or not context.instance.is_persistent or is_preview(context):
         return None
-    home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
-    key = key_of(settings, home)
+    key = key_of(settings, location_of(context))
     made = Standby(key, code=code_of(settings))
     return _standbys.setdefault((instance_store.identity_of(context.instance), key), made)
+
+
+def location_of(context: SensorEvaluationContext) -> str:
+    """Return the name of a sensor's code location; empty if it is unknown."""
+    return context.code_location_origin.location_name if context.code_location_origin is not None else ""
 
 
 def is_preview(context: SensorEvaluationContext) -> bool:

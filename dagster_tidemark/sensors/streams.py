@@ -25,7 +25,7 @@ from dagster_tidemark.event_log.beats import Beat, key_of
 from dagster_tidemark.event_log.executor import end_without_collection
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of, identity_of
-from dagster_tidemark.event_log.standby import is_preview, reason_to_stand_by
+from dagster_tidemark.event_log.standby import is_preview, location_of, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
@@ -83,8 +83,7 @@ def streams_sensor(
             return dg.SkipReason(why)
         if not is_preview(context):
             _tell_code(context.instance, settings)
-        home = context.code_location_origin.location_name if context.code_location_origin is not None else ""
-        asked, said = _wanted(context.instance, streams, settings, time.time(), beats, home)
+        asked, said = _wanted(context.instance, streams, settings, time.time(), beats, location_of(context))
         for line in said.values():
             context.log.info(line)
         note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
@@ -175,7 +174,7 @@ def _at_work(
     """
     current = (None, code_of(settings))
     records = [each for each in ours if each.dagster_run.tags.get(CODE) in current]
-    posts = {record.dagster_run.run_id: _post_of(record.dagster_run) for record in records}
+    posts = {record.dagster_run.run_id: slots.post_of(record.dagster_run) for record in records}
     saved = instance_store.saved_values(instance, {key_of(settings, *post) for post in posts.values()}) if posts else {}
     for record in records:
         run, post = record.dagster_run, posts[record.dagster_run.run_id]
@@ -201,10 +200,6 @@ def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
         return run_storage.is_reported_gone(instance, run)
     except Exception:  # the launcher cannot be queried from here; run monitoring covers its runs
         return False
-
-
-def _post_of(run: dg.DagsterRun) -> tuple[str, str]:
-    return run.tags[STREAM], run.tags.get(WORKER, "0")
 
 
 def _ended(instance: DagsterInstance, stream: Stream | Deliveries, worker: int, home: str) -> Ended:

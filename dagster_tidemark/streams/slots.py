@@ -77,6 +77,11 @@ def told_of_slots(shifts: int, others: Collection[str], most: int) -> str:
     )
 
 
+def post_of(run: DagsterRun) -> tuple[str, str]:
+    """Return the stream and the worker of a shift."""
+    return run.tags[STREAM], run.tags.get(WORKER, "0")
+
+
 def _post_of(run: DagsterRun, home: str) -> ShiftPost:
     location = run_storage.location_of(run)
-    return home if location is None else location, run.tags[STREAM], run.tags.get(WORKER, "0")
+    return home if location is None else location, *post_of(run)

@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import quarantine_table
 from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
 from dagster_tidemark.lakehouse.loading.load import check_scanned
-from dagster_tidemark.lakehouse.loading.rejected_rows import Tally
+from dagster_tidemark.lakehouse.loading.rejected_rows import Tally, first_rows
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys
 from dagster_tidemark.lakehouse.readers.batch import reading_of
@@ -121,7 +121,7 @@ def load_all_or_none(
 
 
 def _first_of(rejected: DataFrame, load: Load, tally: Mapping[str, Tally]) -> list[BadRow]:
-    firsts = {key: of.first_rows for key, of in tally.items() if of.reasons}
+    firsts = first_rows(tally)
     if not firsts:
         return []
     entries = quarantine_table.of_rows(rejected, load.asset, firsts).orderBy("source_file", "row_number").limit(_TOLD)

@@ -37,11 +37,7 @@ logger = logging.getLogger(__name__)
 
 def of_files(asset: str, code_version: str, faults: Sequence[FileFault]) -> pa.Table:
     """Return entries about whole files."""
-    values = (
-        (asset, f.partition, f.key, f.version, f.arrived_at, code_version, None, None, x.reason, x.message)
-        for x in faults
-        for f in [x.file]
-    )
+    values = quarantine_table.values_of_files(asset, code_version, faults)
     return pa.Table.from_pylist([dict(zip(ENTERED, each, strict=True)) for each in values], schema=_SCHEMA)
 
 
@@ -76,8 +72,7 @@ def enter(
     """
     if not _appended(spark, entries, asset, gone, run_id, table):
         # Spark creates no frame from an empty table.
-        nothing = quarantine_table.of_files(spark, asset, "", [])
-        frame = spark.createDataFrame(entries) if entries.num_rows else nothing
+        frame = spark.createDataFrame(entries) if entries.num_rows else quarantine_table.of_files(spark, asset, "", [])
         quarantine_table.replace(frame, asset, gone, run_id=run_id, table=table)
 
 

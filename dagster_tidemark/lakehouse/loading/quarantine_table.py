@@ -56,16 +56,19 @@ class FirstRow:
     rows_before: int
 
 
+def values_of_files(asset: str, code_version: str, faults: Sequence[FileFault]) -> list[tuple[object, ...]]:
+    """Return the values of the columns `ENTERED`, one tuple per entry about a whole file."""
+    return [
+        (asset, f.partition, f.key, f.version, f.arrived_at, code_version, None, None, x.reason, x.message)
+        for x in faults
+        for f in [x.file]
+    ]
+
+
 def of_files(spark: SparkSession, asset: str, code_version: str, faults: Sequence[FileFault]) -> DataFrame:
     """Return entries about whole files."""
-    return spark.createDataFrame(
-        [
-            (asset, f.partition, f.key, f.version, f.arrived_at, code_version, None, None, x.reason, x.message)
-            for x in faults
-            for f in [x.file]
-        ],
-        ", ".join(f"{c} {QUARANTINE.columns[c]}" for c in ENTERED),
-    )
+    columns = ", ".join(f"{c} {QUARANTINE.columns[c]}" for c in ENTERED)
+    return spark.createDataFrame(values_of_files(asset, code_version, faults), columns)
 
 
 def of_rows(rejected: DataFrame, asset: str, first_rows: Mapping[str, Sequence[FirstRow]]) -> DataFrame:

@@ -116,7 +116,7 @@ def enter(
     gone |= {f.partition: gone.get(f.partition, []) for f in entered.whole | entered.in_part}
     if not gone:
         return entered
-    firsts = _first_rows(tally)
+    firsts = first_rows(tally)
     if firsts and isinstance(rejected, DataFrame):
         entries = entries_of(load, reading, rejected, tally)
         quarantine_table.replace(entries, load.asset, gone, run_id=run_id, table=load.quarantine)
@@ -131,11 +131,11 @@ def enter(
 def entries_of(load: Load, reading: FileBatch, rejected: DataFrame, tally: Mapping[str, Tally]) -> DataFrame:
     """Return entries about the rows and files that were read and rejected."""
     entries = quarantine_table.of_files(rejected.sparkSession, load.asset, load.code_version, reading.faults)
-    firsts = _first_rows(tally)
+    firsts = first_rows(tally)
     return entries.unionByName(quarantine_table.of_rows(rejected, load.asset, firsts)) if firsts else entries
 
 
-def _first_rows(tally: Mapping[str, Tally]) -> dict[str, tuple[FirstRow, ...]]:
+def first_rows(tally: Mapping[str, Tally]) -> dict[str, tuple[FirstRow, ...]]:
     """Return the first rows of the blocks of each file with rejected rows."""
     return {key: t.first_rows for key, t in tally.items() if t.reasons}
 

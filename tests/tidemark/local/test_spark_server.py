@@ -77,5 +77,8 @@ def test_spark_session_of_a_killed_client_is_dropped(server: tuple[Settings, psu
     time.sleep(15)
 
     again = SparkSession.builder.remote(remote).create()
-    with pytest.raises(PySparkException, match="SESSION"):
-        again.table("mine").count()
+    try:
+        with pytest.raises(PySparkException, match="SESSION"):
+            again.table("mine").count()
+    finally:
+        again.stop()  # else it stays the active session of this process, after its server has ended

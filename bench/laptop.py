@@ -1,4 +1,4 @@
-"""What the laptop's own mechanisms save: `python -m bench.laptop [queue|libraries|jars|spark]...`
+"""Measures the time that the laptop's own mechanisms save: `python -m bench.laptop [queue|libraries|jars|spark]...`
 
 Each part prints JSON. Seconds of processor time (`cpu_s`) are comparable on a busy machine; `wall_s` needs an idle one.
 docs/operating.md has a table of the results.

@@ -367,7 +367,7 @@ def entries_shown(counts: Sequence[Mapping[str, Any]], some: Sequence[Mapping[st
             str(row["rows"]),
             str(row["files"]),
             "yes" if row["waived"] else "",
-            f"{row['since']:%Y-%m-%d}" if row["since"] else "",
+            f"{row['since']:%Y-%m-%d}",
         )
     return Group(table, *(part for entry in some for part in _entry(entry)))
 

@@ -122,7 +122,7 @@ class _Search:
                         yield found
 
     def _attribute_of_module(self, module: Module, node: ast.AST) -> Definition | None:
-        """Return the definition that `module.name` refers to. A name that the module does not bind is all of it."""
+        """Return the definition that `module.name` refers to, or the whole module if it does not bind the name."""
         if found := self._definition(module, node):
             return found
         of = self._target(module, node.value) if isinstance(node, ast.Attribute) else None

@@ -180,7 +180,7 @@ def note_look(instance: DagsterInstance, location: str, looker: str, looked: Loo
     key = _key(location, looker)
     if looked.hindrance or looked.backlog:
         looked = replace(looked, at=_read(instance_store.saved(instance, key)).at)
-    # Earlier versions, which answer beside this one during a deploy, know only the other members.
+    # During a deploy, an earlier version also reads this record. It knows only the other members.
     members = {name: value for name, value in asdict(looked).items() if value or name != "backlog"}
     instance_store.save(instance, key, json.dumps(members))
 

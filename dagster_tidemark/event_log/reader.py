@@ -121,7 +121,7 @@ class LogReader:
         return event if event is None else self.with_begin(instance, event)
 
     def with_begin(self, instance: DagsterInstance, event: Event) -> Event:
-        """Return an evaluation of another run's materialization with the place of its own run's first event."""
+        """Return an event. If its run has checked another run's materialization, add the place where its run begins."""
         is_apart = event.evaluated_by is not None and event.run_id != event.evaluated_by
         if event.kind is not event_rows.EventKind.CHECKED or not (is_apart and event.passed):
             return event

@@ -1,6 +1,6 @@
 """Runs whose process has code that a newer code server has replaced.
 
-During a deploy Dagster's default launcher may start a run beside the old code server, even if the new one requested it.
+During a deploy, Dagster's default launcher may start a run with the old code, even if the new code server requested it.
 Such a run would build partitions back to old code. Code that no server has loaded, such as edited files on a laptop, is
 not replaced code.
 

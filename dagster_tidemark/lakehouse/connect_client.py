@@ -62,7 +62,7 @@ def connected(remote: str, conf: Mapping[str, bool | float | int | str | None]) 
 
 def _opened(remote: str, session_id: str | None = None) -> Any:
     """Return a client of a new session, or of an existing one. Without a configuration, this makes no call."""
-    # What the builder of `pyspark.sql.SparkSession` does; that builder takes no options of the channel.
+    # The same steps as in the builder of `pyspark.sql.SparkSession`, which takes no options of the channel.
     # gRPC itself would wait up to two minutes between its own attempts to connect.
     channel = DefaultChannelBuilder(remote, [("grpc.max_reconnect_backoff_ms", _LONGEST_WAIT_MS)])
     if session_id is not None:

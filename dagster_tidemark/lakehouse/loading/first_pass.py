@@ -1,4 +1,4 @@
-"""What Spark observes while tasks read the files of a load: reports on parts of files, and rejected rows.
+"""Values that Spark observes while tasks read the files of a load: reports on parts of files, and rejected rows.
 
 Observed values are in memory, on each task and here. So only a limited number of short rows is observed. If a load has
 more rejected rows, `FirstPass.rejected` is None, and the chunks of these rows must be read a second time. Belongs here:

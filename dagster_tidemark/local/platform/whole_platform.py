@@ -283,7 +283,7 @@ def with_first_day(settings: Settings, *, has_sample: bool, now: datetime) -> Se
 
 
 def fetch_all_jars(settings: Settings, console: Console, *, own_kafka: bool) -> None:
-    """Fetch the missing jars of all services that will start.
+    """Fetch the missing jars for each service that will start.
 
     Raises:
         JarsMissing: some could not be fetched.

@@ -113,7 +113,7 @@ def _recorder(settings: Settings, archive: Path, *prefix: str) -> Iterator["subp
 
 
 def _record(settings: Settings, archive: Path) -> None:
-    """Record an archive with a server of its own, unless the archive exists."""
+    """Start a server and record an archive, unless the archive exists."""
     folder = settings.state_dir / "run" / "classes"  # fixed, so that killed recordings leave only one folder
     with (settings.jars_dir / ".classes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # checkouts and test runs may share one folder

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -103,7 +104,8 @@ def _append(spark: SparkSession, asset: str, name: str) -> None:
     lake = metadata_reads.catalog_of(spark)
     assert lake is not None
     table = append.Appendable(lake, QUARANTINE)
-    entry = {"asset": asset, "partition": HOUR, "source_file": name, "reason": "unreadable"}
+    entry: dict[str, object] = {"asset": asset, "partition": HOUR, "source_file": name, "reason": "unreadable"}
+    entry["quarantined_at"] = datetime.now(UTC)  # other tests read the whole table
     table.commit(append.TableCommit(append.rows_of(table.schema, [entry])))
 
 

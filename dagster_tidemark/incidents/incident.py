@@ -192,7 +192,7 @@ class IncidentMessage:
         id: Id of the message, equal for all attempts, so that receivers can drop repeats.
         incident: The incident as it was when the message was written.
         attempts: Number of attempts that began.
-        next_try: Earliest time of an attempt: the end of the channel's quiet hours if it was written during them.
+        next_try: Earliest time of an attempt: the end of the channel's quiet hours if it was not sent before them.
         error: Reason why the last attempt failed.
     """
 

@@ -72,11 +72,13 @@ class Email(Channel):
         mail = self._mail(delivery)
         try:
             with self._connected() as server:
-                server.send_message(mail)
+                if refused := server.send_message(mail):  # the other receivers got it
+                    raise smtplib.SMTPRecipientsRefused(refused)
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             said = "; ".join(f"{to}: {code} {_text(why)}" for to, (code, why) in error.recipients.items())
-            raise _error(max(codes, default=450), f"the receivers are refused: {said}") from error
+            # A repeated mail has the same id. So it is sent again as long as one receiver is only refused for now.
+            raise _error(min(codes, default=450), f"the receivers are refused: {said}") from error
         except smtplib.SMTPAuthenticationError as error:
             raise ChannelUnavailable(f"the login is refused: {error.smtp_code} {_text(error.smtp_error)}") from error
         except smtplib.SMTPResponseException as error:
@@ -105,7 +107,7 @@ class Email(Channel):
         report, message = delivery.report, delivery.message
         mail = EmailMessage()
         again = "" if message.kind is MessageKind.OPENED else "Re: "
-        mail["Subject"] = f"{again}[Tidemark] {report.title}"[:250].replace("\n", " ")
+        mail["Subject"] = " ".join(f"{again}[Tidemark] {report.title}".split())[:250]
         mail["From"] = self.sender
         mail["To"] = ", ".join(self.to)
         mail["Date"] = format_datetime(datetime.fromtimestamp(delivery.now, UTC))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm
+from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm, group_mark
 from dagster_tidemark.lakehouse.readers.declared_forms import time_form
 from dagster_tidemark.lakehouse.readers.file_format import UntypedText
 from dagster_tidemark.scaffold.column_types import is_code, type_of, words_of
@@ -23,7 +23,9 @@ from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, is_n
 Rows = Sequence[Mapping[str, object]]
 
 _NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
-_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
+_NUMBER = re.compile("[+-]?\\d[\\d.,' \u00a0\u202f\u2019]*", re.ASCII)
+_GROUPED = re.compile(r"[+-]?\d{1,3}(\.\d{3})+", re.ASCII)
+"""A number whose points may separate groups of digits, or be decimal points."""
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _FORMS = ((",", "."), (",", " "), (",", None), (".", ","), (".", "'"))
 """Decimal mark and mark between groups of digits, in forms other than `1234.56`."""
@@ -125,6 +127,9 @@ def in_plain_form(
             for row, value in zip(rows, plain.to_pylist(), strict=True):
                 if value is not None:
                     row[name] = UntypedText(value)
+        elif name not in format.times and is_number(type_of(name, [row.get(name) for row in rows])):
+            for row in rows:  # a load would reject these numbers, so the column is one of texts
+                row[name] = None if (v := row.get(name)) is None else str(v)
     return rows, kinds
 
 
@@ -184,30 +189,46 @@ def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list
             if all(_NUMBER.fullmatch(v) for v in values) and not form.plain(pa.array(values)).null_count
         }
         grouped = [
-            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{re.escape(thousands)}\d", v) for v in vs)
+            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{group_mark(thousands)}\d", v) for v in vs)
         ]
         decimals = (
             [name for name, values in texts.items() if any("," in v for v in values)] if decimal == "," else grouped
         )
         # A mark before exactly three digits proves nothing: it may separate groups of digits.
-        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|'\d{3}"
+        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|['\u2019]\d{3}"
         sure = [n for n in decimals if any(re.search(alone, v) for v in columns[n])]
         if not sure or (thousands and not grouped) or _has_plain_numbers(columns, form):
             continue
-        shown = next(v for v in columns[sure[0]] if ("," in v if decimal == "," else thousands and thousands in v))
+        mark = "," if decimal == "," else group_mark(thousands or "")
+        shown = next(v for v in columns[sure[0]] if re.search(mark, v))
         options = {"decimal": decimal} if decimal == "," else {}
         of_groups = {"thousands": thousands} if thousands else {}
         said = ", ".join(f"{name} {mark!r}" for name, mark in (options | of_groups).items())
-        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}"]
+        doubts = [
+            f"{name} stays text: {next(v for v in values if '.' in v)!r} has a group of digits or decimal places"
+            for name, values in columns.items()
+            if decimal == "," and name not in texts and _is_ambiguous(values)
+        ]
+        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}", *doubts]
     return {}, []
 
 
 def _has_plain_numbers(columns: Mapping[str, Sequence[str]], form: NumberForm) -> bool:
-    """Return True if a column holds numbers such as `1.5` and `1e5`, which a load by this form would reject."""
+    """Return True if a column holds numbers such as `1.5` and `1e5`, which a load by this form would reject.
+
+    Beside decimal commas, `1.234` is no sure number: it becomes a text.
+    """
     for name, values in columns.items():
+        if form.decimal == "," and _is_ambiguous(values):
+            continue
         if form.plain(pa.array(values)).null_count and is_number(type_of(name, [*map(UntypedText, values)])):
             return True
     return False
+
+
+def _is_ambiguous(values: Sequence[str]) -> bool:
+    """Return True if numbers have points that may separate groups of digits, such as `1.234`."""
+    return any("." in v for v in values) and all(_GROUPED.fullmatch(v) or "." not in v for v in values)
 
 
 def _pattern(name: str, values: Sequence[str]) -> tuple[str | None, str]:

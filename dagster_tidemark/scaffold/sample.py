@@ -187,6 +187,11 @@ def read_sample(
             _refuse_values(list(kinds))
         # Tables store an empty text as null, whatever the file format.
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
+        if rows and read_as.name == Format.CSV and has_header and suffixes and len(kinds) == 1 and not options:
+            raise ValueError(
+                f"no separator was found, so that each line is one value: {next(iter(kinds))[:60]!r}; give "
+                "--separator, and --header none if the first line is a row"
+            )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
         total = _total_of(read_as, settings, rows, names, options or {})
@@ -239,9 +244,10 @@ def _with_form(
     if read_as.name == Format.CSV:
         if "separator" not in options and (width := width_found(text, settings.encoding)):
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
-        found, multiline, evidence = csv_found(text, settings.encoding)
+        is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
+        found, multiline, evidence = csv_found(text, settings.encoding, is_header_known=is_known)
         shown: dict[str, Any] = found.options
-        if "header" in options or "skip_lines" in options or "fields" in options:
+        if is_known:
             shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
         declared = Csv(**shown | _of_format(options, Csv))
         evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]

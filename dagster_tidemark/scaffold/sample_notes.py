@@ -33,11 +33,14 @@ def rejections(wrong: Sequence[tuple[int, RejectedRow]], of: int) -> list[str]:
 
 
 def notes_on(names: Sequence[str], rows: Sequence[Mapping[str, object]], text: bytes, feed: Feed) -> list[str]:
+    """Return what looks wrong in a sample that can be loaded."""
     notes = []
     if odd := [name for name in names if _VALUE.fullmatch(name) or name.startswith("# ")]:
         notes.append(f"the first line is taken for names, and {', '.join(map(repr, odd[:_SHOWN]))} look like others")
     if again := [n for n, row in enumerate(rows, 1) if _is_header(row, names)]:
         notes.append(f"row {', '.join(map(str, again[:_SHOWN]))} repeats the names of the columns")
+    if blank := [n for n, row in enumerate(rows, 1) if row and not any(v is not None for v in row.values())]:
+        notes.append(f"row {', '.join(map(str, blank[:_SHOWN]))} has no value, and is loaded as a row")
     if marked := [n for n, row in enumerate(rows, 1) if str(next(iter(row.values()), "")).startswith("\ufeff")]:
         notes.append(f"row {', '.join(map(str, marked[:_SHOWN]))} begins with a byte order mark: were files joined?")
     if cut := [name for name in names if any(getattr(row.get(name), "nanosecond", 0) for row in rows)]:

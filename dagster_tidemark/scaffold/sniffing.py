@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
@@ -23,6 +23,9 @@ from dagster_tidemark.sources.text_formats import Csv, Json
 _FIRST_BYTES = 256 << 10
 _RARE_SEPARATORS = "\x01\x1f^~"
 """Separators that are tried if no common one is found, and believed only if each line has as many."""
+
+_PADDED = 30
+"""Number of lines among which a header is looked for below lines that have as many separators."""
 
 _LINES_OF_WIDTH = 3
 """Smallest number of lines of equal length that may be text of fixed width."""
@@ -97,8 +100,15 @@ def width_found(text: bytes, encoding: str) -> int | None:
     return None if has_separator or not all("  " in line for line in lines) else len(lines[0])
 
 
-def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
-    """Return the options of a CSV text, True if records span lines, and the evidence."""
+def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> tuple[Csv, bool, list[str]]:
+    """Return the options of a CSV text, True if records span lines, and the evidence.
+
+    Args:
+        is_header_known: True if the user said which line is the header.
+
+    Raises:
+        ValueError: the first line may be a header or a row.
+    """
     cut = len(text) > _FIRST_BYTES
     head = text[:_FIRST_BYTES]
     texts = [r.text for r in records_of(head, encoding=encoding, multiline=False, json=False)]
@@ -112,7 +122,7 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
     tables = tables or [table for table in rare if len(table.rows) == filled > 1]
     if not tables:
         return Csv(), False, []
-    table = max(tables, key=lambda table: (len(table.rows), len(table.rows[0])))
+    table = _below_padding(max(tables, key=lambda table: (len(table.rows), len(table.rows[0]))), lines)
     mark, rows = table.separator, table.rows
     options: dict[str, Any] = {}
     evidence: list[str] = []
@@ -139,9 +149,14 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
         evidence.append(f"trailing_separator: each line ends with {mark!r}")
     if names := _names_above(table, lines):
         if above := [*of_excel, *lines[: table.begin - 1]]:
-            options["header"] = names[0]
+            options["header"] = _beginning(names[0], lines[table.begin - 1], above)
             evidence.append(f"header {names[0]!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
     elif _has_no_header(rows):
+        if not is_header_known and _has_years(rows[0]):
+            raise ValueError(
+                f"its first line may be a header with years, or a row: {', '.join(rows[0][:5])}; give --header none "
+                f"or --header {rows[0][0]!r}"
+            )
         width = len(rows[0])
         options |= {"header": False, "fields": tuple(f"column_{n}" for n in range(1, width + 1))}
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
@@ -151,7 +166,8 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
             options["comment"] = "#"
             evidence.append(f"comment '#': {len(above)} lines above the header begin with it")
         else:
-            options["header"] = rows[0][0].strip()
+            line = lines[table.begin] if table.begin < len(lines) else ""
+            options["header"] = _beginning(rows[0][0].strip(), line, above)
             evidence.append(f"header {rows[0][0].strip()!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
     if r"\N" in {value for row in rows for value in row}:
         options["nulls"] = (r"\N",)
@@ -179,6 +195,38 @@ class _Table:
     begin: int
     rows: list[list[str]]
     has_trailing: bool
+
+
+def _below_padding(table: _Table, lines: Sequence[str]) -> _Table:
+    """Return a table without the lines above its header that a spreadsheet has filled with separators: `Report;;;`."""
+    rows = table.rows
+    blanks = [sum(not cell.strip() for cell in row) for row in rows[:_PADDED]]
+    header = next((n for n, count in enumerate(blanks) if not count and _are_names(rows[n])), 0)
+    is_padded = any(2 * count > len(rows[0]) for count in blanks[:header])
+    if not is_padded or not all(blanks[:header]) or header == len(rows) - 1:
+        return table
+    dialect, width = Dialect(Csv(separator=table.separator)), len(rows[header])
+    begin = next(n for n, line in enumerate(lines) if dialect.fields_of(line)[:width] == rows[header])
+    return replace(table, begin=begin, rows=rows[header:])
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    return len(set(cells)) == len(cells) and not any(_VALUE.fullmatch(cell.strip()) for cell in cells)
+
+
+def _beginning(name: str, header: str, above: Sequence[str]) -> str:
+    """Return the text that only the header line begins with: its first name, or the whole line."""
+    if not any(line.removeprefix('"').startswith(name) for line in above):
+        return name
+    whole = header.removeprefix('"')
+    return whole if whole.startswith(name) else name
+
+
+def _has_years(cells: Sequence[str]) -> bool:
+    """Return True if the values of a line are several years in order, as in the header of a table by year."""
+    values = [cell.strip() for cell in cells if _VALUE.fullmatch(cell.strip())]
+    is_year = all(re.fullmatch(r"(19|20)\d\d", value) for value in values)
+    return is_year and len(values) > 1 and sorted(set(values)) in (values, values[::-1])
 
 
 def _names_above(table: _Table, lines: Sequence[str]) -> list[str]:

@@ -23,8 +23,10 @@ from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
+from dagster_tidemark.lakehouse.readers.probe import with_declared_names
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
+from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
 from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
@@ -103,12 +105,14 @@ class SampleSettings:
 
     Args:
         suffixes: The ending of the sample's name, if it belongs to no format.
+        names: The name in the file for each column that has to be declared by another name.
     """
 
     encoding: str = "utf-8"
     multiline: bool = False
     format: AnyText | None = None
     suffixes: tuple[str, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -134,6 +138,7 @@ class SampleSettings:
             encoding=self.encoding,
             multiline=self.multiline,
             format=format,
+            names={column: names for column, names in self.names.items() if column in columns},
         )
 
 
@@ -193,6 +198,14 @@ def read_sample(
                 "--separator, and --header none if the first line is a row"
             )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
+        if has_header and (others := declared_names(names)):
+            settings = replace(settings, names={new: (old,) for old, new in others.items()})
+            evidence += [
+                f"names {new}: it is {old!r} in the file, which no column can be called" for old, new in others.items()
+            ]
+            rows = [{others.get(c, c): v for c, v in row.items()} for row in rows]
+            kinds = {others.get(c, c): kind for c, kind in kinds.items()}
+            names = [others.get(c, c) for c in names]
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
         total = _total_of(read_as, settings, rows, names, options or {})
         if total is not None and total.is_rejected:
@@ -414,7 +427,7 @@ def _refuse_values(names: Sequence[str]) -> None:
 
 def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "SampleSettings") -> list[dict[str, object]]:
     assert read_as.sample is not None
-    options = {name: value for name, value in settings.options.items() if name != "suffixes"}
+    options = {name: value for name, value in settings.options.items() if name not in ("suffixes", "names")}
     if options:
         try:
             return read_as.sample(text, _ROWS, **options)
@@ -437,4 +450,4 @@ def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> 
 
 
 def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> Any:
-    return read_as.shape(feed, MemoryFile(name, body))
+    return with_declared_names(feed, read_as.shape(feed, MemoryFile(name, body)))

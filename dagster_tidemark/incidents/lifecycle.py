@@ -223,8 +223,10 @@ def _told(book: Book, routes: Sequence[Route], now: float) -> Book:
                 is_closed=not incident.is_open,
             )
             incident = _stepped(replace(incident, told=told), now, f"message {kind}", route.name)
+            # Closing messages wait for the end of the quiet hours, like all others.
+            not_before = route.silent_until(now) or 0.0
             id_ = f"{incident.id}-{sum(each.number for each in told.values())}"
-            outbox.append(IncidentMessage(id_, kind, route.name, now, incident))
+            outbox.append(IncidentMessage(id_, kind, route.name, now, incident, next_try=not_before))
         incidents.append(incident)
     mutes = tuple(mute for mute in book.mutes if now < mute.until)
     return replace(book, incidents=tuple(incidents), outbox=tuple(outbox), mutes=mutes)

@@ -19,7 +19,7 @@ from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
-"""A channel that has failed to send for this long counts as dead."""
+"""A channel that has failed to send, or refused messages, for this long counts as dead."""
 LEASE_SECONDS = 30.0
 """More than twice the time limit of an attempt."""
 GIVEN_UP_SECONDS = 86_400.0
@@ -171,7 +171,9 @@ class Sender:
 
     def _given_up(self, book: Book, message: IncidentMessage, said: str) -> Book:
         state = book.channels.get(message.channel, ChannelState())
-        state = replace(state, given_up=state.given_up + 1, error=f"refused: {said}")
+        # A wrong key lets a channel refuse every message: until it takes one, it counts as failing.
+        since = state.failing_since if state.failing_since is not None else self.clock()
+        state = replace(state, failing_since=since, given_up=state.given_up + 1, error=f"refused: {said}")
         step = TimelineStep(self.clock(), f"given up {message.kind}", f"{message.channel}: {said}")
         return _without(book, message, state, lambda each: replace(each, timeline=(*each.timeline, step)))
 
@@ -212,7 +214,7 @@ def _without(book: Book, message: IncidentMessage, state: ChannelState, change: 
 
 
 def dead(book: Book, now: float) -> dict[str, str]:
-    """Return the channels that have failed to send for a minute, each with the reason."""
+    """Return the channels that have sent nothing for a minute since a failure or refusal, each with the reason."""
     return {
         name: state.error
         for name, state in book.channels.items()

@@ -169,6 +169,26 @@ def test_refused_incident_message_is_dropped_and_the_next_message_is_sent(
     assert any(step.said == "fake: too long" for step in given_up.timeline)
 
 
+def test_channel_that_refuses_every_message_is_dead_after_a_minute_until_it_takes_one(
+    store: IncidentStore, settings: Settings
+) -> None:
+    refusals = [MessageRefused("it answers with 400: Invalid routing key")] * 2
+
+    def _refuses(_: Delivery) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    clock, channel = Clock(), FakeChannel(before=_refuses)
+    written(store, channel, causes=1)
+    sender = Sender.started(store, [channel], settings, clock)
+    sender.send(seconds=60)
+    assert not channel.sent and store.read().outbox == ()
+    assert dead(store.read(), clock.now + 60) == {"fake": "refused: it answers with 400: Invalid routing key"}
+    written(store, channel, causes=1)
+    sender.send(seconds=60)
+    assert channel.sent and dead(store.read(), clock.now + 60) == {}
+
+
 def test_failing_incident_message_delays_no_other_and_is_dropped_after_a_day(
     store: IncidentStore, settings: Settings
 ) -> None:

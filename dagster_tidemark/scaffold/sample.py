@@ -198,7 +198,8 @@ def read_sample(
                 "--separator, and --header none if the first line is a row"
             )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
-        if has_header and (others := declared_names(names)):
+        is_named = not has_header or isinstance(settings.format, FixedWidth)  # the user named the columns
+        if not is_named and (others := declared_names(names)):
             settings = replace(settings, names={new: (old,) for old, new in others.items()})
             evidence += [
                 f"names {new}: it is {old!r} in the file, which no column can be called" for old, new in others.items()

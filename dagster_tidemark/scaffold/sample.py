@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
 from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
 
+_Value = TypeVar("_Value")
 _ROWS, _BYTES = 300_000, 32 << 20
 """Maximum size of a sample. Every row is kept in memory to infer types and key, and takes about a kilobyte."""
 
@@ -198,15 +199,12 @@ def read_sample(
                 "--separator, and --header none if the first line is a row"
             )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
-        is_named = not has_header or isinstance(settings.format, FixedWidth)  # the user named the columns
-        if not is_named and (others := declared_names(names)):
+        if has_header and not isinstance(settings.format, FixedWidth):  # otherwise the user named the columns
+            others = declared_names(names)
             settings = replace(settings, names={new: (old,) for old, new in others.items()})
-            evidence += [
-                f"names {new}: it is {old!r} in the file, which no column can be called" for old, new in others.items()
-            ]
-            rows = [{others.get(c, c): v for c, v in row.items()} for row in rows]
-            kinds = {others.get(c, c): kind for c, kind in kinds.items()}
-            names = [others.get(c, c) for c in names]
+            evidence += [f"names {new}: no column can be called {old!r}" for old, new in others.items()]
+            rows, kinds = [_renamed(row, others) for row in rows], _renamed(kinds, others)
+            names = list(_renamed(dict.fromkeys(names), others))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
         total = _total_of(read_as, settings, rows, names, options or {})
         if total is not None and total.is_rejected:
@@ -307,6 +305,10 @@ def _with_values(
     for row in rows:
         row.update({name: None for name, value in row.items() if value in nulls})
     return settings, evidence
+
+
+def _renamed(row: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
+    return {names.get(name, name): value for name, value in row.items()}
 
 
 def _total_of(

@@ -212,7 +212,7 @@ def read_sample(
         if read_as.name in (Format.CSV, Format.JSON, Format.FIXED_WIDTH):
             settings, of_values = _with_values(read_as, settings, rows, names, options or {})
             evidence += of_values
-            rows, of_times = in_plain_form(settings.format, rows, names)
+            rows, of_times = in_plain_form(settings.format, rows, names, options or {})
             kinds |= of_times
     except (OSError, EOFError, zlib.error, ValueError, OverflowError, Unusable, pa.ArrowException) as error:
         raise NoSample(f"{path}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
@@ -324,7 +324,7 @@ def _total_of(
         return None
     others = [dict(row) for row in rows[:-1]]
     form = _with_values(read_as, settings, others, names, options)[0].format
-    plain, times = in_plain_form(form, others, names)
+    plain, times = in_plain_form(form, others, names, options)
     is_text = column not in times and type_of(column, [row.get(column) for row in plain]) == "string"
     shown = "; ".join(str(value) for value in rows[-1].values() if value is not None)
     return Total(column, shown, not is_text)

@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, object]]
 
 _NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
 _NUMBER = re.compile("[+-]?\\d[\\d.,' \u00a0\u202f\u2019]*", re.ASCII)
-_GROUPED = re.compile(r"[+-]?\d{1,3}(\.\d{3})+", re.ASCII)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+", re.ASCII)
 """A number whose points may separate groups of digits, or be decimal points."""
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _FORMS = ((",", "."), (",", " "), (",", None), (".", ","), (".", "'"))
@@ -103,9 +103,12 @@ def values_found(
 
 
 def in_plain_form(
-    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str]
+    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
+    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times.
+
+    Numbers that a load would reject, or that may be others, become texts.
+    """
     if format is None:
         return rows, {}
     kinds: dict[str, str] = {}
@@ -120,6 +123,9 @@ def in_plain_form(
             form = time_form(pattern, kinds[name])
         elif isinstance(format, Csv | FixedWidth) and format.is_number_written and not is_code(name):
             form = NumberForm(format.decimal, format.thousands, has_places=True)
+        elif _is_open(format, given) and _is_ambiguous(texts.drop_null().to_pylist()):
+            _make_texts(rows, name)
+            continue
         else:
             continue
         plain = form.plain(texts)
@@ -128,9 +134,19 @@ def in_plain_form(
                 if value is not None:
                     row[name] = UntypedText(value)
         elif name not in format.times and is_number(type_of(name, [row.get(name) for row in rows])):
-            for row in rows:  # a load would reject these numbers, so the column is one of texts
-                row[name] = None if (v := row.get(name)) is None else str(v)
+            _make_texts(rows, name)
     return rows, kinds
+
+
+def _is_open(format: AnyText, given: Mapping[str, Any]) -> bool:
+    """Return True if points may separate groups of digits: semicolons are usual where commas are decimal marks."""
+    is_known = format.is_number_written or not given.keys().isdisjoint(("decimal", "thousands"))
+    return isinstance(format, Csv) and format.separator == ";" and not is_known
+
+
+def _make_texts(rows: list[dict[str, object]], name: str) -> None:
+    for row in rows:
+        row[name] = None if (value := row.get(name)) is None else str(value)
 
 
 def _marks(format: AnyText, columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -150,7 +166,7 @@ def _is_text(format: AnyText, rows: Rows, name: str, given: Mapping[str, Any]) -
     if name in given.get("times", ()):
         return False
     values = [{name: None if (v := row.get(name)) in ("", *format.nulls) else v} for row in rows]
-    plain, times = in_plain_form(format, values, [name])
+    plain, times = in_plain_form(format, values, [name], given)
     return name not in times and type_of(name, [row[name] for row in plain]) == "string"
 
 
@@ -167,6 +183,8 @@ def _forms(
     columns = {name: values for name, values in columns.items() if name not in given.get("times", ())}
     if isinstance(format, Csv | FixedWidth) and given.keys().isdisjoint(("decimal", "thousands")):
         options, evidence = _numbers(columns)
+        if not options and _is_open(format, given):
+            evidence = _doubts({name: values for name, values in columns.items() if not is_code(name)})
     times: dict[str, str] = {}
     for name, values in columns.items():
         pattern, doubt = _pattern(name, values)
@@ -204,11 +222,8 @@ def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list
         options = {"decimal": decimal} if decimal == "," else {}
         of_groups = {"thousands": thousands} if thousands else {}
         said = ", ".join(f"{name} {mark!r}" for name, mark in (options | of_groups).items())
-        doubts = [
-            f"{name} stays text: {next(v for v in values if '.' in v)!r} has a group of digits or decimal places"
-            for name, values in columns.items()
-            if decimal == "," and name not in texts and _is_ambiguous(values)
-        ]
+        others = {name: values for name, values in columns.items() if decimal == "," and name not in texts}
+        doubts = _doubts(others)
         return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}", *doubts]
     return {}, []
 
@@ -228,7 +243,16 @@ def _has_plain_numbers(columns: Mapping[str, Sequence[str]], form: NumberForm) -
 
 def _is_ambiguous(values: Sequence[str]) -> bool:
     """Return True if numbers have points that may separate groups of digits, such as `1.234`."""
-    return any("." in v for v in values) and all(_GROUPED.fullmatch(v) or "." not in v for v in values)
+    return any("." in v for v in values) and all(_GROUPED.fullmatch(v) or v.lstrip("+-").isdigit() for v in values)
+
+
+def _doubts(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        f"{name} stays text: {next(v for v in values if '.' in v)!r} has a group of digits or decimal places; for "
+        "decimal places give --decimal ."
+        for name, values in columns.items()
+        if _is_ambiguous(values)
+    ]
 
 
 def _pattern(name: str, values: Sequence[str]) -> tuple[str | None, str]:

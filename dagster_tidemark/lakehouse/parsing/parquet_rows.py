@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +79,7 @@ def _groups(footer: pq.FileMetaData, size: int) -> list[tuple[int, int]]:
 def _tables(declared: DeclaredContent, file: RandomAccess, size: int, part: Part) -> Iterator[pa.Table]:
     with pq.ParquetFile(pa.PythonFile(file, mode="r")) as opened:
         footer, schema = opened.metadata, opened.schema_arrow
-    found = declared.found_in(set(schema.names))
-    columns = list(found.values())
-    uuids = {name for c, name in found.items() if declared.columns[c] == "string"} & _of_uuids(footer)
+    columns = list(declared.found_in(set(schema.names)).values())
     for name in columns:
         if _has_variant(schema.field(name).type):
             raise Unusable(
@@ -94,28 +91,13 @@ def _tables(declared: DeclaredContent, file: RandomAccess, size: int, part: Part
             count = 0
             for table in _tables_of_group(file, footer, n, columns):
                 count += table.num_rows
-                yield _with_uuids(table, uuids)
+                yield table
             if count != footer.row_group(n).num_rows:
                 raise Unusable(
                     "unreadable",
                     f"not a valid {_CALLED} file, or damaged: row group {n} has {count} rows, and "
                     f"{footer.row_group(n).num_rows} by its footer",
                 )
-
-
-def _of_uuids(footer: pq.FileMetaData) -> set[str]:
-    leaves = (footer.schema.column(i) for i in range(footer.num_columns))
-    return {leaf.path for leaf in leaves if leaf.logical_type.type == "UUID"}
-
-
-def _with_uuids(table: pa.Table, names: set[str]) -> pa.Table:
-    """Return a table with UUIDs, which files store as 16 bytes, as texts."""
-    for name in names:
-        column = table.column(name).combine_chunks()
-        stored = column.storage if isinstance(column, pa.ExtensionArray) else column
-        texts = [None if value is None else str(UUID(bytes=value)) for value in stored.to_pylist()]
-        table = table.set_column(table.schema.get_field_index(name), name, pa.array(texts, pa.string()))
-    return table
 
 
 def _tables_of_group(file: RandomAccess, footer: pq.FileMetaData, n: int, columns: list[str]) -> Iterator[pa.Table]:

@@ -206,15 +206,6 @@ KINDS = [
         uuid.UUID(int=5).bytes,
     ),
     typed(
-        "UUIDs in a text column",
-        lambda count: pa.ExtensionArray.from_storage(
-            pa.uuid(), pa.array([uuid.UUID(int=5).bytes] * count, pa.binary(16))
-        ),
-        "string",
-        "00000000-0000-0000-0000-000000000005",
-        store_schema=False,
-    ),
-    typed(
         "UUIDs with their type in a column of bytes",
         lambda count: pa.ExtensionArray.from_storage(
             pa.uuid(), pa.array([uuid.UUID(int=5).bytes] * count, pa.binary(16))

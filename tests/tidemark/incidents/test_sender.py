@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import Any
 
 import dagster as dg
@@ -220,12 +220,12 @@ def test_failed_message_from_before_the_quiet_hours_is_sent_after_them(
             raise answers.pop()
 
     clock = Clock()
-    clock.now = datetime(2026, 11, 27, 21, 59, 50, tzinfo=UTC).timestamp()
-    channel = FakeChannel(before=_answers, quiet=QuietHours("22:00", "08:00"))
+    assert datetime.fromtimestamp(clock.now, UTC).time() == time(13, 33, 20)
+    channel = FakeChannel(before=_answers, quiet=QuietHours("13:34", "23:00"))
     ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
     sender.send(seconds=60)
     assert not answers and not channel.sent
-    for _ in range(9):
+    for _ in range(9):  # until 22:33
         clock.now += 3600
         sender.send(seconds=60)
         assert not channel.sent, "it sends nothing in quiet hours"

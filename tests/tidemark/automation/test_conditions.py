@@ -20,14 +20,14 @@ def hours_of(simulation: Simulation, name: str) -> list[int]:
     return [int((run.created_at - start) / 3600) for run in simulation.runs_of(name)]
 
 
-def two_sources(condition: Any, **more: Any) -> Simulation:
+def two_sources(condition: Any, by: Any = None, **more: Any) -> Simulation:
     return play(
         [
-            source("a"),
-            source("b"),
-            asset("core/a", "raw/a", **ASAP),
-            asset("core/b", "raw/b", **ASAP),
-            asset("core/x", "core/a", "core/b", automation_condition=condition, **more),
+            source("a", by),
+            source("b", by),
+            asset("core/a", "raw/a", by=by, **ASAP),
+            asset("core/b", "raw/b", by=by, **ASAP),
+            asset("core/x", "core/a", "core/b", by=by, automation_condition=condition, **more),
         ],
         own_every=300,
     )
@@ -43,6 +43,34 @@ def test_combined_updated_conditions_run_after_any_or_all_inputs() -> None:
             simulation.arrive(f"raw/{name}", at=simulation.time(hours=hour), version=str(hour))
         simulation.run(hours=6)
         assert hours_of(simulation, "core/x") == wanted, wanted
+
+
+@pytest.mark.parametrize("by", [None, DAYS], ids=["unpartitioned", "by day"])
+def test_updated_conditions_of_all_inputs_wait_for_each_of_them_again_after_a_run(by: Any) -> None:
+    simulation = two_sources(updated("core/a") & updated("core/b"), by=by)
+    for hour, name in ((1, "a"), (2, "a"), (3, "b"), (5, "b"), (7, "a"), (9, "a"), (11, "b")):
+        at = simulation.time(hours=hour)
+        simulation.arrive(f"raw/{name}", None if by is None else DAY, at=at, version=str(hour))
+    simulation.run(hours=12)
+    assert hours_of(simulation, "core/x") == [3, 7, 11]
+
+
+def test_updated_conditions_of_all_inputs_are_about_the_same_partition() -> None:
+    simulation = two_sources(updated("core/a") & updated("core/b"), by=DAYS)
+    for hour, name, day in ((1, "a", DAY), (25, "b", "2026-10-06"), (27, "b", DAY), (29, "a", "2026-10-06")):
+        simulation.arrive(f"raw/{name}", day, at=simulation.time(hours=hour), version=str(hour))
+    simulation.run(hours=31)
+    assert hours_of(simulation, "core/x") == [27, 29]
+    assert asked(simulation, "core/x") == [DAY, "2026-10-06"]
+
+
+def test_update_of_any_input_outside_of_hours_is_remembered() -> None:
+    condition = (updated("core/a") | updated("core/b")) & between("06:00", "22:00")
+    simulation = two_sources(condition)
+    for hour, name in ((1, "a"), (23, "b"), (47, "a")):
+        simulation.arrive(f"raw/{name}", at=simulation.time(hours=hour), version=str(hour))
+    simulation.run(hours=56)
+    assert hours_of(simulation, "core/x") == [6, 30, 54]
 
 
 def test_between_condition_delays_changed_data_until_its_time_of_day() -> None:

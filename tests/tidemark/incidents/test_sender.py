@@ -220,12 +220,12 @@ def test_failed_message_from_before_the_quiet_hours_is_sent_after_them(
             raise answers.pop()
 
     clock = Clock()
-    assert datetime.fromtimestamp(clock.now, UTC).time() == time(13, 33, 20)
-    channel = FakeChannel(before=_answers, quiet=QuietHours("13:34", "23:00"))
+    assert datetime.fromtimestamp(clock.now, UTC).time() == time(14, 13, 20)
+    channel = FakeChannel(before=_answers, quiet=QuietHours("14:14", "23:30"))
     ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
     sender.send(seconds=60)
     assert not answers and not channel.sent
-    for _ in range(9):  # until 22:33
+    for _ in range(9):  # until 23:13
         clock.now += 3600
         sender.send(seconds=60)
         assert not channel.sent, "it sends nothing in quiet hours"

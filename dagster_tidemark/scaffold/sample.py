@@ -30,7 +30,7 @@ from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
 from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
-from dagster_tidemark.scaffold.total_row import Total, column_of_total, note_on_total
+from dagster_tidemark.scaffold.total_row import TotalRow, column_of_total, note_on_total
 from dagster_tidemark.scaffold.value_sniffing import in_plain_form, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
@@ -317,7 +317,7 @@ def _total_of(
     rows: Sequence[Mapping[str, object]],
     names: Sequence[str],
     options: Mapping[str, Any],
-) -> Total | None:
+) -> TotalRow | None:
     """Return the total below the rows of a CSV sample, or None."""
     column = column_of_total(rows) if read_as.name == Format.CSV else None
     if column is None:
@@ -327,7 +327,7 @@ def _total_of(
     plain, times = in_plain_form(form, others, names, options)
     is_text = column not in times and type_of(column, [row.get(column) for row in plain]) == "string"
     shown = "; ".join(str(value) for value in rows[-1].values() if value is not None)
-    return Total(column, shown, not is_text)
+    return TotalRow(column, shown, not is_text)
 
 
 def _is_json_text(text: bytes) -> bool:

@@ -15,7 +15,7 @@ _TOTAL = re.compile(
 
 
 @dataclass(frozen=True)
-class Total:
+class TotalRow:
     """The last row of a sample, if it is a total of the others.
 
     Args:
@@ -44,7 +44,7 @@ def column_of_total(rows: Sequence[Mapping[str, object]]) -> str | None:
     return None if any(row.get(name) == word for row in rows[:-1]) else name
 
 
-def note_on_total(total: Total | None) -> list[str]:
+def note_on_total(total: TotalRow | None) -> list[str]:
     """Return a note if a total is loaded as a row."""
     if total is None or total.is_rejected:
         return []

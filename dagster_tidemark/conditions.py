@@ -37,7 +37,8 @@ def updated(*inputs: str) -> Condition:
         raise ConditionRefused("updated: expected the key of at least one input")
     # Dagster stores the state of a `since` by the names of its conditions. `any_deps_updated().allow(...)` has the same
     # name for every selection, so that two inputs would share one state and lose each other's updates.
-    return reduce(or_, map(_updated, inputs)).with_label(f"updated({', '.join(inputs)})")
+    any_of: Condition = reduce(or_, map(_updated, inputs))
+    return any_of
 
 
 def _updated(name: str) -> Condition:

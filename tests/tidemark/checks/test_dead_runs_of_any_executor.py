@@ -92,33 +92,35 @@ def works(location: Path, name: str) -> None:
 
 @pytest.mark.parametrize("by_port", [False, True])
 def test_dead_run_of_an_added_asset_is_ended_with_any_executor(location: Path, by_port: bool) -> None:
-    with DagsterInstance.from_config(str(location.parent)) as instance:
-        with code_server(instance, location, by_port=by_port) as server:
-            jobs = {name: WHOLE_JOB if name in ("default", "theirs") else name for name in (*OURS, "theirs")}
-            runs = {name: launched(instance, server, job, [AssetKey(name)]) for name, job in jobs.items()}
-            for name in runs:
-                eventually(lambda name=name: works(location, name), seconds=240)
-            runs = {name: found(instance, run.run_id) for name, run in runs.items()}
-            assert PROCESS not in runs["theirs"].tags
-            workers = {name: worker for name in OURS if (worker := process_of(runs[name])) is not None}
-            assert list(workers) == list(OURS)
-            for worker in workers.values():
-                worker.suspend()
-            assert end_dead_runs(instance, SCOPE) == []
-            # Dagster does not end a step's process with its run's process. The forkserver's are not its children.
-            steps = [each for worker in workers.values() for each in worker.children(recursive=True)]
-            os.kill(server.pid, signal.SIGKILL)
-            for worker in workers.values():
-                worker.kill()
-            psutil.wait_procs(list(workers.values()), timeout=10)
-            try:
-                ended = {run.run_id for run in end_dead_runs(instance, SCOPE)}
-            finally:
-                for step in steps:
-                    step.kill()
-            assert ended == {runs[name].run_id for name in OURS}
-            assert {fact.outcome for fact in run_facts(instance, ended).values()} == {Outcome.LOST}
-            assert found(instance, runs["theirs"].run_id).status is DagsterRunStatus.STARTED
+    with (
+        DagsterInstance.from_config(str(location.parent)) as instance,
+        code_server(instance, location, by_port=by_port) as server,
+    ):
+        jobs = {name: WHOLE_JOB if name in ("default", "theirs") else name for name in (*OURS, "theirs")}
+        runs = {name: launched(instance, server, job, [AssetKey(name)]) for name, job in jobs.items()}
+        for name in runs:
+            eventually(lambda name=name: works(location, name), seconds=240)
+        runs = {name: found(instance, run.run_id) for name, run in runs.items()}
+        assert PROCESS not in runs["theirs"].tags
+        workers = {name: worker for name in OURS if (worker := process_of(runs[name])) is not None}
+        assert list(workers) == list(OURS)
+        for worker in workers.values():
+            worker.suspend()
+        assert end_dead_runs(instance, SCOPE) == []
+        # Dagster does not end a step's process with its run's process. The forkserver's are not its children.
+        steps = [each for worker in workers.values() for each in worker.children(recursive=True)]
+        os.kill(server.pid, signal.SIGKILL)
+        for worker in workers.values():
+            worker.kill()
+        psutil.wait_procs(list(workers.values()), timeout=10)
+        try:
+            ended = {run.run_id for run in end_dead_runs(instance, SCOPE)}
+        finally:
+            for step in steps:
+                step.kill()
+        assert ended == {runs[name].run_id for name in OURS}
+        assert {fact.outcome for fact in run_facts(instance, ended).values()} == {Outcome.LOST}
+        assert found(instance, runs["theirs"].run_id).status is DagsterRunStatus.STARTED
 
 
 def test_run_whose_step_alone_is_killed_fails_by_its_executor(location: Path) -> None:

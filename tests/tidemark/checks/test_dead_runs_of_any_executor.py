@@ -64,9 +64,9 @@ defs = extend(
     dg.Definitions(
         assets=[working("theirs")],
         jobs=[
-            dg.define_asset_job("in_process", ["in_process"], executor_def=dg.in_process_executor),
-            dg.define_asset_job("forkserver", ["forkserver"], executor_def=forkserver),
-            dg.define_asset_job("custom", ["custom"], executor_def=custom),
+            dg.define_asset_job("in_process_job", ["in_process"], executor_def=dg.in_process_executor),
+            dg.define_asset_job("forkserver_job", ["forkserver"], executor_def=forkserver),
+            dg.define_asset_job("custom_job", ["custom"], executor_def=custom),
         ],
     ),
     load_settings(),
@@ -96,7 +96,7 @@ def test_dead_run_of_an_added_asset_is_ended_with_any_executor(location: Path, b
         DagsterInstance.from_config(str(location.parent)) as instance,
         code_server(instance, location, by_port=by_port) as server,
     ):
-        jobs = {name: WHOLE_JOB if name in ("default", "theirs") else name for name in (*OURS, "theirs")}
+        jobs = {name: WHOLE_JOB if name in ("default", "theirs") else f"{name}_job" for name in (*OURS, "theirs")}
         runs = {name: launched(instance, server, job, [AssetKey(name)]) for name, job in jobs.items()}
         for name in runs:
             eventually(lambda name=name: works(location, name), seconds=240)

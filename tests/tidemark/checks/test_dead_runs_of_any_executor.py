@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import dagster as dg
@@ -35,7 +35,7 @@ from dagster_tidemark import extend, load_settings
 HERE = pathlib.Path(__file__).parent
 
 
-def working(name, io_manager_key="io_manager"):
+def working(name):
     @dg.asset(name=name)
     def asset():
         (HERE / f"{name} works").touch()
@@ -64,9 +64,9 @@ defs = extend(
     dg.Definitions(
         assets=[working("theirs")],
         jobs=[
-            dg.define_asset_job("in_process_job", ["in_process"], executor_def=dg.in_process_executor),
-            dg.define_asset_job("forkserver_job", ["forkserver"], executor_def=forkserver),
-            dg.define_asset_job("custom_job", ["custom"], executor_def=custom),
+            dg.define_asset_job("in_process_job", [dg.AssetKey("in_process")], executor_def=dg.in_process_executor),
+            dg.define_asset_job("forkserver_job", [dg.AssetKey("forkserver")], executor_def=forkserver),
+            dg.define_asset_job("custom_job", [dg.AssetKey("custom")], executor_def=custom),
         ],
     ),
     load_settings(),
@@ -107,8 +107,8 @@ def test_dead_run_of_an_added_asset_is_ended_with_any_executor(location: Path, b
         for worker in workers.values():
             worker.suspend()
         assert end_dead_runs(instance, SCOPE) == []
-        # Dagster does not end a step's process with its run's process. The forkserver's are not its children.
-        steps = [each for worker in workers.values() for each in worker.children(recursive=True)]
+        # Dagster ends neither the other runs nor the processes of steps with the killed ones.
+        family = psutil.Process(server.pid).children(recursive=True)
         os.kill(server.pid, signal.SIGKILL)
         for worker in workers.values():
             worker.kill()
@@ -116,8 +116,9 @@ def test_dead_run_of_an_added_asset_is_ended_with_any_executor(location: Path, b
         try:
             ended = {run.run_id for run in end_dead_runs(instance, SCOPE)}
         finally:
-            for step in steps:
-                step.kill()
+            for each in family:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
         assert ended == {runs[name].run_id for name in OURS}
         assert {fact.outcome for fact in run_facts(instance, ended).values()} == {Outcome.LOST}
         assert found(instance, runs["theirs"].run_id).status is DagsterRunStatus.STARTED

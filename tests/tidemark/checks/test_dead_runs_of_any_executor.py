@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import psutil
@@ -165,7 +166,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
 
 
 def run_of(
-    loading: Loading, *assets: str, status: DagsterRunStatus = DagsterRunStatus.STARTING, **more: object
+    loading: Loading, *assets: str, status: DagsterRunStatus = DagsterRunStatus.STARTING, **more: Any
 ) -> dg.DagsterRun:
     keys = frozenset(AssetKey(asset) for asset in assets)
     made: dg.DagsterRun = create_run_for_test(loading.instance, "job", asset_selection=keys, status=status, **more)
@@ -188,7 +189,7 @@ def test_second_process_of_a_run_is_not_recorded(loading: Loading) -> None:
     assert not loading.records(run_of(loading, "ours", tags=elsewhere))
     assert loading.records(run_of(loading, "ours", tags={PROCESS: ended_process()}))
     failed = run_of(loading, "ours", tags=elsewhere, status=finished)
-    parents = {"parent_run_id": failed.run_id, "root_run_id": failed.run_id}
+    parents: dict[str, Any] = {"parent_run_id": failed.run_id, "root_run_id": failed.run_id}
     assert loading.records(run_of(loading, "ours", tags=elsewhere, **parents))
 
 

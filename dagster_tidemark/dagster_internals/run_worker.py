@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import dagster as dg
@@ -45,7 +46,7 @@ def launched_run() -> Iterator[LaunchedRun | None]:
     if not (given := arguments or resumed):
         yield None
         return
-    started = dg.deserialize_value(given)
+    started: Any = dg.deserialize_value(given)
     reference, run_id = started.instance_ref, started.run_id
     with DagsterInstance.from_ref(reference) if reference else DagsterInstance.get() as instance:
         run = instance.get_run_by_id(run_id)
@@ -70,4 +71,4 @@ def _of_command(name: str) -> str:
         return ""
     if compressed := command.params.get("compressed_input_json"):
         return zlib.decompress(base64.b64decode(compressed)).decode()
-    return command.params.get("input_json") or ""
+    return str(command.params.get("input_json") or "")

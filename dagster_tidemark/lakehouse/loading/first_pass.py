@@ -16,11 +16,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, REPORT, PartReport
+from dagster_tidemark.lakehouse.parsing.part_of_file import CHUNK_ROWS, EVERY_CHUNK, REPORT, PartReport
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 
-_MOST_ROWS, _MOST_CHARACTERS = 10_000, 4_000
-"""Largest number of observed rows in all tasks, and largest number of characters in a text of an observed row."""
+_MOST_ROWS, _MOST_BYTES = 10_000, 16 << 20
+"""Largest number of observed rows in all tasks, and their approximate largest number of bytes.
+
+Spark Connect sends all observed values in one message, which may have 128 MB.
+"""
+
+_MOST_CHUNKS = 100_000
+"""Largest number of observed chunks in all tasks. If a task has more rejected rows, its parts are read again whole."""
 
 _ROW, _CHUNK = "_rejected_row", "_rejected_chunk"
 _OF_TASK = (1 << 33) - 1  # the lower bits of `monotonically_increasing_id`, which count the rows of a task
@@ -34,8 +40,9 @@ class FirstPass:
     Args:
         parts: The reports of the tasks on the parts of large files.
         count: Number of rejected rows.
-        chunks: The chunks that have rejected rows, by part: the file's number and the part's first byte.
-        rejected: The rejected rows, with their place and verdict; None if there are too many, or one is too long.
+        chunks: The chunks that have rejected rows, by part: the file's number and the part's first byte. `EVERY_CHUNK`
+            stands for all chunks of the part.
+        rejected: The rejected rows, with their place and verdict; None if there are too many, or they are too long.
     """
 
     parts: Sequence[PartReport]
@@ -54,11 +61,12 @@ def observed(judged: DataFrame, seen: Observation, tasks: int) -> DataFrame:
     # Spark evaluates the id only for rejected rows, so it counts these rows in each task. If it counted all rows, fewer
     # rows would be observed, which `first_pass` notices.
     number = F.monotonically_increasing_id().bitwiseAND(_OF_TASK)
-    is_held = number < max(1, _MOST_ROWS // max(1, tasks))
-    for text in _TEXTS:
-        is_held &= F.coalesce(F.length(text), F.lit(0)) <= _MOST_CHARACTERS
-    row = F.when(is_held, F.to_json(F.struct(*_PLACE, *_TEXTS)))
-    chunk = F.struct("_file", "_block", (F.col("_row") / CHUNK_ROWS).cast("bigint").alias("chunk"))
+    rows, size = (max(1, most // max(1, tasks)) for most in (_MOST_ROWS, _MOST_BYTES))
+    row = F.to_json(F.struct(*_PLACE, *_TEXTS))
+    row = F.when(number < F.least(F.lit(rows), F.floor(F.lit(size) / F.octet_length(row))), row)
+    is_counted = number < max(1, _MOST_CHUNKS // max(1, tasks))
+    of_row = F.when(is_counted, (F.col("_row") / CHUNK_ROWS).cast("bigint")).otherwise(EVERY_CHUNK)
+    chunk = F.struct("_file", "_block", of_row.alias("chunk"))
     # Spark compiles the expressions of columns, but interprets those of observed values.
     of_rejected = {_ROW: F.when(is_rejected, row), _CHUNK: F.when(is_rejected, chunk)}
     return (

@@ -290,4 +290,5 @@ def is_grouped_by_task(rows: DataFrame) -> bool:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()
-    return not re.search(r"(?<!Broadcast)Exchange", said.getvalue())
+    plan = said.getvalue()  # without a plan, if another thread has redirected the output too
+    return "Physical Plan" in plan and not re.search(r"(?<!Broadcast)Exchange", plan)

@@ -43,9 +43,9 @@ def shipped(function: OfBatches, *uses: Callable[..., Any]) -> OfBatches:
             body = _cloudpickle.dumps(function)
         except (TypeError, pickle.PicklingError) as error:
             raise TypeError(
-                f"the code of {', '.join(sorted(names))} cannot be sent to Spark's workers: {error}. Expected code that "
-                "uses functions and plain values; import each name, as in `from dagster_tidemark.formats import Rows`, "
-                "not a whole package"
+                f"the code of {', '.join(sorted(names))} cannot be sent to Spark's workers: {error}. Expected code "
+                "that uses functions and plain values; import each name, as in `from dagster_tidemark.formats import "
+                "Rows`, not a whole package"
             ) from error
         finally:
             for package in packages:

@@ -86,8 +86,8 @@ class Rows:
         records: For text formats, each row as it is written in the file. For other formats, each faulty row in a
             readable form.
         faults: For each row, the fault of the whole row, or null if it is sound. None if all rows are sound.
-        others: For formats without a header, names of members (`joined_names`) if no row has a declared column; otherwise
-            None.
+        others: For formats without a header, the names of members (see `joined_names`) if no row has a declared column;
+            otherwise None.
     """
 
     columns: Mapping[str, pa.Array]

@@ -570,6 +570,6 @@ def test_one_pass_load_writes_partitions_with_any_characters_in_their_keys(
         expected = [(region, n + more, version) for n, region in enumerate(REGIONS) for more in (0, 100)]
         assert sorted(map(tuple, found)) == sorted(expected)
         assert stray_files(spark, load) == set()
-    for n, region in enumerate(REGIONS):
+    for region in REGIONS:
         assert spark.table(load.table.identifier).where(F.col("region") == region).count() == 2, region
         assert loads.held_at(spark, load.table, [region], write.current_snapshot(spark, load.table)).content

@@ -149,7 +149,7 @@ def test_code_that_cannot_be_sent_is_reported_with_a_remedy(tmp_path: Path, monk
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     rows_of = importlib.import_module("whole_package").rows_of
-    with pytest.raises(TypeError, match="code of dagster_tidemark, whole_package cannot be sent.*import each name"):
+    with pytest.raises(TypeError, match=r"code of dagster_tidemark, whole_package cannot be sent.*import each name"):
         shipped(rows_of, rows_of)
     monkeypatch.delitem(sys.modules, "whole_package")
 

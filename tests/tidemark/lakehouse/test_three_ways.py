@@ -41,6 +41,8 @@ KINDS = {
     "is_open": "boolean",
     "opened": "date",
     "seen_at": "timestamp",
+    "local_at": "timestamp_ntz",
+    "raw": "binary",
     "note": "string",
 }
 TYPED = Load(
@@ -82,6 +84,8 @@ def values(random: Random, number: int) -> Row:
         "is_open": random.random() < 0.5,
         "opened": date(1000, 1, 1) + timedelta(days=random.randrange(700_000)),
         "seen_at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=random.randrange(10**15)),
+        "local_at": datetime(1900, 1, 1) + timedelta(milliseconds=random.randrange(10**13)),
+        "raw": bytes(random.choices(b"az.~", k=random.randrange(1, 40))),
         "note": random.choice(NOTES),
     }
     found = {name: None if random.random() < 0.1 else value for name, value in found.items()}
@@ -96,6 +100,8 @@ def written(value: Any) -> str:
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Decimal):
         return f"{value:f}"
+    if isinstance(value, bytes):
+        return value.decode()
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -143,10 +149,13 @@ def parquet_body(random: Random, rows: list[Row]) -> bytes:
         "is_open": pa.bool_(),
         "opened": pa.date32(),
         "seen_at": pa.timestamp("us", "UTC"),
+        "local_at": pa.timestamp("us"),
+        "raw": pa.binary(),
         "note": pa.string(),
     }
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema(list(types.items()))), sink, row_group_size=random.choice([5, 500]))
+    table = pa.Table.from_pylist(rows, pa.schema(list(types.items())))
+    pq.write_table(table, sink, row_group_size=random.choice([5, 500]))
     return sink.getvalue()
 
 
@@ -190,21 +199,36 @@ def fill(put: list[Callable[[str, bytes], None]], random: Random, *, has_rivals:
 
 def stored(spark: SparkSession, load: Load) -> dict[tuple[str, int], tuple[object, ...]]:
     name = "element_at(split(source_file, '/'), -1)"
-    columns = [f"unix_micros({c})" if kind == "timestamp" else c for c, kind in KINDS.items()]
+    in_sql = {"timestamp": "unix_micros({})", "timestamp_ntz": "unix_micros(timestamp({}))", "binary": "hex({})"}
+    columns = [in_sql.get(kind, "{}").format(c) for c, kind in KINDS.items()]
     found = spark.table(load.table.identifier).selectExpr("string(day)", *columns, name).collect()
     rows = {(row[0], row[1]): tuple(row[1:]) for row in found}
     assert len(rows) == len(found), "two rows have one key"
     return rows
 
 
-def in_micros(value: object) -> object:
-    return (value - EPOCH) // timedelta(microseconds=1) if isinstance(value, datetime) else value
+def as_stored(value: object) -> object:
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+    return value.hex().upper() if isinstance(value, bytes) else value
 
 
 def entries(spark: SparkSession, load: Load) -> list[tuple[Any, ...]]:
     found = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
     names = ("row_number", "reason", "message", "content", "partition")
     return sorted(((r.source_file.rpartition("/")[2], *(r[n] for n in names)) for r in found), key=repr)
+
+
+def spied(patched: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that gets the result of each attempt to load in one pass."""
+    found, write = list[object](), loads.write_in_one_pass
+
+    def call(*given: Any) -> object:
+        found.append(write(*given))
+        return found[-1]
+
+    patched.setattr(loads, "write_in_one_pass", call)
+    return found
 
 
 @pytest.mark.parametrize("seed", sample(range(6), 0))
@@ -222,12 +246,9 @@ def test_generated_files_give_the_rows_of_their_generator_in_every_way_to_load(
     found: dict[str, Loaded] = {}
     for way, load in ways.items():
         with monkeypatch.context() as patched:
-            passes: list[object] = []
-            write = loads.write_in_one_pass
+            passes = spied(patched)
             if way == "cached":
                 patched.setattr(loads, "write_in_one_pass", lambda *_: None)
-            else:
-                patched.setattr(loads, "write_in_one_pass", lambda *given: passes.append(write(*given)) or passes[-1])
             if way != "small":
                 patched.setattr(small_files, "SMALL", 3_000 if "small" in way else 0)
                 patched.setattr(batch, "TASK_BYTES", random.choice([5_000, 20_000, 1 << 25]))
@@ -237,7 +258,7 @@ def test_generated_files_give_the_rows_of_their_generator_in_every_way_to_load(
             is_once = bool(passes and passes[-1])
             assert is_once == (way.startswith("once") and not has_rivals), way
         rows = stored(spark, load)
-        assert rows == {at: tuple(map(in_micros, row)) for at, row in expected.rows.items()}, way
+        assert rows == {at: tuple(map(as_stored, row)) for at, row in expected.rows.items()}, way
         assert [entry[:3] for entry in entries(spark, load)] == sorted(expected.entries, key=repr), way
         assert found[way].rows_read == expected.landed
         assert [account.unaccounted for account in found[way].accounts if account.unaccounted] == []

@@ -28,7 +28,7 @@ Spark Connect sends all observed values in one message, which may have 128 MB.
 _MOST_CHUNKS = 100_000
 """Largest number of observed chunks in all tasks. If a task has more rejected rows, its parts are read again whole."""
 
-_ROW, _CHUNK = "_rejected_row", "_rejected_chunk"
+_ROW, _CHUNK, _AT = "_rejected_row", "_rejected_chunk", "_rejected_at"
 _OF_TASK = (1 << 33) - 1  # the lower bits of `monotonically_increasing_id`, which count the rows of a task
 _PLACE, _TEXTS = ("_file", "_block", "_row"), ("_reason", "_message", "_content", "_record")
 
@@ -40,6 +40,7 @@ class FirstPass:
     Args:
         parts: The reports of the tasks on the parts of large files.
         count: Number of rejected rows.
+        places: Sum of their numbers (`_row`). A second pass must reject the same rows, not only as many.
         chunks: The chunks that have rejected rows, by part: the file's number and the part's first byte. `EVERY_CHUNK`
             stands for all chunks of the part.
         rejected: The rejected rows, with their place and verdict; None if there are too many, or they are too long.
@@ -47,6 +48,7 @@ class FirstPass:
 
     parts: Sequence[PartReport]
     count: int
+    places: int
     chunks: Mapping[tuple[int, int], set[int]]
     rejected: pa.Table | None
 
@@ -65,15 +67,17 @@ def observed(judged: DataFrame, seen: Observation, tasks: int) -> DataFrame:
     row = F.to_json(F.struct(*_PLACE, *_TEXTS))
     row = F.when(number < F.least(F.lit(rows), F.floor(F.lit(size) / F.octet_length(row))), row)
     is_counted = number < max(1, _MOST_CHUNKS // max(1, tasks))
-    of_row = F.when(is_counted, (F.col("_row") / CHUNK_ROWS).cast("bigint")).otherwise(EVERY_CHUNK)
-    chunk = F.struct("_file", "_block", of_row.alias("chunk"))
+    number_of_chunk = F.when(is_counted, (F.col("_row") / CHUNK_ROWS).cast("bigint")).otherwise(EVERY_CHUNK)
+    chunk = F.struct("_file", "_block", number_of_chunk.alias("chunk"))
     # Spark compiles the expressions of columns, but interprets those of observed values.
-    of_rejected = {_ROW: F.when(is_rejected, row), _CHUNK: F.when(is_rejected, chunk)}
+    of_row = {_ROW: row, _CHUNK: chunk, _AT: F.col("_row")}
+    of_rejected = {name: F.when(is_rejected, value) for name, value in of_row.items()}
     return (
         judged.withColumns(of_rejected)
         .observe(
             seen,
             F.count(_CHUNK).alias("rejected"),
+            F.sum(_AT).alias("places"),
             F.collect_set(_CHUNK).alias("chunks"),
             F.collect_set(_ROW).alias("rows"),
             F.collect_set(REPORT).alias("parts"),
@@ -92,7 +96,7 @@ def first_pass(seen: Observation) -> FirstPass:
     rejected = None
     if len(found["rows"]) == found["rejected"]:
         rejected = pa.Table.from_pylist([json.loads(row) for row in found["rows"]], schema=_COLUMNS)
-    return FirstPass(parts, found["rejected"], chunks, rejected)
+    return FirstPass(parts, found["rejected"], found["places"] or 0, chunks, rejected)
 
 
 _COLUMNS = pa.schema(

@@ -36,7 +36,7 @@ LOAD, SCAN = RunLoad(HOURS), RunLoad(HOURS, scans=True)
             PutFile(SEVEN, "c.csv", ((1, 6),)),
             RunLoad(HOURS, "after_commit"),
         ],
-        # Each load reads files once and dies at another boundary. A file is overwritten, one vanishes, and code changes.
+        # Each load reads files once and dies at another boundary. A file is overwritten, one vanishes, code changes.
         [
             PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
             PutFile(EIGHT, "a.csv", ((1, None),)),

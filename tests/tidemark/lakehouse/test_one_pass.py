@@ -247,6 +247,23 @@ def test_nondeterministic_rule_loses_no_row(
     assert stray_files(spark, orders) == set()
 
 
+def test_second_pass_that_rejects_as_many_other_rows_loses_no_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
+    judge, rejected = one_pass.judge, [5, 7]
+
+    def differently(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
+        rule = {"drawn": f"order_id <> {rejected.pop(0)}"}
+        return judge(read, dataclasses.replace(feed, rules=rule), table)
+
+    monkeypatch.setattr(one_pass, "judge", differently)
+    monkeypatch.setattr(first_pass, "_MOST_BYTES", 1)
+    loaded = loading(orders, HOUR)
+    assert passes.last is None and not rejected
+    assert len(rows(spark, orders)) == loaded.rows_read == 20 and entries(spark, orders) == []
+
+
 @pytest.mark.parametrize(
     "limits",
     [

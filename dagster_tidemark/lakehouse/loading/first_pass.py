@@ -11,6 +11,8 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
@@ -30,6 +32,7 @@ _MOST_CHUNKS = 100_000
 
 _ROW, _CHUNK, _AT = "_rejected_row", "_rejected_chunk", "_rejected_at"
 _OF_TASK = (1 << 33) - 1  # the lower bits of `monotonically_increasing_id`, which count the rows of a task
+_OF_PLACE = 100  # bytes of an observed row without its texts
 _PLACE, _TEXTS = ("_file", "_block", "_row"), ("_reason", "_message", "_content", "_record")
 
 
@@ -64,8 +67,10 @@ def observed(judged: DataFrame, seen: Observation, tasks: int) -> DataFrame:
     # rows would be observed, which `first_pass` notices.
     number = F.monotonically_increasing_id().bitwiseAND(_OF_TASK)
     rows, size = (max(1, most // max(1, tasks)) for most in (_MOST_ROWS, _MOST_BYTES))
-    row = F.to_json(F.struct(*_PLACE, *_TEXTS))
-    row = F.when(number < F.least(F.lit(rows), F.floor(F.lit(size) / F.octet_length(row))), row)
+    # Without the marks and escapes of JSON, which would have to be written for every rejected row to be counted.
+    length = reduce(add, (F.coalesce(F.octet_length(text), F.lit(0)) for text in _TEXTS), F.lit(_OF_PLACE))
+    is_held = number < F.least(F.lit(rows), F.floor(F.lit(size) / length))
+    row = F.when(is_held, F.to_json(F.struct(*_PLACE, *_TEXTS)))
     is_counted = number < max(1, _MOST_CHUNKS // max(1, tasks))
     number_of_chunk = F.when(is_counted, (F.col("_row") / CHUNK_ROWS).cast("bigint")).otherwise(EVERY_CHUNK)
     chunk = F.struct("_file", "_block", number_of_chunk.alias("chunk"))

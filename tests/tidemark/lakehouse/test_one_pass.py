@@ -264,6 +264,17 @@ def test_second_pass_that_rejects_as_many_other_rows_loses_no_row(
     assert len(rows(spark, orders)) == loaded.rows_read == 20 and entries(spark, orders) == []
 
 
+@pytest.mark.proof
+def test_many_long_rejected_rows_fit_into_the_messages_of_spark(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    long = "\U0001f600" * 3_990
+    put(key(orders, "a.csv"), csv(line(1), *(f"{n},1,3,4,5,{long},1.25,0.1,{at(HOUR)}" for n in range(2, 5_002))))
+    loaded = loading(orders, HOUR)
+    assert passes.last is not None
+    assert (loaded.rows_read, loaded.rows_rejected, len(rows(spark, orders))) == (5_001, 5_000, 1)
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -45,10 +45,11 @@ KINDS = {
     "raw": "binary",
     "note": "string",
 }
+RULES = {"too_many": "coalesce(count, 0) < 2000000000", "other_type": "typeof(local_at) = 'timestamp_ntz'"}
 TYPED = Load(
-    Feed("typed", "typed/", Grain.DAY, KINDS, required=("id",), rules={"too_many": "coalesce(count, 0) < 2000000000"}),
+    Feed("typed", "typed/", Grain.DAY, KINDS, required=("id",), rules=RULES),
     Table("core.typed", {"day": "date"} | KINDS | LINEAGE, ("day", "id"), partitioned_by="day"),
-    lambda landed: landed,
+    lambda landed: landed.where("typeof(local_at) = 'timestamp_ntz'"),
     code_version="1",
 )
 DAYS = ("2026-10-01", "2026-10-02", "2026-10-03")

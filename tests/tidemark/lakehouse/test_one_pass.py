@@ -268,7 +268,7 @@ def test_second_pass_that_rejects_as_many_other_rows_loses_no_row(
 def test_many_long_rejected_rows_fit_into_the_messages_of_spark(
     spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
 ) -> None:
-    long = "\U0001f600" * 3_990
+    long = "\U0001f600" * 3_700
     put(key(orders, "a.csv"), csv(line(1), *(f"{n},1,3,4,5,{long},1.25,0.1,{at(HOUR)}" for n in range(2, 5_002))))
     loaded = loading(orders, HOUR)
     assert passes.last is not None

@@ -95,7 +95,7 @@ def fetched(frame: DataFrame) -> pa.Table:
     return to_table()[0] if to_table else frame.toArrow()
 
 
-def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def as_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return rows as a frame. Times without a zone keep their type, which `createDataFrame` alone makes `timestamp`."""
     frame = spark.createDataFrame(rows)
     local = [f.name for f in rows.schema if pa.types.is_timestamp(f.type) and f.type.tz is None]

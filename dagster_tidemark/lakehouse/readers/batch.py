@@ -28,7 +28,7 @@ from dagster_tidemark.lakehouse.parsing.part_of_file import (
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part, joined_names
 from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES, Scan, tasks_of
-from dagster_tidemark.lakehouse.read import frame_of
+from dagster_tidemark.lakehouse.read import as_frame
 from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.declared_forms import forms_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -130,7 +130,7 @@ class FileBatch:
             table = self.small
             for name in lineage.schema.names:
                 table = table.append_column(name, lineage[name])
-            frame = with_partition(frame_of(self.spark, table), self.partition_values)
+            frame = with_partition(as_frame(self.spark, table), self.partition_values)
             # Without `coalesce` or `repartition`, Spark evaluates these rows one by one, on the driver.
             if in_one_task:
                 frame = frame.coalesce(1)

@@ -52,7 +52,7 @@ TYPED = Load(
     lambda landed: landed.where("typeof(local_at) = 'timestamp_ntz'"),
     code_version="1",
 )
-DAYS = ("2026-10-01", "2026-10-02", "2026-10-03")
+DAYS = ("2026-10-01", "2026-10-02")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOTES = ("x", "ü", "漢字 😀", "a,b", 'say "x"', "two\u2028", "'", "\\", " ", "a" * 300, "\U0010ffff" * 20)
 

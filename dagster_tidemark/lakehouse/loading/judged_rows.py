@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
-from dagster_tidemark.lakehouse.read import fetched, as_frame
+from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 

@@ -123,7 +123,7 @@ def test_text_file_cut_at_every_byte_has_the_rows_of_its_generator(
         # A header is in the first part, because parts have megabytes and heads of files are inspected.
         least = 1 + max(body.find(b"\n"), body.find(b"\r")) if form == "csv" else 1
         source = MemoryFile(f"x.{form}", body)
-        cuts = [[], *([at] for at in range(least, len(body)))]
+        cuts: list[list[int]] = [[], *([at] for at in range(least, len(body)))]
         cuts += [random.sample(range(least, len(body)), min(5, len(body) - least)) for _ in range(5) if len(body) > 9]
         for places in cuts:
             found = rows_of(parse, shape, source, cut(len(body), places))
@@ -166,5 +166,6 @@ def test_parquet_file_cut_around_row_groups_has_its_rows_once(version: str) -> N
         places = {at + step for at in offsets for step in (-1, 0, 1)}
         expected = [tuple(values[n] or None for values in columns.values()) for n in range(count)]
         source, shape = MemoryFile("x.parquet", body), Shape("parquet")
-        for some in ([], sorted(places), *([at] for at in places)):
+        cuts: list[list[int]] = [[], sorted(places), *([at] for at in places)]
+        for some in cuts:
             assert rows_of(parquet_rows.rows_of, shape, source, cut(len(body), some)) == expected, (seed, some)

@@ -272,9 +272,8 @@ def test_generated_files_give_the_rows_of_their_generator_in_every_way_to_load(
         assert held.content == first.content, way
     at, row = random.choice(list(expected.rows.items()))
     given = dict(zip(KINDS, row, strict=False))
-    for name in ("id", "price", "rate", "weight", "opened", "note"):
+    for name in ("price", "rate", "weight", "opened"):  # data files are found by their statistics
         if (value := given[name]) is not None:
-            literal = f"CAST('{value}' AS {KINDS[name]})" if name != "note" else repr(value)
-            for load in ways.values() if name != "note" else ():
-                where = f"day = '{at[0]}' AND id = {at[1]} AND {name} = {literal}"
-                assert spark.table(load.table.identifier).where(where).count() == 1, (name, where)
+            where = f"day = '{at[0]}' AND id = {at[1]} AND {name} = CAST('{value}' AS {KINDS[name]})"
+            for load in ways.values():
+                assert spark.table(load.table.identifier).where(where).count() == 1, where

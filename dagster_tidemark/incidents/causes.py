@@ -310,7 +310,8 @@ class _Search:
         if check := history.blocking(source):
             remedy = f"correct the data or the check, then materialize {name(source)} again"
             return RootCause(CauseKind.CHECK, f"{asset}: {check}", reason, 0.0, asset, remedy)
-        lacking, node = history.unchecked(source), self._evidence.graph.nodes[asset]
+        node = self._evidence.graph.nodes[asset]
+        lacking = history.unchecked(source) or sorted(self._evidence.graph.blocking(asset))
         subject, check = f"{asset}: {', '.join(lacking)}", f"the check {', '.join(lacking)} of {name(source)}"
         if source in history.running or history.written(source).run_id in history.open_runs:
             remedy = f"see the newest run of {asset}"

@@ -18,6 +18,7 @@ from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
 from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.guarded_reads import GuardedWrites, readers_first
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
 from dagster_tidemark.planner.requests import Requests
@@ -86,7 +87,9 @@ class EvaluationPass:
         self._waiting = WaitingReasons(
             graph, history, backlog, self.demands, self.decisions, now, self._at, self._wake_at, asked.unanswered
         )
+        self._writes = GuardedWrites(graph, history, asked)
         self._waiting.deferred, self._waiting.in_flight = self._deferred, self._in_flight
+        self._waiting.writes = self._writes
 
     def steps(self) -> Iterator[int]:
         """Make the plan in steps, and yield the number of decisions so far. The caller may pause between two steps."""
@@ -194,9 +197,17 @@ class EvaluationPass:
         found, changed = requests.found
         self.aside |= requests.aside
         admission = self._admission()
-        self._asked, held = admission.of(found, self.decisions | changed)
-        self._changed = changed | held
+        admitted, held = admission.of(found, self.decisions | changed)
         self._wake_at(admission.again_at)
+        late = (decision.target for decision in self.decisions.values() if self._waits_for_a_write(decision))
+        after = changed | held
+        self._asked, held = readers_first(admitted, self.decisions | after, late, self.graph, self.history, self.asked)
+        self._changed = after | held
+
+    def _waits_for_a_write(self, decision: Decision) -> bool:
+        """Return True if a late partition waits until a guarded input is written."""
+        is_late = decision.start_by is not None and decision.start_by <= self.now
+        return decision.state is State.BLOCKED and is_late and any(map(self._writes.has, decision.wait_for))
 
     def _decide_more(self) -> Iterator[int]:
         """Decide on more partitions of requested ranges: a range costs one run, however long it is.
@@ -305,6 +316,7 @@ class EvaluationPass:
         facts = self._facts(node, target, pending)
         if pending.missing_inputs:
             lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.missing_inputs)
+            facts = facts.but(withheld_since=pending.withheld_since)
             return facts.but(state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
         demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
         if demand is not None and pending.arrival is not None:

@@ -28,6 +28,7 @@ class Moment:
         loaded_after: Storage id of the last event when the planning process loaded this code; infinite if no process
             has loaded it.
         defined_at: By asset, the time when it got its present partitions definition (Unix seconds).
+        inputs_since: By asset, the time when each of its required inputs was declared (Unix seconds).
     """
 
     now: float = 0.0
@@ -35,6 +36,7 @@ class Moment:
     revision: int = 0
     loaded_after: float = float("inf")
     defined_at: Mapping[str, float] = field(default_factory=dict)
+    inputs_since: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def moves_to(self, now: float, dynamic: Mapping[str, Sequence[str]] | None = None) -> None:
         """Set the time and, if given, the dynamic keys that exist."""

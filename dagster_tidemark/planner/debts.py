@@ -161,7 +161,7 @@ class Debts:
         unbegun = self._unbegun.get(target[0])
         if pending is None and unbegun is not None and unbegun.target == target:
             decisions = {target: unbegun}
-        elif pending is None or not pending.missing_inputs or not node.automated:
+        elif pending is None or not pending.missing_inputs or not (node.automated or node.has_judged_contract):
             return {}
         else:
             lacking: tuple[Target, ...] = tuple((key, None) for key in pending.missing_inputs)

@@ -255,9 +255,11 @@ class EvaluationPass:
 
     def _left(self, target: Target, pending: Pending) -> list[Decision]:
         """Return the decision on a partition that the planner does not request, to evaluate its contract only."""
-        if pending.arrival is None:
+        if pending.arrival is None and not pending.missing_inputs:
             return []
         facts = self._facts(self.graph.nodes[target[0]], target, pending)
+        if pending.missing_inputs:
+            return [_without_data(facts, pending)]
         if facts.deadline is not None:
             self._wake_at(facts.deadline)
         return [facts.but(state=State.LEFT, reason=_arrived(facts))]
@@ -315,9 +317,7 @@ class EvaluationPass:
         node = self.graph.nodes[target[0]]
         facts = self._facts(node, target, pending)
         if pending.missing_inputs:
-            lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.missing_inputs)
-            facts = facts.but(withheld_since=pending.withheld_since)
-            return facts.but(state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
+            return _without_data(facts, pending)
         demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
         if demand is not None and pending.arrival is not None:
             is_asap = self.graph.nodes[demand.for_].asap
@@ -448,6 +448,16 @@ def is_judged(graph: Graph, history: History, node: Node, target: Target) -> boo
     promised = first_tick(node.contract, node.promised_window(target[1])) if node.contract else None
     seen = [history.first_seen[s] for s in graph.sources_of[node.key] if s in history.first_seen]
     return promised is None or not seen or promised >= min(seen)
+
+
+def _without_data(facts: Decision, pending: Pending) -> Decision:
+    """Return the decision on a partition whose required inputs have nothing for it."""
+    return facts.but(
+        state=State.NO_DATA,
+        reason=names(pending.missing_inputs),
+        wait_for=tuple((key, None) for key in pending.missing_inputs),
+        withheld_since=pending.withheld_since,
+    )
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:

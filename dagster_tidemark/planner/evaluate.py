@@ -205,9 +205,12 @@ class EvaluationPass:
         self._changed = after | held
 
     def _waits_for_a_write(self, decision: Decision) -> bool:
-        """Return True if a late partition waits until a guarded input is written."""
+        """Return True if a late partition waits until a run has written a guarded input and evaluated its checks."""
         is_late = decision.start_by is not None and decision.start_by <= self.now
-        return decision.state is State.BLOCKED and is_late and any(map(self._writes.has, decision.wait_for))
+        return decision.state is State.BLOCKED and is_late and any(map(self._is_written, decision.wait_for))
+
+    def _is_written(self, source: Target) -> bool:
+        return self._writes.has(source) or self._waiting.is_being_checked(source)
 
     def _decide_more(self) -> Iterator[int]:
         """Decide on more partitions of requested ranges: a range costs one run, however long it is.

@@ -18,11 +18,15 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class GuardedWrites:
-    """Partitions of tables with blocking checks that runs under way, or requested runs, have not written yet."""
+    """Partitions of tables with blocking checks that runs under way, or requested runs, have not written yet.
+
+    Runs of people do not count: a manual backfill must not delay new data.
+    """
 
     def __init__(self, graph: Graph, history: History, asked: Asked) -> None:
         self._of: dict[str, set[Partition]] = {}
-        for key, partition in (*history.running, *asked.reserved):
+        ours = (target for target, runs in history.running.items() if not runs <= asked.by_people)
+        for key, partition in (*ours, *asked.reserved):
             if graph.blocking(key):
                 self._of.setdefault(key, set()).add(partition)
 
@@ -51,10 +55,11 @@ class ReadsToCome:
     history: History
     asked: Asked
     guarded: Collection[str]
-    _readers: dict[str, list[tuple[Target, Input, Collection[Target]]]] = field(default_factory=dict)
+    _readers: dict[Target, Target] = field(default_factory=dict)
+    _of_all: dict[str, list[tuple[Target, Collection[Target]]]] = field(default_factory=dict)
 
     def add_runs(self) -> None:
-        """Add the runs under way. Runs of people do not count: a manual backfill must not delay new data."""
+        """Add the runs under way, except those of people."""
         for request in self.asked.runs:
             self.add(request.targets)
         for run_id, run in self.history.open_runs.items():
@@ -69,24 +74,26 @@ class ReadsToCome:
         Args:
             together: Partitions that the same run builds; by default the same ones.
         """
-        of_run = together or targets
+        of_run = set(together or targets)
         for target in targets:
             node = self.graph.nodes.get(target[0])
             for read in node.inputs if node else ():
                 if read.key in self.guarded:
-                    self._readers.setdefault(read.key, []).append((target, read, of_run))
+                    self._add(target, read, of_run)
 
-    def of(self, targets: Iterable[Target]) -> Target | None:
-        """Return a partition that reads one of these partitions, in another run; None if there is none."""
-        for source in targets:
-            for reader, read, of_run in self._readers.get(source[0], ()):
-                if source in of_run:
-                    continue
-                wanted = None if read.upstream is None else called(read.upstream, reader[1])
-                # If a user's mapping raises, the planner sets the reader aside.
-                if wanted is None or (not isinstance(wanted, Raised) and source[1] in wanted):
-                    return reader
-        return None
+    def of(self, source: Target) -> Target | None:
+        """Return a partition that reads another one, in another run; None if there is none."""
+        of_all = (reader for reader, of_run in self._of_all.get(source[0], ()) if source not in of_run)
+        return self._readers.get(source) or next(of_all, None)
+
+    def _add(self, reader: Target, read: Input, of_run: Collection[Target]) -> None:
+        if read.upstream is None:
+            self._of_all.setdefault(read.key, []).append((reader, of_run))
+            return
+        wanted = called(read.upstream, reader[1])
+        if not isinstance(wanted, Raised):  # else the planner sets the reader aside
+            sources = ((read.key, partition) for partition in wanted)
+            self._readers |= {source: reader for source in sources if source not in of_run}
 
     def _first(self, assets: Collection[str]) -> str:
         return next((key for key in self.graph.nodes if key in assets), "")
@@ -118,7 +125,8 @@ def readers_first(
     place = {key: n for n, key in enumerate(graph.nodes)}
     # Readers come before what they read, and a held reader holds nothing back.
     for request in sorted(requests, key=lambda request: -max(place[asset] for asset in request.assets)):
-        reader = reads.of(target for target in request.targets if target[0] in guarded)
+        found = (reads.of(target) for target in request.targets if target[0] in guarded)
+        reader = next((one for one in found if one is not None), None)
         if reader is None:
             kept.append(request)
             # Its own condition may refuse it, and a sensor that is switched off makes no run of it.

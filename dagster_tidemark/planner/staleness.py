@@ -347,12 +347,13 @@ class PendingWork:
     ) -> float | None:
         """Return since when a built partition owes data that it cannot contain without its missing inputs, or None.
 
-        A partition without a window owes it from the deploy that added an input after the build. If a person built it
-        without the input, it owes only data that arrived later. A person who builds a window without an input accepts
-        that it lacks something. Only an input that was added after the build can make it owe later data.
+        A partition without a window owes it from the deploy that added an input, or gave it other partitions, after the
+        build. If a person built it without the input, it owes only data that arrived later. A person who builds a
+        window without an input accepts that it lacks something. Only an input that was added after the build can make
+        it owe later data.
         """
-        declared = self.graph.moment.inputs_since.get(node.key, {})
-        added_at = max((declared.get(key, 0.0) for key in missing_inputs), default=0.0)
+        declared, defined = self.graph.moment.inputs_since.get(node.key, {}), self.graph.moment.defined_at
+        added_at = max(max(declared.get(key, 0.0), defined.get(key, 0.0)) for key in missing_inputs)
         was_added = added_at > self.history.covered(target).started_at
         if node.window(target[1]) is not None:
             return max(added_at, arrival) if was_added and arrival is not None else None

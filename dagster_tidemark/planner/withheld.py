@@ -125,6 +125,10 @@ def _held(
         # No partition can contain the data of the other inputs, so the data of longer windows counts as well.
         arrived = [_arrival(graph, history, plan, first, read, target, any_window=True) for read in node.inputs]
     arrivals = [at for at in arrived if at is not None]
+    skip = history.overrides.skip_of(node, target[1])
+    if skip is not None:  # data from before a skip is not owed
+        later = [at for read in node.inputs for at in history.arrivals_since(read, target[1], skip)]
+        arrivals = [max(max(arrivals), min(later))] if arrivals and later else []
     if not arrivals:
         return None
     window = node.promised_window(target[1])

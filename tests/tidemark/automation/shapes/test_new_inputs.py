@@ -80,7 +80,7 @@ def test_built_table_is_late_when_a_new_source_is_silent_for_the_contract_after_
     assert (below.verdict, "raw/y never had data" in below.reason) == (FreshnessStatus.BREACHED, True)
     speaks = None if new is None else "2026-10-04" if new is DAYS else key
     simulation.arrive("raw/y", speaks, at=simulation.time(hours=6))
-    simulation.run(hours=3)
+    simulation.run(hours=4)
     assert [built(simulation, table) for table in ("core", "mart")] == [[key, key]] * 2
     assert {str(judged(simulation, table).verdict) for table in ("core", "mart")} == {"met"}
     assert simulation.failed_ticks == []
@@ -94,6 +94,21 @@ def test_built_table_is_no_longer_late_after_its_silent_source_is_removed() -> N
     simulation.run(hours=2)
     assert judged(simulation).verdict is FreshnessStatus.MET
     assert built(simulation, "core") == [None]
+
+
+def test_source_that_a_deploy_gives_other_partitions_counts_as_new() -> None:
+    def location(by: Partitions) -> list[Any]:
+        return [source("x"), source("y", by), asset("core", "raw/x", "raw/y", freshness_policy=HOUR)]
+
+    simulation = play(location(DAYS))
+    for name, key in (("raw/x", None), ("raw/y", "2026-10-04")):
+        simulation.arrive(name, key, at=simulation.time(minutes=5))
+    simulation.deploy(location(MONTHS), at=simulation.time(hours=2))
+    simulation.run(hours=2, minutes=59)
+    assert (built(simulation, "core"), str(judged(simulation).verdict)) == ([None], "met")
+    simulation.run(minutes=2)
+    assert judged(simulation).verdict is FreshnessStatus.BREACHED
+    assert "raw/y never had data" in judged(simulation).reason
 
 
 def test_new_source_of_a_table_below_another_is_named() -> None:

@@ -65,7 +65,9 @@ class ReadsToCome:
         for run_id, run in self.history.open_runs.items():
             if run_id not in self.asked.by_people:
                 # A run that has begun reads the inputs of its first table at once, and those of the others later.
-                begun = "" if run_id in self.asked.queued else self._first({*run.built, *(key for key, _ in run.planned)})
+                begun = (
+                    "" if run_id in self.asked.queued else self._first({*run.built, *(key for key, _ in run.planned)})
+                )
                 self.add([target for target in run.planned if target[0] != begun], run.planned)
 
     def add(self, targets: Collection[Target], together: Collection[Target] = ()) -> None:

@@ -245,7 +245,9 @@ class WaitingReasons:
             if not self._guarded(read.key):
                 continue
             with_it = read.key == node.key or read.key in node.together
-            for source in self.history.inputs_of(read, target[1]):
+            written = self.writes.read_by(read, target[1]) if self.writes else ()
+            known = dict.fromkeys(self.history.inputs_of(read, target[1]))
+            for source in known | dict.fromkeys(written):
                 # The same run builds this input again: only then can the check pass.
                 if source in rebuilt or (with_it and source[1] == target[1]):
                     continue
@@ -253,11 +255,10 @@ class WaitingReasons:
                 if check is not None:
                     reason = f"the check {check} failed on {name(source)}"
                     return facts.but(state=State.BLOCKED, reason=reason, wait_for=(source,))
-                if unchecked := self.history.unchecked(source):
+                if source in known and (unchecked := self.history.unchecked(source)):
                     self._unchecked[source] = unchecked
                     lacking.append(source)
-            for source in self.writes.read_by(read, target[1]) if self.writes else ():
-                if not (source in rebuilt or source in lacking or (with_it and source[1] == target[1])):
+                elif source in written:
                     to_come.append(source)
         if not (lacking or to_come):
             return None

@@ -10,8 +10,8 @@ from dagster_tidemark.engine.lag_history import lags
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.simulation.simulator import Simulation
-from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, built, mapped, play
-from tests.tidemark.automation.toy_graph import DAYS, START, asset, lag, source, within
+from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, built, play
+from tests.tidemark.automation.toy_graph import DAYS, asset, lag, source, within
 
 MONTHS = dg.MonthlyPartitionsDefinition("2026-10-01", end_offset=1)
 ALL = dg.AllPartitionMapping()
@@ -190,12 +190,43 @@ def test_table_that_a_person_built_without_a_source_owes_only_later_data(later: 
         assert judged(simulation).verdict is FreshnessStatus.MET, "a person has given it up"
 
 
+def test_data_from_before_a_skip_does_not_make_later_data_late() -> None:
+    simulation = play(tables(DAYS, DAYS, added=True))
+    simulation.arrive("raw/x", "2026-10-04", at=simulation.time(minutes=5))
+    simulation.skip("core", at=simulation.time(hours=2))
+    simulation.run(hours=5)
+    assert judged(simulation).verdict is FreshnessStatus.MET, "a person has given it up"
+    simulation.arrive("raw/x", "2026-10-04", at=simulation.time(hours=8))
+    simulation.run(hours=3, minutes=50)
+    assert judged(simulation).verdict is FreshnessStatus.MET
+    simulation.run(minutes=20)
+    found = judged(simulation)
+    assert (found.verdict, found.deadline) == (FreshnessStatus.BREACHED, simulation.time(hours=9))
+
+
+def test_table_that_only_people_run_is_late_too_when_a_required_source_is_silent() -> None:
+    by_hand = asset("core", "raw/x", "raw/y", by=DAYS, freshness_policy=HOUR, automation_condition=None)
+    simulation = play([source("x", DAYS), source("y", DAYS), by_hand])
+    simulation.arrive("raw/x", "2026-10-04", at=simulation.time(minutes=5))
+    simulation.run(hours=1)
+    assert judged(simulation).verdict is FreshnessStatus.MET
+    simulation.run(minutes=6)
+    found = judged(simulation)
+    assert (found.verdict, found.deadline) == (FreshnessStatus.BREACHED, simulation.time(hours=1, minutes=5))
+    assert "raw/y never had data" in found.reason
+    simulation.arrive("raw/y", "2026-10-04", at=simulation.time(hours=2))
+    simulation.request(["core"], ["2026-10-04"], at=simulation.time(hours=3))
+    simulation.run(hours=3)
+    assert judged(simulation).verdict is FreshnessStatus.MET
+
+
 def test_lag_of_past_periods_counts_the_time_without_the_new_source() -> None:
     simulation = deployed(None, None, None)
     simulation.arrive("raw/y", at=simulation.time(hours=6))
     simulation.run(hours=8)
     with simulation.clock.frozen():
         period = (simulation.time(), simulation.time(hours=8))
-        (found,) = [each for each in lags(simulation.instance, simulation.asset_graph, [period]) if each.asset == "core"]
+        every = lags(simulation.instance, simulation.asset_graph, [period])
+    (found,) = [each for each in every if each.asset == "core"]
     late = (1 - found.lag.within) * 8 * 3600
     assert late == pytest.approx(3 * 3600, abs=120), "from the end of the contract's hour to the build"

@@ -187,7 +187,7 @@ class Runs:
         self._check(run, sorted(run.checks or ()), _ends)
 
     def _check(self, run: Run, checks: Sequence[dg.AssetCheckKey], then: Callable[[_Outcomes], None]) -> None:
-        """Evaluate checks in a run, one after the other, and pass their outcomes on. Nothing follows if the run ends."""
+        """Evaluate checks in a run, one after the other, and pass their outcomes on, unless the run ends before."""
         left, found = list(checks), _Outcomes()
 
         def _next() -> None:

@@ -1,4 +1,4 @@
-"""A deploy gives built tables a source that never had data: they are late after their contract's time, with its name."""
+"""A deploy gives built tables a source that never had data: they are late after their contract's time, by its name."""
 
 from datetime import timedelta
 from typing import Any

@@ -94,10 +94,12 @@ def test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data(s
 
 def test_reader_whose_sensor_is_switched_off_holds_no_writer_back() -> None:
     simulation = play(check=(0.0, 0.0))
-    simulation.switch("catch_up", on=False, at=simulation.time())
-    for hour in ("2026-10-04-01:00", HOUR):
-        simulation.arrive("raw/x", hour, at=simulation.time(hours=1, minutes=5))
-    simulation.run(hours=2)
+    for n, hour in enumerate(("2026-10-04-01:00", HOUR)):
+        simulation.arrive("raw/x", hour, at=simulation.time(hours=1, minutes=5 + n))
+    simulation.switch("automation", on=False, at=simulation.time(hours=1, minutes=20))
+    simulation.switch("catch_up", on=False, at=simulation.time(hours=1, minutes=20))
+    simulation.switch("automation", on=True, at=simulation.time(hours=2))
+    simulation.run(hours=2, minutes=30)
     states = {decision.state for decision in simulation.plan().of("mart")}
     assert states == {State.HELD}, "both days are one range, which the sensor would request"
     simulation.arrive("raw/x", HOUR, at=simulation.time(hours=3))

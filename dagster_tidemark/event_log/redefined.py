@@ -55,6 +55,9 @@ class PartitionsDefinitions:
     def date(self, graph: Graph) -> None:
         """Give a graph the times of its declarations."""
         graph.moment.defined_at, graph.moment.inputs_since = self.since, self.inputs
+        first = {asset: min(of.values()) for asset, of in self.inputs.items() if of}
+        added = {a: {key: at for key, at in self.inputs[a].items() if at > since} for a, since in first.items()}
+        graph.moment.inputs_added = {asset: of for asset, of in added.items() if of}
 
     def keep(self, instance: DagsterInstance) -> None:
         """Save these as the definitions of the deployed code."""

@@ -452,12 +452,15 @@ class PendingWork:
     def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
         found = _OfInput()
         built = self.history.facts.is_built(target)
+        is_any_added = built and self.graph.moment.inputs_added
+        added_at = self.history.added_after(read, target, self.history.covered(target)) if is_any_added else None
+        counts_from = float("-inf") if added_at is None else added_at
         if built:
             for source, change in self.history.news(read, target):
                 if change.arrived_at is None:
                     found.rebuilt = found.rebuilt or f"{name(source)} was rebuilt with other content"
                 else:
-                    found.there = found.oldest = _min(found.oldest, change.arrived_at)
+                    found.there = found.oldest = _min(found.oldest, max(change.arrived_at, counts_from))
         first_arrival = self.history.facts.first_arrival
         for source in self.history.inputs_of(read, target[1]):
             if not built and not self.history.is_there(source):
@@ -473,9 +476,10 @@ class PendingWork:
             if not pending.built:
                 found.present = True
                 found.first = _min(found.first, pending.arrival)
+            arrival = max(pending.arrival, counts_from)
             if not built or self.history.reaches(read, pending.arrival, target):
-                found.pending_upstreams[source] = pending.arrival
-                found.oldest = _min(found.oldest, pending.arrival)
+                found.pending_upstreams[source] = arrival
+                found.oldest = _min(found.oldest, arrival)
             elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:

@@ -9,9 +9,9 @@ import pytest
 from dagster_tidemark.engine.lag_history import lags
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus
-from dagster_tidemark.simulation.simulator import Simulation
+from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, built, play
-from tests.tidemark.automation.toy_graph import DAYS, asset, lag, source, within
+from tests.tidemark.automation.toy_graph import DAYS, START, asset, lag, source, within
 
 MONTHS = dg.MonthlyPartitionsDefinition("2026-10-01", end_offset=1)
 ALL = dg.AllPartitionMapping()
@@ -230,3 +230,30 @@ def test_lag_of_past_periods_counts_the_time_without_the_new_source() -> None:
     (found,) = [each for each in every if each.asset == "core"]
     late = (1 - found.lag.within) * 8 * 3600
     assert late == pytest.approx(3 * 3600, abs=120), "from the end of the contract's hour to the build"
+
+
+@pytest.mark.parametrize("by", [None, DAYS])
+@pytest.mark.parametrize("through", ["a source", "a new table", "a new table that fails"])
+def test_old_data_of_a_new_input_counts_from_the_deploy_on(by: Partitions, through: str) -> None:
+    def location(*, added: bool) -> list[Any]:
+        new = "raw/y" if through == "a source" else "base"
+        more = [asset("base", "raw/y", by=by)] if added and new == "base" else []
+        both = [source("x", by), source("y", by), asset("other", "raw/y", by=by, freshness_policy=HOUR), *more]
+        core = asset("core", "raw/x", *([new] if added else []), by=by, freshness_policy=HOUR)
+        return [*both, core, asset("mart", "core", by=by, freshness_policy=lag(hours=2))]
+
+    simulation = Simulation(location(added=False), start=START, pace=RunPace(step=300.0))
+    if through == "a new table that fails":
+        simulation.fail("base", times=1000)
+    key = "2026-10-04" if by is DAYS else None
+    for name in ("raw/x", "raw/y"):
+        simulation.arrive(name, key, at=simulation.time(minutes=5))
+    simulation.deploy(location(added=True), at=simulation.time(hours=6))
+    simulation.run(hours=5, minutes=59)
+    for _ in range(40):
+        simulation.run(minutes=1.5)
+        assert {str(found.verdict) for found in simulation.standings().values()} <= {"met", "at risk"}
+    simulation.run(hours=4)
+    assert str(judged(simulation).verdict) == ("breached" if "fails" in through else "met")
+    if "fails" not in through:
+        assert simulation.tables.fresh(("mart", key))

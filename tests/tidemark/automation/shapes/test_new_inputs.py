@@ -1,14 +1,20 @@
 """A deploy gives built tables a source that never had data: they are late after their contract's time, by its name."""
 
+import json
+import time
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.lag_history import lags
+from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus
+from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.automation.shapes.playing import CITIES, REGIONS, built, play
 from tests.tidemark.automation.toy_graph import DAYS, START, asset, lag, source, within
@@ -257,3 +263,26 @@ def test_old_data_of_a_new_input_counts_from_the_deploy_on(by: Partitions, throu
     assert str(judged(simulation).verdict) == ("breached" if "fails" in through else "met")
     if "fails" not in through:
         assert simulation.tables.fresh(("mart", key))
+
+
+def test_time_of_an_input_is_kept_and_unknown_for_records_of_earlier_versions() -> None:
+    def graph(*reads: str) -> Graph:
+        table = asset("core", *reads, dg.AssetDep(dg.AssetKey(["raw", "o"]), metadata={"optional": True}))
+        return graph_of(dg.Definitions([table]).resolve_asset_graph())
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        before = time.time()
+        new = PartitionsDefinitions.of(instance, "here", graph("raw/x"))
+        assert list(new.inputs["core"]) == ["raw/x"] and new.inputs["core"]["raw/x"] >= before
+        new.date(known := graph("raw/x"))
+        assert known.moment.inputs_added == {}, "the asset itself is new"
+        new.keep(instance)
+        more = PartitionsDefinitions.of(instance, "here", graph("raw/x", "raw/y"))
+        assert more.inputs["core"]["raw/x"] == new.inputs["core"]["raw/x"] < more.inputs["core"]["raw/y"]
+        more.date(known := graph("raw/x", "raw/y"))
+        assert known.moment.added_at("core", "raw/y") == more.inputs["core"]["raw/y"]
+        assert (known.moment.added_at("core", "raw/x"), known.moment.added_at("core", "raw/z")) == (0.0, 0.0)
+        kept = json.loads(instance_store.saved(instance, new.key) or "")
+        instance_store.save(instance, new.key, json.dumps({name: of[:3] for name, of in kept.items()}))
+        old = PartitionsDefinitions.of(instance, "here", graph("raw/x", "raw/y"))
+        assert old.inputs["core"] == {"raw/x": 0.0, "raw/y": 0.0}

@@ -1,5 +1,7 @@
 """Slow blocking checks: no run reads a write that no passed check has seen, whenever it was requested."""
 
+from typing import Any
+
 import dagster as dg
 import pytest
 
@@ -13,19 +15,20 @@ HOUR, DAY = "2026-10-05-01:00", "2026-10-05"
 SLOW = (240.0, 300.0)
 
 
-def location(**mart: object) -> dg.Definitions:
+def location(**mart: Any) -> dg.Definitions:
     """Hours as soon as possible, with a blocking check; and the day that reads them."""
+    settings: dict[str, Any] = {"freshness_policy": lag(minutes=30)} | mart
     return dg.Definitions(
         [
             source("x", HOURS),
             asset("core/x", "raw/x", by=HOURS, **ASAP),
-            asset("mart", within("core/x"), by=DAYS, **{"freshness_policy": lag(minutes=30)} | mart),
+            asset("mart", within("core/x"), by=DAYS, **settings),
         ],
         asset_checks=[check()],
     )
 
 
-def play(check: tuple[float, float] = SLOW, **mart: object) -> Simulation:
+def play(check: tuple[float, float] = SLOW, **mart: Any) -> Simulation:
     return Simulation(location(**mart), start=START, pace=RunPace(check=check, at_once=4))
 
 

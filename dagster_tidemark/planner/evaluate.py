@@ -210,7 +210,9 @@ class EvaluationPass:
         return decision.state is State.BLOCKED and is_late and any(map(self._is_written, decision.wait_for))
 
     def _is_written(self, source: Target) -> bool:
-        return self._writes.has(source) or self._waiting.is_being_checked(source)
+        by = self.history.written(source).run_id
+        is_checked = by is not None and by in self.history.open_runs and by not in self.asked.by_people
+        return self._writes.has(source) or is_checked
 
     def _decide_more(self) -> Iterator[int]:
         """Decide on more partitions of requested ranges: a range costs one run, however long it is.

@@ -122,6 +122,8 @@ def readers_first(
     reads.add_runs()
     for target in late_readers:
         reads.add([target])
+    for request in requests:  # of two partitions of a table that reads its own past, the later one comes first
+        reads.add([target for target in request.targets if graph.nodes[target[0]].reads_itself], request.targets)
     held: dict[Target, Decision] = {}
     kept: list[Request] = []
     place = {key: n for n, key in enumerate(graph.nodes)}

@@ -293,7 +293,7 @@ class WaitingReasons:
             alone = self.graph.nodes[source[0]].run_alone
             written = self.history.written(source).id
             paused = self.history.overrides.pause_of(self.graph.nodes[source[0]], source[1], self.now)
-            for check in checks if paused is None and not self.is_being_checked(source) else ():
+            for check in checks if paused is None and not self._is_being_checked(source) else ():
                 if check in alone:
                     key = (source[0], check, source[1] if alone[check] else None)
                     found[key] = max(found.get(key, 0), written)
@@ -302,14 +302,14 @@ class WaitingReasons:
     def _guarded(self, key: str) -> bool:
         return bool(self.graph.blocking(key))
 
-    def is_being_checked(self, source: Target) -> bool:
+    def _is_being_checked(self, source: Target) -> bool:
         """Return True if a run that built or will build an input has not ended: it may still evaluate its checks."""
         by = self.history.written(source).run_id
         return source in self.history.running or (by is not None and by in self.history.open_runs)
 
     def _lacks_result(self, source: Target) -> str:
         check, node = self._unchecked[source][0], self.graph.nodes[source[0]]
-        if self.is_being_checked(source):
+        if self._is_being_checked(source):
             return f"the check {check} of {name(source)} is not evaluated yet"
         if check in node.run_alone:
             remedy = "it is run again, with growing pauses; you can also run it"

@@ -122,7 +122,9 @@ def readers_first(
     reads.add_runs()
     for target in late_readers:
         reads.add([target])
-    for request in requests:  # of two partitions of a table that reads its own past, the later one comes first
+    # The own condition of an asset may refuse its run, and a sensor that is switched off requests none.
+    made = [request for request in requests if not request.conditional and asker(graph, request) not in asked.off]
+    for request in made:  # of two partitions of a table that reads its own past, the later one comes first
         reads.add([target for target in request.targets if graph.nodes[target[0]].reads_itself], request.targets)
     held: dict[Target, Decision] = {}
     kept: list[Request] = []
@@ -133,8 +135,7 @@ def readers_first(
         reader = next((one for one in found if one is not None), None)
         if reader is None:
             kept.append(request)
-            # Its own condition may refuse it, and a sensor that is switched off makes no run of it.
-            if not request.conditional and asker(graph, request) not in asked.off:
+            if request in made:
                 reads.add(request.targets)
             continue
         reason = f"{name(reader)} reads it first: its run has not begun"

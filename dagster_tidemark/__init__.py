@@ -9,6 +9,7 @@ module of each name.
 
 import lazy_loader
 
+from dagster_tidemark import garbage_collector
 from dagster_tidemark.dagster_range import raise_if_unsupported
 
 # Imported on first use: a schema does not need Dagster, a transform does not need boto3, and `tidemark env` neither.
@@ -17,7 +18,8 @@ _imported, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> object:
     try:
-        return _imported(name)
+        with garbage_collector.paused():
+            return _imported(name)
     except ImportError as error:
         raise_if_unsupported(error)
         raise

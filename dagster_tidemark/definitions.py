@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
@@ -70,6 +71,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
     return [*(given.assets or ()), *(given.asset_checks or ())]
 
 
+@garbage_collector.paused()
 def build_definitions(
     settings: Settings,
     assets: Iterable[Any],
@@ -145,6 +147,7 @@ def build_definitions(
     return dg.Definitions.merge(ours, dg.Definitions(resources=resources | prefixed, executor=executor_of(settings)))
 
 
+@garbage_collector.paused()
 def extend(
     defs: dg.Definitions,
     settings: Settings,

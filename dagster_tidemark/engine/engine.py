@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, RepositoryDefinition, SensorEvaluationContext
 
+from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
 from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
-from dagster_tidemark.engine import collector
 from dagster_tidemark.engine.check_attempts import CheckAttempts
 from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable
@@ -244,7 +244,7 @@ class Engine:
             stop = after(SLICE_SECONDS)
             if not self.planner.deciding:  # new events must not change an unfinished plan
                 self._hear_of_others(instance)
-                with collector.paused():
+                with garbage_collector.paused():
                     self._read(instance, now, stop)
                 self._look_after_requests(now)
             if self._behind:
@@ -261,10 +261,10 @@ class Engine:
                 self._offered,
                 self.off,
             )
-            with collector.paused():
+            with garbage_collector.paused():
                 found = self.planner.plan(now, asked, stop=stop)
             if not found.catching_up:
-                self._frozen = collector.frozen(len(self.follower.history.facts), self._frozen)
+                self._frozen = garbage_collector.frozen(len(self.follower.history.facts), self._frozen)
                 conditional = (target for one in found.requests if one.conditional for target in one.targets)
                 self._offered = {target: self._offered.get(target, now) for target in conditional}
             self.latest = self._as_asked_for(found, instance)
@@ -409,7 +409,7 @@ def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings |
         else:
             if same is not None:
                 same.follower.save(instance)
-                collector.thaw()
+                garbage_collector.thaw()
             engine = Engine(LogConsumer.started(instance, graph), run_storage.run_slots(instance))
         engine.loaded_after, engine.partitions, engine.contract_scale = loaded_after, definitions, scale or 1.0
         _engines[identity] = [*((of, e) for of, e in others if e is not same), (assets, engine)]
@@ -443,4 +443,4 @@ def forget(instance: DagsterInstance) -> None:
     """Drop the engines of an instance, as if its code server had ended."""
     with _lock:
         if _engines.pop(instance_store.identity_of(instance), None):
-            collector.thaw()
+            garbage_collector.thaw()

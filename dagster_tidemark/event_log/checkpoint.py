@@ -199,12 +199,10 @@ def take(history: History, row: list[Any]) -> None:
     if partition is not None:
         partition = intern(partition)  # many assets share a key, and many partitions share a run
     target = (intern(asset), partition)
+    for values in (*changes, *filter(None, rest[:1])):
+        values[2:] = [intern(of) if isinstance(of, str) else of for of in values[2:]]
     changed = tuple(Change(*change) for change in changes)
-    if rest[0]:
-        rest[0][2:] = [intern(of) if isinstance(of, str) else of for of in rest[0][2:]]
     built, failure = (of and kind(*of) for kind, of in zip((Built, Failure), rest, strict=True))
-    if changed:
-        history.known.setdefault(asset, set()).add(partition)
     facts = (changed, first_arrival, version, listed_at, built)
     if facts != ((), None, None, None, None):  # a partition may have only failures
         history.facts.put(target, PartitionRecord(*facts))
@@ -225,7 +223,6 @@ def replace_row(history: History, row: list[Any]) -> None:
     history.facts.forget(target)
     for known in (history.failures, history.again):
         known.pop(target, None)
-    history.known.get(target[0], set()).discard(target[1])
     take(history, row)
 
 

@@ -9,7 +9,7 @@ Belongs here: parts, and their place in the instance's storage. Does not belong 
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -61,10 +61,8 @@ class Saving:
         self._left = [asset for asset in nodes if asset in self.changed or asset not in self.parts]
         self._besides = {}
         # Some partitions have rows but no content, such as a failed first build or a wiped partition.
-        known: Mapping[str, Collection[Partition]] = history.known
-        for asset, partition in chain(history.facts, history.failures):
-            if partition not in known.get(asset, ()):
-                self._besides.setdefault(asset, set()).add(partition)
+        for asset, partition in chain(history.facts.without_content(), history.failures):
+            self._besides.setdefault(asset, set()).add(partition)
 
     def step(self, instance: DagsterInstance, stop: Callable[[], bool]) -> bool:
         """Save some assets. Return True if the checkpoint is complete."""
@@ -84,7 +82,7 @@ class Saving:
         return True
 
     def _rows(self, asset: str) -> Iterator[list[Any]]:
-        known = self.history.known.get(asset, set()) | self._besides.get(asset, set())
+        known = self.history.facts.with_content(asset) | self._besides.get(asset, set())
         targets = iter([(asset, partition) for partition in sorted(known, key=str)])
         while rows := [checkpoint.row_of(self.history, target) for target in islice(targets, _ROWS)]:
             yield rows

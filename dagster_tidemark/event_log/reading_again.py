@@ -76,7 +76,7 @@ def read_again(
             steps.append((reader.place(id), partial(journal.restore, history, note, wiped, only=assets)))
     for asset in assets:
         intake.forget(asset)
-        history.forget([(asset, partition) for partition in history.known.get(asset, ())])
+        history.forget([(asset, partition) for partition in history.facts.with_content(asset)])
     history.forget([target for target in chain(history.facts.builds(), history.failures) if target[0] in assets])
     for _, step in sorted(steps, key=itemgetter(0)):
         step()

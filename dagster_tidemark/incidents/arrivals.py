@@ -117,7 +117,7 @@ class _Source:
         }
         due = {partition: self.expected.due_at(window) for partition, window in spans.items()}
         judged = [p for p, at in due.items() if (spans[p].end if at is None else at) >= earliest]
-        known = self.history.known.get(self.node.key, set())
+        known = self.history.facts.with_content(self.node.key)
         compared = due if self.expected.distinct or self.expected.usual else judged
         files = self.contents(
             self.node.key,

@@ -181,7 +181,7 @@ class Candidates:
             stamps = () if node.refused else tuple(_asked(read.stamp) for read in node.inputs if read.stamp)
             if stamps and stamps != self._stamps.get(key):
                 self._stamps[key] = stamps
-                known = [p for p in self.history.known.get(key, ()) if not node.problem(p)]
+                known = [p for p in self.history.facts.with_content(key) if not node.problem(p)]
                 newest = sorted(known, key=node.order, reverse=True)[:_NEWEST]
                 found += [(key, partition) for partition in (newest if node.partitioned else [None])]
         return found

@@ -184,7 +184,7 @@ def _with_loops(standing: ContractStatus, plan: Plan) -> ContractStatus:
 
 def _unbuilt(node: Node, history: History, plan: Plan, missing: Missing, silence: Silence) -> list[ContractStatus]:
     """Return the status of the oldest missing window whose promised time is past and that no decision covers."""
-    found, known, aside = missing(node), history.known.get(node.key, ()), plan.aside(node.key)
+    found, known, aside = missing(node), history.facts.with_content(node.key), plan.aside(node.key)
     for partition, promised in found.items():
         target = (node.key, partition)
         decision = plan.decisions.get(target)

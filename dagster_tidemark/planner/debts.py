@@ -186,7 +186,7 @@ class Debts:
         if isinstance(missing, Raised):
             return None
         aside = {t[1] for t in (*self.history.set_aside, *self._work.aside) if t[0] == node.key}
-        known = self.history.known.get(node.key, ())
+        known = self.history.facts.with_content(node.key)
         for partition, promised in missing.items():
             target = (node.key, partition)
             pending = self._work.get(target)

@@ -119,7 +119,7 @@ class DueDeliveries:
         return self._of_source[node.key]
 
     def _found(self, node: Node) -> Iterator[tuple[Partition, DueDelivery]]:
-        known = self.history.known.get(node.key, set())
+        known = self.history.facts.with_content(node.key)
         # Before its first event, a source is not known to deliver anything.
         earliest = max(self.now - LOOK_BACK, self.history.first_seen.get(node.key, float("inf")))
         oldest = earliest - max(promise.longest for promise in node.promises)

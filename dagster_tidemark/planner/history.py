@@ -67,7 +67,6 @@ class History:
     open_runs: dict[str, OpenRun] = field(default_factory=dict)
     running: dict[Target, set[str]] = field(default_factory=dict)
     dirty: set[Target] = field(default_factory=set)
-    known: dict[str, set[Partition]] = field(default_factory=dict)
     set_aside: dict[Target, str] = field(default_factory=dict)
     former: set[Target] = field(default_factory=set)
     again: dict[Target, str] = field(default_factory=dict)
@@ -83,8 +82,7 @@ class History:
     @property
     def heard_of(self) -> set[str]:
         """Assets with any known event. A failed run counts, and so does a run that had nothing to write."""
-        known = {asset for asset, partitions in self.known.items() if partitions}
-        return known.union(self.facts.assets_built(), (asset for asset, _ in self.failures))
+        return self.facts.assets_with_content().union(self.facts.assets_built(), (asset for asset, _ in self.failures))
 
     def observed(
         self,
@@ -233,7 +231,7 @@ class History:
         if not on and run_id not in (None, evaluated_by):
             on = self._of_run(asset, run_id)
             if not passed:  # it evaluated the whole table: partitions without a result share this result
-                on |= {p for p in self.known.get(asset, ()) if check in self.unchecked((asset, p))}
+                on |= {p for p in self.facts.with_content(asset) if check in self.unchecked((asset, p))}
             if not on:
                 return  # the evaluated partitions were written again since then
         # If `on` is still empty, the log has no write that the result is about (runs can be deleted).
@@ -272,7 +270,7 @@ class History:
         found = {m.target[1] for m in run.written.get(asset, ())} if run else set()
         found |= {p for key, p in run.planned if key == asset} if run else set()
         return found | {
-            p for p in self.known.get(asset, ()) if (b := self.facts.built((asset, p))) and b.run_id == run_id
+            p for p in self.facts.with_content(asset) if (b := self.facts.built((asset, p))) and b.run_id == run_id
         }
 
     def forget(self, targets: Collection[Target]) -> None:
@@ -286,7 +284,6 @@ class History:
             self.facts.put(target, PartitionRecord(version=self.facts.version(target)))
             for known in (self.failures, self.again):
                 known.pop(target, None)
-            self.known.get(target[0], set()).discard(target[1])
             self.dirty.add(target)
         self.set_aside = {t: why for t, why in self.set_aside.items() if t not in gone}
 
@@ -336,7 +333,6 @@ class History:
         self.facts.forget(target)
         for known in (self.failures, self.again, self.unseen, self.set_aside):
             known.pop(target, None)
-        self.known.get(target[0], set()).discard(target[1])
 
     def are_keys_now(self, targets: Iterable[Target]) -> None:
         """Record that a deploy has just declared these keys: no earlier run could read their data."""
@@ -359,7 +355,7 @@ class History:
 
     def inputs_of(self, read: Input, partition: Partition) -> Iterable[Target]:
         """Return the partitions with data that a partition reads from an input."""
-        known = self.known.get(read.key, ())
+        known = self.facts.with_content(read.key)
         wanted = known if read.upstream is None else read.upstream(partition)
         return [(read.key, p) for p in wanted if p in known]
 
@@ -461,11 +457,10 @@ class History:
         """Record a change that no known run made; `at` is the time of its event (Unix seconds)."""
         before = self.facts.changes(target)
         self._changed(target, version, change)
-        if self.facts.changes(target) is not before:
+        if self.facts.changes(target) != before:
             self.loops.arrived(target, at)
 
     def _changed(self, target: Target, version: str, change: Change) -> None:
-        self.known.setdefault(target[0], set()).add(target[1])
         facts = self.facts.to_change(target)
         before = facts.changes
         same = facts.version == version
@@ -477,12 +472,13 @@ class History:
         if before and change.id < before[-1].id:  # its event was committed late: the newer version stays
             ordered = list(before)
             insort(ordered, change, key=lambda known: known.id)
-            facts.changes = tuple(ordered)
+            self.facts.change(target, tuple(ordered))
             return
         facts.version = version
         before = before or self.unseen.pop(target, ())
         # The same content after a wipe is no change for readers that contain it.
-        facts.changes = before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        changes = before or (replace(change, id=0),) if same else (*self._still_news(target, before), change)
+        self.facts.change(target, changes)
 
     def _still_news(self, target: Target, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Return the changes that a built reader does not contain, or may not contain after an open run ends."""
@@ -518,7 +514,7 @@ class History:
                     self.broken.pop(broken, None)
                 return found
             self.broken[broken] = f"the partitions that read {name(broken[1])} are unknown: {found.error!r}"
-        return list(self.known.get(node.key, ())) if node.partitioned else (None,)
+        return list(self.facts.with_content(node.key)) if node.partitioned else (None,)
 
     def _apply(self, written: Sequence[Materialization]) -> None:
         for m in written:

@@ -6,15 +6,14 @@ memory of a code server. Five dictionaries by asset and partition take 300 bytes
 Belongs here: where the facts are kept. Does not belong here: how an event changes them (`planner.history`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Set
 
 from dagster_tidemark.planner.event_records import Built, Change
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.sources.feed import Partition
 
 
-@dataclass(slots=True)
 class PartitionRecord:
     """What the event log tells about one partition.
 
@@ -26,48 +25,113 @@ class PartitionRecord:
         built: Its latest materialization by a run.
     """
 
-    changes: tuple[Change, ...] = ()
-    first_arrival: float | None = None
-    version: str | None = None
-    listed_at: float | None = None
-    built: Built | None = None
+    __slots__ = ("_changes", "_version", "built", "first_arrival", "listed_at")
+
+    def __init__(
+        self,
+        changes: tuple[Change, ...] = (),
+        first_arrival: float | None = None,
+        version: str | None = None,
+        listed_at: float | None = None,
+        built: Built | None = None,
+    ) -> None:
+        self.changes, self.version = changes, version
+        self.first_arrival, self.listed_at, self.built = first_arrival, listed_at, built
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes, oldest first. Only `PartitionFacts.change` replaces them."""
+        return self._changes if isinstance(self._changes, tuple) else (self._changes,)
+
+    @changes.setter
+    def changes(self, changes: tuple[Change, ...]) -> None:
+        # Most partitions have one change. A tuple around it would take 64 bytes.
+        self._changes: Change | tuple[Change, ...] = changes[0] if len(changes) == 1 else changes
+
+    @property
+    def version(self) -> str | None:
+        """The data version."""
+        return self._version.hex() if isinstance(self._version, bytes) else self._version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        self._version: bytes | str | None = version and _packed(version)
+
+
+def _packed(version: str) -> bytes | str:
+    """Return a hash of 64 digits as bytes, which take 48 bytes less; any other version as it is."""
+    with contextlib.suppress(ValueError):
+        if len(version) == 64 and (packed := bytes.fromhex(version)).hex() == version:
+            return packed
+    return version
 
 
 _NONE = PartitionRecord()
-_NO_PARTITIONS: dict[Partition, PartitionRecord] = {}
+_Records = dict[Partition, PartitionRecord]
+_NO_PARTITIONS: _Records = {}
 
 
 class PartitionFacts:
     """The facts about all partitions. An unknown partition has empty facts."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Partition, PartitionRecord]] = {}
+        # Kept apart, so that an asset's partitions with content need no set of their own.
+        self._with_content: dict[str, _Records] = {}
+        self._without: dict[str, _Records] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._of.values()))
+        return sum(len(known) for _, known in self._records())
 
     def __iter__(self) -> Iterator[Target]:
-        return ((asset, partition) for asset, known in self._of.items() for partition in known)
+        return ((asset, partition) for asset, known in self._records() for partition in known)
+
+    def _records(self) -> Iterator[tuple[str, _Records]]:
+        yield from self._with_content.items()
+        yield from self._without.items()
 
     def of(self, target: Target) -> PartitionRecord:
         """Return the facts about a partition, to read them."""
-        return self._of.get(target[0], _NO_PARTITIONS).get(target[1], _NONE)
+        asset, partition = target
+        found = self._with_content.get(asset, _NO_PARTITIONS).get(partition)
+        return found or self._without.get(asset, _NO_PARTITIONS).get(partition, _NONE)
 
     def to_change(self, target: Target) -> PartitionRecord:
-        """Return the facts about a partition, to change them."""
-        known = self._of.setdefault(target[0], {})
-        found = known.get(target[1])
-        if found is None:
-            found = known[target[1]] = PartitionRecord()
+        """Return the facts about a partition, to change all but its changes."""
+        found = self.of(target)
+        if found is _NONE:
+            found = PartitionRecord()
+            self.put(target, found)
         return found
+
+    def change(self, target: Target, changes: tuple[Change, ...]) -> None:
+        """Replace the changes of a partition."""
+        facts = self.to_change(target)
+        facts.changes = changes
+        if bool(changes) != (target[1] in self.with_content(target[0])):
+            self.put(target, facts)
 
     def put(self, target: Target, facts: PartitionRecord) -> None:
         """Replace the facts about a partition."""
-        self._of.setdefault(target[0], {})[target[1]] = facts
+        self.forget(target)
+        into = self._with_content if facts.changes else self._without
+        into.setdefault(target[0], {})[target[1]] = facts
 
     def forget(self, target: Target) -> None:
         """Forget the facts about a partition."""
-        self._of.get(target[0], {}).pop(target[1], None)
+        for known in (self._with_content, self._without):
+            known.get(target[0], _NO_PARTITIONS).pop(target[1], None)
+
+    def with_content(self, asset: str) -> Set[Partition]:
+        """Return the partitions of an asset that have content. Later events change the returned set."""
+        return self._with_content.get(asset, _NO_PARTITIONS).keys()
+
+    def without_content(self) -> Iterator[Target]:
+        """Yield each partition with facts but no content, such as a wiped one."""
+        return ((asset, partition) for asset, known in self._without.items() for partition in known)
+
+    def assets_with_content(self) -> set[str]:
+        """Return each asset that has a partition with content."""
+        return {asset for asset, known in self._with_content.items() if known}
 
     def changes(self, target: Target) -> tuple[Change, ...]:
         """Return the changes of a partition; empty if it has no content."""
@@ -93,13 +157,13 @@ class PartitionFacts:
         """Return the latest materialization of each partition that a run has built."""
         return {
             (asset, partition): facts.built
-            for asset, known in self._of.items()
+            for asset, known in self._records()
             for partition, facts in known.items()
             if facts.built is not None
         }
 
     def assets_built(self) -> Iterator[str]:
         """Yield each asset that a run has built, with or without anything to write."""
-        for asset, known in self._of.items():
+        for asset, known in self._records():
             if any(facts.built is not None for facts in known.values()):
                 yield asset

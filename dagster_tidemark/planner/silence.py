@@ -47,7 +47,7 @@ class Silence:
             for read in node.inputs if node else ():
                 try:
                     upstream_of = None if is_whole else read.upstream
-                    known = self.history.known.get(read.key)
+                    known = self.history.facts.with_content(read.key)
                     if read.optional or (any(self.history.inputs_of(read, one[1])) if upstream_of else known):
                         continue
                     wanted = [(read.key, p) for p in (upstream_of(one[1]) if upstream_of else (None,))]
@@ -67,7 +67,7 @@ class Silence:
     def _last(self, source: str) -> float | None:
         """Return when a source's newest partition last got data. Late files of older partitions do not count."""
         if source not in self._known:
-            node, known = self.graph.nodes.get(source), self.history.known.get(source, ())
+            node, known = self.graph.nodes.get(source), self.history.facts.with_content(source)
             of = {p: max(self._arrivals((source, p)), default=None) for p in known}
             spoke = [p for p in known if of[p] is not None]
             newest = max(spoke, key=lambda p: (node.order(p) if node else 0, of[p]), default=None)
@@ -83,7 +83,7 @@ def reaches_back(graph: Graph, history: History, source: str, before: float) -> 
 
     A source that never had data counts as well, unless its first event is later than `before`.
     """
-    node, known = graph.nodes.get(source), history.known.get(source, ())
+    node, known = graph.nodes.get(source), history.facts.with_content(source)
     if not known:
         return history.first_seen.get(source, float("-inf")) <= before
     windows = [window for p in known if node is not None and (window := node.window(p)) is not None]

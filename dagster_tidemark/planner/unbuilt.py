@@ -71,7 +71,7 @@ class Unbuilt:
         if not isinstance(node.contract, CronContract):
             return {}
         judged_from = since.judged_from(self.graph, history, node.key)
-        known = history.known.get(node.key, set())
+        known = history.facts.with_content(node.key)
         state = self._of.get(node.key)
         if state is None or state.since != judged_from or len(known) < state.known:  # fewer partitions: one was wiped
             state = self._of[node.key] = _Asset(judged_from, tick_before(node.contract, judged_from))
@@ -98,7 +98,7 @@ class Unbuilt:
         return any(reaches_back(self.graph, history, source, window.end) for source in self.graph.sources_of[node.key])
 
     def _add(self, node: Node, contract: CronContract, state: _Asset, history: History, now: float) -> None:
-        known = history.known.get(node.key, set())
+        known = history.facts.with_content(node.key)
         state.next_tick = tick_at_or_after(contract, now + 1)
         if not node.partitioned:
             promised = tick_at_or_after(contract, state.since)

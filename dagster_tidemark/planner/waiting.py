@@ -63,8 +63,8 @@ class Refits:
             stale = sum(
                 pending.has_stale_upstream for key in inputs for pending in self.backlog.of.get(key, {}).values()
             )
-            known, facts = self.history.known, self.history.facts
-            built = sum(facts.is_built((key, p)) for key in inputs for p in known.get(key, ())) if stale else 0
+            facts = self.history.facts
+            built = sum(facts.is_built((key, p)) for key in inputs for p in facts.with_content(key)) if stale else 0
             self._told[model.key] = f"{max(0, built - stale)} of {built}" if stale else ""
         return self._told[model.key]
 

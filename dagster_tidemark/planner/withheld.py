@@ -51,7 +51,7 @@ class _FirstData:
     def of(self, asset: str) -> float | None:
         """Return when an asset first had data (Unix seconds), built or not; None if it has none."""
         if asset not in self._of:
-            first = (self.history.facts.first_arrival((asset, p)) for p in self.history.known.get(asset, ()))
+            first = (self.history.facts.first_arrival((asset, p)) for p in self.history.facts.with_content(asset))
             earliest = min((at for at in first if at is not None), default=None)
             self._of[asset] = self._of_pending().get(asset) if earliest is None else earliest
         return self._of[asset]
@@ -117,11 +117,11 @@ def _held(
         return None
     if decision.built:
         return _held_again(graph, history, silence, decision)
-    if target[1] in history.known.get(target[0], ()):  # a person has reported it as materialized
+    if target[1] in history.facts.with_content(target[0]):  # a person has reported it as materialized
         return None
     arrived = [_arrival(graph, history, plan, first, read, target) for read in node.inputs]
     lacking = silence.lacking(target)
-    if not any(arrived) and any(not history.known.get(source) for source, _ in lacking):
+    if not any(arrived) and any(not history.facts.with_content(source) for source, _ in lacking):
         # No partition can contain the data of the other inputs, so the data of longer windows counts as well.
         arrived = [_arrival(graph, history, plan, first, read, target, any_window=True) for read in node.inputs]
     arrivals = [at for at in arrived if at is not None]
@@ -136,7 +136,7 @@ def _held(
     if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
         return None
     # A source that had data before is silent only after the end of the window that lacks its data.
-    spoke = ((graph.nodes[s], p) for s, p in lacking if history.known.get(s) and s in graph.nodes)
+    spoke = ((graph.nodes[s], p) for s, p in lacking if history.facts.with_content(s) and s in graph.nodes)
     ends = [of.end for node_, p in spoke if (of := _window(node_, p)) is not None]
     since = max([*arrivals, *ends, *([window.end] if window else [])])
     return _Held(target, _missing(decision), max(arrivals), since, sources)
@@ -206,8 +206,8 @@ def first_promised(graph: Graph, history: History, asset: str) -> Decision | Non
     If each partition reads all of one input and some of another, the data of the first determines no partition to
     build. As long as the other input never had data, no partition has pending work, although data arrived.
     """
-    node = graph.nodes[asset]
-    if not (node.automated and node.partitioned) or node.enumerated or node.refused or history.known.get(asset):
+    node, has_content = graph.nodes[asset], bool(history.facts.with_content(asset))
+    if not (node.automated and node.partitioned) or node.enumerated or node.refused or has_content:
         return None
     whole = [read.key for read in node.inputs if read.broad and not read.use_latest and read.key != asset]
     first = _FirstData(history, Plan(0.0, {}))
@@ -230,7 +230,7 @@ def _promised_at(node: Node, keys: Sequence[Partition], at: float) -> Partition:
 
 
 def _is_any_built(history: History, node: Node) -> bool:
-    return any(history.facts.is_built((node.key, p)) for p in history.known.get(node.key, ()))
+    return any(history.facts.is_built((node.key, p)) for p in history.facts.with_content(node.key))
 
 
 def _is_coarser(theirs: Window | None, ours: Window | None) -> bool:

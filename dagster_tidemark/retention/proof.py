@@ -211,7 +211,7 @@ def _row(consumer: LogConsumer, target: Target) -> list[Any]:
 def _first_seen_later(full: History, less: History) -> Iterator[Target]:
     """Yield a partition of each asset whose first event would be unknown. A note has the time of that event."""
     for asset, at in full.first_seen.items():
-        known = less.known.get(asset) or full.known.get(asset)
+        known = less.facts.with_content(asset) or full.facts.with_content(asset)
         if known and less.first_seen.get(asset) != at:
             yield asset, min(known, key=str)
 

@@ -499,7 +499,7 @@ DEFECTS = [
     Defect(
         "event_log.reading_again:wiped",
         "intake.history.heard_of",
-        "{asset for asset, of in intake.history.known.items() if of}",
+        "intake.history.facts.assets_with_content()",
         wipes.test_partition_that_a_run_found_empty_is_run_again_after_wipe,
         (False,),
     ),

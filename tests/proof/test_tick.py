@@ -18,8 +18,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.engine import collector, engine
+from dagster_tidemark.engine import engine
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.event_log.checkpoint_parts import Saving
 from dagster_tidemark.event_log.consumer import LogConsumer
@@ -156,11 +157,11 @@ class Planned:
         slices, self.now = [], self.now + 5
         while True:
             stop, begun = time.monotonic() + engine.SLICE_SECONDS, time.process_time()
-            with collector.paused():
+            with garbage_collector.paused():
                 plan = self.planner.plan(self.now, stop=lambda: time.monotonic() > stop)  # noqa: B023
             slices.append(time.process_time() - begun)
             if not plan.catching_up:
-                self.frozen = collector.frozen(len(self.history.facts), self.frozen)
+                self.frozen = garbage_collector.frozen(len(self.history.facts), self.frozen)
                 return plan, slices
 
     def start(self, plan: Plan) -> None:
@@ -204,7 +205,7 @@ def test_checkpoint_and_plan_of_millions_of_partitions_are_sliced(tmp_path: Path
         figures["save, seconds of each slice"] = _sliced(saving(instance, made))
         definitions, built = made.definitions, len(made.history.facts)
         del made, plan
-        collector.thaw()
+        garbage_collector.thaw()
         gc.collect()
         graph = graph_of(dg.Definitions(assets=definitions).resolve_asset_graph())
         figures["load, seconds of each slice"] = _sliced(loading(instance, graph, built))
@@ -233,7 +234,7 @@ def loading(instance: dg.DagsterInstance, graph: Graph, built: int) -> Iterator[
     yield
     while len(follower.history.facts) < built:
         end = time.monotonic() + engine.SLICE_SECONDS
-        with collector.paused():
+        with garbage_collector.paused():
             follower.read(instance, lambda: time.monotonic() > end)  # noqa: B023
         yield
 

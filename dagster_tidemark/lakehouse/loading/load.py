@@ -394,7 +394,8 @@ def _one_a_key(load: Load, reading: FileBatch, judged: Judged, rows_read: int) -
         if few.num_rows and has_one_a_key(few, load.table):
             return reading.spark.createDataFrame(few)
     if rows_read >= _MANY_ROWS:  # ranking shuffles whole rows, but a search for duplicates only their keys
-        rows = transform(good)
+        # The transform may have random values. Evaluated again for the commit, it could return other rows.
+        rows = transform(good).localCheckpoint()
         if not has_duplicate_keys(rows, load.table):
             return rows
     return deduplicate(good, load.table, transform)
@@ -440,6 +441,8 @@ def _takes_away(found: LoadState) -> bool:
 
 def _latest(rows: DataFrame, standing: DataFrame, table: Table, newer: str) -> DataFrame:
     """Return the latest row of each key, from new and existing rows."""
+    # Both joins must see the same new rows. The transform may have random values.
+    rows = rows.localCheckpoint()
     new, old = rows.alias("s"), standing.alias("t")
     stays = old.join(new, on=F.expr(f"{table.same_key()} AND {newer}"), how="left_anti")
     enters = new.join(old, on=F.expr(f"{table.same_key()} AND NOT {newer}"), how="left_anti")

@@ -5,7 +5,7 @@ import gc
 import dagster as dg
 import pytest
 
-from dagster_tidemark.engine import collector
+from dagster_tidemark import garbage_collector
 from dagster_tidemark.event_log.consumer import LogConsumer
 from dagster_tidemark.planner.evaluate import EvaluationPass
 from tests.tidemark.automation.test_bound import world
@@ -17,7 +17,7 @@ __all__ = ["follower", "instance"]
 def test_finished_planning_pass_is_freed_without_the_garbage_collector() -> None:
     made = world()
     gc.collect()
-    with collector.paused():
+    with garbage_collector.paused():
         assert not gc.isenabled()
         assert made.plan().decisions
         assert not [one for one in gc.get_objects() if isinstance(one, EvaluationPass)]
@@ -25,7 +25,7 @@ def test_finished_planning_pass_is_freed_without_the_garbage_collector() -> None
 
 
 def test_garbage_collector_is_enabled_again_after_a_failed_planning_pass() -> None:
-    with pytest.raises(ValueError, match="a mapping"), collector.paused():
+    with pytest.raises(ValueError, match="a mapping"), garbage_collector.paused():
         raise ValueError("a mapping")
     assert gc.isenabled()
 
@@ -38,13 +38,13 @@ def test_history_that_has_grown_is_frozen_for_the_garbage_collector(
 ) -> None:
     frozen: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    assert collector.frozen(partitions, before) == now
+    assert garbage_collector.frozen(partitions, before) == now
     assert bool(frozen) == (now != before)
 
 
 def test_garbage_collector_is_unfrozen_after_an_engine_is_dropped() -> None:
     gc.freeze()
-    collector.thaw()
+    garbage_collector.thaw()
     assert gc.get_freeze_count() == 0
 
 

@@ -148,7 +148,7 @@ def test_observation_of_a_run_is_kept_after_the_run_is_deleted(instance: dg.Dags
     instance.delete_run(run_id)
     restart_without_a_checkpoint(simulation)
     simulation.run(minutes=20)
-    assert later in simulation._engine().follower.history.known[RAW]
+    assert later in simulation._engine().follower.history.facts.with_content(RAW)
     assert len(simulation.runs_of(CORE, later)) == 1
 
 
@@ -162,7 +162,7 @@ def test_new_asset_reads_its_own_events_and_other_assets_keep_theirs(instance: d
     simulation.run(minutes=2)
     history = simulation._engine().follower.history
     assert history.facts.builds().items() >= deep.history.facts.builds().items()
-    assert EVENING[0] in history.known["a/first"]
+    assert EVENING[0] in history.facts.with_content("a/first")
 
 
 def test_removed_asset_does_not_discard_the_history_of_other_assets(instance: dg.DagsterInstance) -> None:
@@ -188,7 +188,7 @@ def test_code_locations_with_a_shared_source_keep_separate_checkpoints(instance:
     engine.forget(instance)
     with simulation.clock.frozen():
         follower = engine.engine_for(instance, other.resolve_asset_graph()).follower
-        assert follower.read(instance, lambda: False) == "" and set(follower.history.known) == {RAW}
+        assert follower.read(instance, lambda: False) == "" and follower.history.facts.assets_with_content() == {RAW}
         follower.save(instance)
     engine.forget(instance)
     assert simulation._engine().follower.history.graph.nodes.keys() == simulation.graph.nodes.keys()

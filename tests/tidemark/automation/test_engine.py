@@ -83,10 +83,10 @@ def test_wipe_of_an_asset_removes_its_partitions_from_the_history(instance: dg.D
     planner = engine.engine_for(instance, GRAPH)
     instance.report_runless_asset_event(dg.AssetMaterialization(CORE, partition=H7))
     planner.look(event_time.now(), instance)
-    assert H7 in planner.follower.history.known["core/orders"]
+    assert H7 in planner.follower.history.facts.with_content("core/orders")
     instance.wipe_assets([CORE])
     planner.look(event_time.now(), instance)
-    assert H7 not in planner.follower.history.known["core/orders"]
+    assert H7 not in planner.follower.history.facts.with_content("core/orders")
 
 
 def combined(condition: dg.AutomationCondition[dg.AssetKey]) -> dg.Definitions:

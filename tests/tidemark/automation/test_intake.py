@@ -68,7 +68,7 @@ def test_malformed_event_is_set_aside_and_other_events_are_read(
         look(follower, instance)
         look(follower, instance)
     assert "cannot be read" in follower.history.set_aside[(RAW, H7)]
-    assert follower.history.known[RAW] == {H8}
+    assert follower.history.facts.with_content(RAW) == {H8}
     assert len([record for record in caplog.records if H7 in record.getMessage()]) == 1, "said once"
 
 
@@ -81,7 +81,7 @@ def test_event_with_an_invalid_time_is_set_aside(
     observe(instance, H8, version="1")
     look(follower, instance)
     assert "cannot be applied" in follower.history.set_aside[(RAW, H7)]
-    assert follower.history.known[RAW] == {H8}
+    assert follower.history.facts.with_content(RAW) == {H8}
 
 
 def test_partition_stays_set_aside_after_a_restart_until_a_valid_event_arrives(
@@ -99,7 +99,7 @@ def test_partition_stays_set_aside_after_a_restart_until_a_valid_event_arrives(
     observe(instance, H7, version="1")
     look(again, instance)
     assert (RAW, H7) not in again.history.set_aside
-    assert again.history.known[RAW] == {H7, H8}
+    assert again.history.facts.with_content(RAW) == {H7, H8}
 
 
 @pytest.mark.parametrize("arrived_at", ["1e18", "-1e18", "0", "99999999999"])
@@ -168,7 +168,7 @@ def test_event_that_raises_in_the_history_is_the_only_one_set_aside(
         instance.report_runless_asset_event(dg.AssetMaterialization(CORE.split("/"), partition=partition))
     look(follower, instance)
     assert "somebody's mapping" in follower.history.set_aside[(CORE, H7)]
-    assert follower.history.known[CORE] == {H8}
+    assert follower.history.facts.with_content(CORE) == {H8}
 
 
 def test_code_version_equal_to_the_run_id_is_ignored() -> None:

@@ -75,10 +75,12 @@ def test_event_committed_minutes_after_its_id_was_taken_is_read(
     if restarted:
         follower.save(instance)
         follower = LogConsumer.started(instance, graph_of(GRAPH))
-    assert {early, later} <= follower.history.known[RAW] and late not in follower.history.known[RAW]
+    assert {early, later} <= follower.history.facts.with_content(
+        RAW
+    ) and late not in follower.history.facts.with_content(RAW)
     commit(instance, row)
     look(follower, instance)
-    assert late in follower.history.known[RAW]
+    assert late in follower.history.facts.with_content(RAW)
 
 
 @pytest.mark.parametrize("off", [-60.0, 60.0, -86_400.0, 86_400.0])
@@ -99,7 +101,7 @@ def test_wrong_clocks_of_writers_do_not_hide_late_commits(
     look(follower, instance)
     commit(instance, row)
     look(follower, instance)
-    assert {late, early} <= follower.history.known[RAW]
+    assert {late, early} <= follower.history.facts.with_content(RAW)
 
 
 def test_late_commit_does_not_override_a_newer_event(instance: dg.DagsterInstance, clock: Clock) -> None:
@@ -159,7 +161,7 @@ def test_database_restart_during_a_read_loses_and_repeats_no_event(
     with pytest.raises(sqlalchemy.exc.OperationalError):
         follower.read(instance, lambda: False)
     look(follower, instance)
-    assert set(some) <= follower.history.known[RAW]
+    assert set(some) <= follower.history.facts.with_content(RAW)
     assert len(applied) == len(set(applied)) == 5
 
 

@@ -39,7 +39,7 @@ def test_wipe_of_500_assets_is_detected_in_one_read_with_few_queries() -> None:
         for name in MANY:
             report(instance, name, H7)
         look(follower, instance)
-        assert all(follower.history.known[name] == {H7} for name in MANY)
+        assert all(follower.history.facts.with_content(name) == {H7} for name in MANY)
         instance.wipe_assets([dg.AssetKey(name.split("/")) for name in MANY])
         asked: list[str] = []
         count = lambda _connection, _cursor, statement, *_: asked.append(statement)  # noqa: E731
@@ -49,7 +49,7 @@ def test_wipe_of_500_assets_is_detected_in_one_read_with_few_queries() -> None:
         finally:
             sqlalchemy.event.remove(sqlalchemy.engine.Engine, "before_cursor_execute", count)
         assert 1 < len(asked) < 30
-        assert not any(follower.history.known.get(name) for name in MANY)
+        assert not any(follower.history.facts.with_content(name) for name in MANY)
 
 
 def test_event_written_after_an_undetected_wipe_is_kept(instance: dg.DagsterInstance) -> None:
@@ -59,9 +59,9 @@ def test_event_written_after_an_undetected_wipe_is_kept(instance: dg.DagsterInst
     instance.wipe_assets([dg.AssetKey(["core", "table"])])
     report(instance, "core/table", H8)
     look(follower, instance)
-    assert follower.history.known["core/table"] == {H8}
+    assert follower.history.facts.with_content("core/table") == {H8}
     look(follower, instance)
-    assert follower.history.known["core/table"] == {H8}
+    assert follower.history.facts.with_content("core/table") == {H8}
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])
@@ -76,8 +76,8 @@ def test_wipe_during_downtime_is_detected_at_startup(instance: dg.DagsterInstanc
     report(instance, "core/table", H8)
     after = follower_of(instance, "core/table", "core/other")
     look(after, instance)
-    assert after.history.known["core/table"] == {H8}
-    assert after.history.known["core/other"] == {H7}
+    assert after.history.facts.with_content("core/table") == {H8}
+    assert after.history.facts.with_content("core/other") == {H7}
 
 
 def test_emptied_instance_clears_the_history_of_its_assets(instance: dg.DagsterInstance) -> None:
@@ -86,10 +86,10 @@ def test_emptied_instance_clears_the_history_of_its_assets(instance: dg.DagsterI
     look(follower, instance)
     instance.event_log_storage.wipe()
     look(follower, instance)
-    assert not follower.history.known["core/table"]
+    assert not follower.history.facts.with_content("core/table")
     report(instance, "core/table", H8)
     look(follower, instance)
-    assert follower.history.known["core/table"] == {H8}
+    assert follower.history.facts.with_content("core/table") == {H8}
 
 
 def test_dagsters_own_storages_cannot_wipe_single_partitions(instance: dg.DagsterInstance) -> None:

@@ -1,14 +1,15 @@
 """The merge mode of a table belongs to its owner: merging works in both modes and keeps the mode."""
 
+import dataclasses
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
-from dagster_tidemark.lakehouse.loading import quarantine_actions
+from dagster_tidemark.lakehouse.loading import load, quarantine_actions
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
@@ -99,3 +100,44 @@ def test_random_source_of_a_merge_by_overwriting_is_evaluated_once(spark: SparkS
         new = rows.selectExpr("id AS n", "1 AS v")
         write.merge(new, table, within=lambda of: "true", on=table.same_key(), wins="true", run_id=str(uuid.uuid4()))
     assert sorted(row.n for row in spark.table(table.identifier).collect()) == [*range(500)]
+
+
+RANDOM: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "rand": lambda rows: rows.where("rand() < 0.5"),
+    "uuid": lambda rows: rows.where("hash(uuid()) % 2 = 0"),
+    "sample": lambda rows: rows.sample(0.5),
+}
+
+
+@pytest.mark.parametrize("many", [1, 1_000_000])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_random_transform_loses_and_doubles_no_key(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    replaced: bool,
+    many: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_files, "SMALL", 0)  # files are scanned by Spark
+    monkeypatch.setattr(load, "_MANY_ROWS", many)
+    earlier = "2026-10-01-06:00"
+    put(key(orders, "a.csv"), csv(*map(line, range(200))))
+    put(key(orders, "a.csv", earlier), csv(line(1000, at="2026-10-01T06:15:00Z")))
+    loading(orders, HOUR, earlier)
+    for quantity, random in enumerate(RANDOM.values(), 4):
+        drawn = dataclasses.replace(orders, transform=_after(orders.transform, random))
+        put(key(orders, f"{quantity}.csv"), csv(*(line(n, quantity=quantity) for n in range(200))))
+        if replaced:  # with another partition that is read again, the load commits both by one overwrite
+            put(key(orders, "a.csv", earlier), csv(line(1000 + quantity, at="2026-10-01T06:15:00Z")))
+        loading(drawn, HOUR, earlier)
+        found = quantities(spark, orders)  # checks that no key is there twice
+        assert set(found) >= set(range(200))
+        assert 0 < sum(of == quantity for of in found.values()) < 200
+
+
+def _after(
+    first: Callable[[DataFrame], DataFrame], second: Callable[[DataFrame], DataFrame]
+) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: second(first(rows))

@@ -136,4 +136,4 @@ def test_event_committed_two_minutes_after_its_id_was_taken_is_read(monkeypatch:
         with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
             connection.execute(Table.insert().values(**late._mapping))
         follower.read(instance, lambda: False)
-        assert follower.history.known["raw/x"] == {"2026-10-01", "2026-10-02", "2026-10-03"}
+        assert follower.history.facts.with_content("raw/x") == {"2026-10-01", "2026-10-02", "2026-10-03"}

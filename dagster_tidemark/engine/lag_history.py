@@ -79,7 +79,7 @@ def lags(
         return []
     graph = planner_graph.graph_of(assets, contract_scale=contract_scale)
     now = event_time.now()
-    graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
+    PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).date(graph)
     first = min(start for start, _ in periods)
     graph.moment.moves_to(first, event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None)
     with dg.partition_loading_context(dynamic_partitions_store=instance):

@@ -23,8 +23,10 @@ from tests.tidemark.automation import test_wipes as wipes
 from tests.tidemark.automation.shapes import test_blocking_checks as checks
 from tests.tidemark.automation.shapes import test_deploys as deploys
 from tests.tidemark.automation.shapes import test_fairness as fairness
+from tests.tidemark.automation.shapes import test_guarded_reads as reads
 from tests.tidemark.automation.shapes import test_isolation as isolation
 from tests.tidemark.automation.shapes import test_keys as keys
+from tests.tidemark.automation.shapes import test_new_inputs as inputs
 from tests.tidemark.automation.shapes import test_operations as operations
 from tests.tidemark.automation.shapes import test_time as times
 
@@ -539,6 +541,38 @@ DEFECTS = [
         "pending.news is None and not pending.stale",
         "False",
         fairness.test_unavailable_input_of_many_partitions_makes_none_of_them_run_early,
+    ),
+    Defect(
+        "planner.guarded_reads:GuardedWrites.read_by",
+        "if not written:",
+        "if True:",
+        reads.test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data,
+        ((5.0, 20.0),),
+    ),
+    Defect(
+        "planner.guarded_reads:readers_first",
+        "if not guarded:",
+        "if True:",
+        reads.test_guarded_table_is_not_written_between_the_request_of_a_reader_and_its_begin,
+    ),
+    Defect(
+        "planner.evaluate:EvaluationPass._waits_for_a_write",
+        "decision.state is State.BLOCKED",
+        "False",
+        reads.test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data,
+        ((5.0, 20.0),),
+    ),
+    Defect(
+        "planner.staleness:PendingWork._withheld_since",
+        "was_added = added_at > self.history.covered(target).started_at",
+        "was_added = False",
+        inputs.test_built_table_is_no_longer_late_after_its_silent_source_is_removed,
+    ),
+    Defect(
+        "planner.check_results:CheckResult.is_on",
+        "self.began > written.id",
+        "True",
+        reads.test_slow_evaluation_by_a_person_is_about_the_data_at_its_begin,
     ),
 ]
 

@@ -1,5 +1,6 @@
 """What a look at the landing bucket finds, and when a disappearance is believed."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from dagster_tidemark.execution.load_asset import observed_removals
 from dagster_tidemark.sensors.change_detection import ask_again, observe
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
+from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing
 from dagster_tidemark.sources.removals import ACCEPTED, EXPIRED
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, OUTCOME
@@ -90,6 +92,41 @@ def test_removal_share_ignores_partitions_before_the_start_date(bucket: FakeBuck
         holding = {p for p, tags in ledger.latest(ORDERS).items() if holds_files(tags)}
         assert holding == set(ORDERS.partitions_of(monday)), "12 of 24 are many; of 72 they would be few"
         assert set(observed_removals(instance, ORDERS, monday).holding) == holding, "nor does a load"
+
+
+def test_only_complete_listings_without_held_removals_count_as_checks(
+    ledger: ObservationLedger, filled: FakeBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+
+    def note(feed: Feed, at: float) -> None:
+        assert at <= time.time()
+        assert ledger.latest(feed), "its changes are reported before"
+        listed.append(feed.name)
+
+    reconcile(ledger, filled, FEEDS, days=[DAY], listed=note)
+    assert listed == [], "some days are no complete listing"
+    pages = FakeBucket.pages
+
+    def denied(bucket: FakeBucket, prefix: str) -> Iterator[Listing]:
+        yield from pages(bucket, prefix)
+        if prefix.startswith("orders"):
+            raise BucketUnavailable("access denied after the first page")
+
+    with monkeypatch.context() as away:
+        away.setattr(FakeBucket, "pages", denied)
+        with pytest.raises(BucketUnavailable, match="access denied"):
+            reconcile(ledger, filled, [ORDERS, CUSTOMERS], listed=note)
+    assert listed == ["customers"], "the other feed could not be listed"
+    for hour in HOURS:
+        filled.delete(key(hour))
+    for day in (date(2026, 10, 2), date(2026, 10, 3)):
+        for hour in ORDERS.partitions_of(day):
+            filled.delete(key(hour))
+    assert reconcile(ledger, filled, [ORDERS], listed=note).held
+    assert listed == ["customers"], "not all changes are reported"
+    reconcile(ledger, filled, [ORDERS], accept_removals=True, listed=note)
+    assert listed == ["customers", "orders"]
 
 
 def test_overwrite_and_removal_are_observed_with_their_arrival_time(

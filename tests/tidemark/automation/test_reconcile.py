@@ -1,6 +1,7 @@
 """`tidemark reconcile` against a real bucket: what it prints, and how it ends."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -9,8 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.engine.complete_listings import key_of, listings_in
 from dagster_tidemark.local.dagster.home import opened_home
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.sensors.reconcile_schedules import instance_of
+from dagster_tidemark.settings import Settings, load_settings
 
 KEY = "orders/dt=2026-10-01/hour=07/a.csv"
 
@@ -58,6 +62,20 @@ def test_reconcile_accepts_removals_of_one_feed_and_holds_those_of_others(zone: 
     assert {name: of["changed"] for name, of in said.items()} == {"orders": 1}
     assert json.loads(reconcile("--json", code=4).stdout)["prices"]["held"] == 1
     assert "there is no feed parrots; known feeds: orders" in reconcile("parrots", code=2).stderr
+
+
+def test_complete_reconcile_is_a_check_of_the_sources_it_listed(zone: str, cloud: Settings) -> None:
+    def listed() -> dict[str, float]:
+        with instance_of(load_settings()) as instance:
+            return listings_in(instance_store.saved(instance, key_of("tests.toys")))
+
+    reconcile("--days", "1")
+    assert listed() == {}
+    before = time.time()
+    reconcile("orders")
+    assert before <= listed().pop("orders") <= time.time() and len(listed()) == 1
+    reconcile()
+    assert {"orders", "prices"} <= listed().keys()
 
 
 def test_reconcile_reports_a_missing_bucket_in_one_line(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ SECONDS = 3600.0
 AHEAD = 0.1
 """Share of arrivals in a window that has not begun, or does not exist yet."""
 CHECK_FATES = ("FAILS", "RAISES", "SKIPPED", "TIMES_OUT")
+SLOW_CHECKS = ((0.0, 0.0), (0.0, 5.0), (0.0, 60.0), (5.0, 300.0), (60.0, 900.0))
+"""The shortest and the longest evaluation of a check, for a day: a result may come long after newer writes."""
 FATES = ("FAILS", "FAILS", "FAILS", "DIES", "NEVER_BEGINS")
 
 
@@ -50,7 +52,8 @@ def day_of_checks(world: World) -> World:
     """Return a random day on the same graph with blocking checks on most tables, which fail or give no result."""
     chance = random.Random(f"{world.seed}/day of checks")
     tables = tuple(replace(t, check=not t.outside and chance.random() < 0.7) for t in world.tables)
-    day = random_day(replace(world, tables=tables, _by_key={}))
+    slow = chance.choice(SLOW_CHECKS)
+    day = random_day(replace(world, tables=tables, check_seconds=slow, _by_key={}))
     more = [event for _ in range(chance.randint(2, 6)) for event in _checks(chance, day, day.tables[-1])]
     return replace(day, events=tuple(sorted((*day.events, *more), key=lambda event: event.at)), _by_key={})
 

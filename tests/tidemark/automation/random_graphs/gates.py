@@ -1,6 +1,7 @@
-"""Gates that were open: runs that read a partition although a blocking check on it failed or gave no result.
+"""Gates that were open: runs that read a write that no passed check had seen.
 
-Judged by the writes and evaluations of the simulated runs, without the planner.
+A check has seen a write if its evaluation began after it: a slow check reports late, and out of order. Judged by the
+writes, reads and evaluations of the simulated runs, without the planner.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from functools import cached_property
 from dagster_tidemark.simulation.simulator import Run
 from dagster_tidemark.tags import REQUESTED_BY
 from tests.tidemark.automation.random_graphs.facts import Build, Facts
+from tests.tidemark.automation.random_graphs.play import check_seconds
 from tests.tidemark.automation.random_graphs.shapes import Target
 
 CHECK = "complete"
@@ -17,8 +19,13 @@ CHECK = "complete"
 
 @dataclass(frozen=True)
 class _Result:
-    """A result of the check of a table: by a run, or by a person (`run` is None)."""
+    """A result of the check of a table: by a run, or by a person (`run` is None).
 
+    Args:
+        began: When its evaluation began. It says nothing about later writes.
+    """
+
+    began: float
     at: float
     passed: bool
     run: Run | None
@@ -35,13 +42,15 @@ class _Gate:
     def results(self) -> list[_Result]:
         day = self.facts.day
         found = [
-            _Result(*result, run)
+            _Result(run.evaluating[check], *result, run)
             for run in day.simulation.runs
             for check, result in run.results.items()
             if check.asset_key.to_user_string() == self.key
         ]
         by_people = [e for e in day.world.events if e.what == "evaluate_check" and e.of[0] == self.key]
-        found += [_Result(day.simulation.time(seconds=e.at), e.of[1], None) for e in by_people]
+        for event in by_people:
+            began = day.simulation.time(seconds=event.at)
+            found.append(_Result(began, began + check_seconds(day.world, event), event.of[1], None))
         return sorted(found, key=lambda result: result.at)
 
     @cached_property
@@ -53,7 +62,7 @@ class _Gate:
         """Return the check's result on a build, as of a time; None if it has none."""
         found: bool | None = None
         for result in self.results:
-            if not build.at <= result.at <= until:
+            if not build.at <= result.began <= result.at <= until:
                 continue
             own = result.run is not None and self.key in result.run.assets
             if own and result.run is not build.run:
@@ -88,16 +97,21 @@ def _opened(facts: Facts, gates: dict[str, _Gate], key: str) -> Iterator[str]:
         for partition in run.of[key]:
             for source in run.saw.get((key, partition), {}):
                 gate = gates.get(source[0])
-                if gate is not None and source not in run.targets and (wrong := _wrong(facts, gate, source, run)):
+                if gate is not None and source not in run.targets and (wrong := _wrong(facts, gate, source, run, key)):
                     yield f"open gate: {(key, partition)} was built on {source}, {wrong}"
 
 
-def _wrong(facts: Facts, gate: _Gate, source: Target, run: Run) -> str:
-    build = facts.build(source, run.created_at)
-    if build is None or facts.is_wiped(source, run.created_at):
-        return ""
-    said = gate.said(build, run.created_at)
-    if said:
-        return ""
-    at = (build.at - facts.day.simulation.time()) / 3600
-    return f"built at {at:.3f} h, of which the check {'gave no result' if said is None else 'failed'}"
+def _wrong(facts: Facts, gate: _Gate, source: Target, run: Run, reader: str) -> str:
+    for until in (run.created_at, run.began[reader]):
+        build = facts.build(source, until)
+        if build is None or facts.is_wiped(source, until):
+            continue
+        if until > run.created_at and REQUESTED_BY not in build.run.tags:
+            continue  # a person wrote it after the planner had requested the reader
+        said = gate.said(build, until)
+        if not said:
+            when = "requested" if until == run.created_at else "read"
+            hours = [f"{(at - facts.day.simulation.time()) / 3600:.4f}" for at in (build.at, until)]
+            result = "gave no result" if said is None else "failed"
+            return f"built at {hours[0]} h, of which the check {result} until it was {when} at {hours[1]} h"
+    return ""

@@ -67,7 +67,7 @@ def _misses(facts: Facts, table: Table, target: Target) -> Iterator[str]:
         if since is None or since > at:
             continue
         promised = _promised(facts, table, target, since, at)
-        grace = 30.0 + _behind(facts)
+        grace = 30.0 + _behind(facts) + facts.day.world.check_seconds[1] * len(facts.above(table.key))
         if promised is not None and at > promised + grace and _feasible(facts, table, since, at, promised):
             hours = [f"{(t - facts.day.simulation.time()) / 3600:.3f}" for t in (since, promised, at)]
             yield f"{target} lacked since {hours[0]} h what was promised for {hours[1]} h, until {hours[2]} h"
@@ -142,7 +142,8 @@ def _feasible(facts: Facts, table: Table, since: float, at: float, promised: flo
     path = {key for key in facts.above(table.key) if not facts.day.world.table(key).outside}
     assert table.contract is not None
     given = table.contract[1] if table.contract[0] == "lag" else table.contract[2]
-    if given < _STEP * (len(path) + 1) or promised - max(since, facts.day.simulation.time()) < _STEP * len(path):
+    step = _STEP + facts.day.world.check_seconds[1]
+    if given < step * (len(path) + 1) or promised - max(since, facts.day.simulation.time()) < step * len(path):
         return False
     begin = since
     runs = [run for run in facts.day.simulation.runs if path & set(run.assets)]

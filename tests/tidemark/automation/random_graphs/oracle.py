@@ -6,7 +6,7 @@
    of what the planner takes for built; the bounds of 3 hold for all of it.
 3. No endless request: runs are bounded by the reasons there were, and no partition was asked for that did not exist.
 4. No lateness beyond the contract where it was feasible: nothing failed, stopped, or waited for a slot on its path.
-5. No open gate: no run that the planner requested reads a partition whose blocking check failed or gave no result.
+5. No open gate: no run that the planner requested reads a write that no passed blocking check has seen.
 6. Healthy tables keep rules 1 to 4, whatever other tables are broken.
 7. Broken tables are named, and no overdue table is shown as met.
 """

@@ -1,5 +1,6 @@
 """Plays a world in the simulator."""
 
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,11 @@ _MORE_HOURS = 12
 _IN_HAND = {State.REQUESTED, State.RUNNING, State.UNANSWERED, State.WAITING, State.THROTTLED}
 
 
+def check_seconds(world: World, event: Event) -> float:
+    """How long an evaluation that a person asked for takes."""
+    return random.Random(f"{world.seed}/evaluation {event.at}").uniform(*world.check_seconds)
+
+
 class Day:
     """A world while it is played."""
 
@@ -27,7 +33,14 @@ class Day:
         self.now = world
         slow = {table.key: table.seconds for table in world.tables if table.seconds is not None}
         step = {table.key: 12.0 for table in world.tables} | slow if slow else 12.0
-        pace = pace or RunPace(step=step, spread=0.3, launch=(1.0, 3.0), notice=(0.2, 2.0), at_once=world.slots)
+        pace = pace or RunPace(
+            step=step,
+            spread=0.3,
+            check=world.check_seconds,
+            launch=(1.0, 3.0),
+            notice=(0.2, 2.0),
+            at_once=world.slots,
+        )
         self.simulation = Simulation(
             definitions(world),
             start=world.begin,
@@ -152,7 +165,8 @@ class Day:
         )
 
     def evaluate_check(self, event: Event, asset: str, passed: bool) -> None:
-        self.simulation.evaluate_check(asset, "complete", passed=passed, at=self._at(event))
+        seconds = check_seconds(self.world, event)
+        self.simulation.evaluate_check(asset, "complete", passed=passed, at=self._at(event), seconds=seconds)
 
     def outage(self, event: Event, until: float) -> None:
         self.simulation.outage(at=self._at(event), until=self.simulation.time(seconds=until))

@@ -99,6 +99,7 @@ class World:
         keys: The dynamic keys that exist at the beginning.
         static: The static keys that its code declares.
         slots: How many runs can be under way at once.
+        check_seconds: The shortest and the longest evaluation of a check.
     """
 
     seed: int
@@ -111,6 +112,7 @@ class World:
     keys: tuple[str, ...] = POOL[:2]
     static: tuple[str, ...] = STATIC
     slots: int = 4
+    check_seconds: tuple[float, float] = (0.0, 0.0)
     _by_key: dict[str, Table] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -22,8 +22,9 @@ from dagster._core.instance.config import dagster_instance_config, dagster_insta
 from dagster._core.instance.ref import InstanceRef
 from pyiceberg.catalog import glue
 
+from dagster_tidemark.cli.metrics import metrics
 from dagster_tidemark.production_rules import refusals
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, load_settings
 from tests.checkout import CHECKOUT
 
 DEPLOY = CHECKOUT / "deploy"
@@ -86,7 +87,8 @@ def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
 
 def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
     services = COMPOSE["services"]
-    published = {name for name, service in services.items() if service.get("ports")}
+    ports = {name: service["ports"] for name, service in services.items() if service.get("ports")}
+    published = {name for name, given in ports.items() if not all(port.startswith("127.0.0.1:") for port in given)}
     assert published == {"proxy"}, "nothing else is reached from outside"
     commands = [" ".join(service.get("command", ())) for service in services.values()]
     assert sum("dagster-daemon run" in command for command in commands) == 1
@@ -95,6 +97,35 @@ def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
     text = (DEPLOY / "compose" / "compose.yaml").read_text()
     given = set(re.findall(r"^(\w+)=", (DEPLOY / "compose" / "example.env").read_text(), re.M))
     assert set(re.findall(r"\$\{(\w+)", text)) <= given and VARIABLES.keys() <= given
+
+
+def test_production_accepts_the_example_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "compose" / "example.env").read_text(), re.M))
+    for name in [name for name in os.environ if name.startswith(("TIDEMARK_", "AWS_", "SPARK_", "DAGSTER_"))]:
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value.strip("'"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
+    assert load_settings().landing_bucket == "acme-landing"
+    read = set(re.findall(r"\{env: (\w+)\}", (DEPLOY / "dagster.yaml").read_text()))
+    of_units = {name for unit in (DEPLOY / "systemd").iterdir() for name in re.findall(r"\$\{(\w+)", unit.read_text())}
+    assert read | of_units <= given.keys()
+    dagster_instance_config(str(tmp_path))
+
+
+def test_each_arrangement_serves_metrics_at_the_same_port() -> None:
+    texts = [
+        (DEPLOY / place).read_text()
+        for place in ("compose/compose.yaml", "helm/metrics.yaml", "systemd/tidemark-metrics.service")
+    ]
+    assert all("tidemark, metrics" in text or "tidemark metrics" in text for text in texts)
+    assert inspect.signature(metrics).parameters["port"].default == 9464 and all("9464" in text for text in texts)
+    deployment, service = yaml.safe_load_all(texts[1])
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "acme/tidemark:" + HELM["dagsterWebserver"]["image"]["tag"]
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    assert "metrics" in (DEPLOY / "Dockerfile").read_text()
 
 
 def test_every_variable_with_the_prefix_is_a_setting() -> None:

@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.local.platform.instance_lock import publish_environment, running
 from dagster_tidemark.production_rules import RULES, refusals
 from dagster_tidemark.settings import Settings, SettingsError, load_settings
 
@@ -54,11 +55,27 @@ APART = {
 URL = {"storage": {"postgres": {"postgres_url": "postgresql://u:p@db/d"}}}
 
 
+SQLITE = {"storage": {"custom": {"module": "dagster._core.storage.sqlite_storage", "class": "DagsterSqliteStorage"}}}
+CUSTOM = {
+    "storage": {
+        "custom": {
+            "module": "dagster_postgres",
+            "class": "DagsterPostgresStorage",
+            "config": {"postgres_db": POSTGRES | {"params": {}}},
+        }
+    }
+}
+LOGS = {"compute_logs": {"module": "a", "class": "B", "config": {"endpoint_url": "http://minio:9000"}}}
+LAKE = "jdbc:postgresql://db/l?user=u&password=p"
+PGPASS = "jdbc:postgresql://db/l?user=u"
+BARE = {"TIDEMARK_CATALOG_URI": "http://rest:8181", "TIDEMARK_CATALOG__TYPE": "rest"}
+
+
 @pytest.fixture
 def arrangement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that sets up the environment, with changes, and returns its settings."""
     for name in list(os.environ):
-        if name.startswith(("TIDEMARK_", "AWS_", "SPARK_")):
+        if name.startswith(("TIDEMARK_", "AWS_", "SPARK_", "PG", "OPENLINEAGE")):
             monkeypatch.delenv(name)
 
     def made(variables: dict[str, str], instance: Any = None) -> Settings:
@@ -69,6 +86,41 @@ def arrangement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return load_settings(may_be_unfit=True)
 
     return made
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"TIDEMARK_WAREHOUSE": "s3a://lake/warehouse"},
+        {"TIDEMARK_CATALOG_URI": PGPASS},
+        {"OPENLINEAGE_URL": "http://marquez:5000"},
+        {"TIDEMARK_CATALOG__S3__PROXY_URI": "http://proxy:3128"},
+        BARE | {"TIDEMARK_CATALOG__WAREHOUSE": "lake", "TIDEMARK_CATALOG__S3__SECRET_ACCESS_KEY": "k"},
+        {"TIDEMARK_CATALOG__TYPE": "hive", "TIDEMARK_CATALOG_URI": "thrift://a:9083,thrift://b:9083"},
+    ],
+)
+def test_other_notations_of_a_whole_arrangement_are_accepted(arrangement: Any, variables: dict[str, str]) -> None:
+    assert refusals(arrangement(variables)) == []
+
+
+def test_a_home_is_found_as_dagster_finds_it(arrangement: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert refusals(arrangement({"DAGSTER_HOME": "~"})) == []
+
+
+@pytest.mark.parametrize("command", ["status", "prune", "metrics"])
+def test_a_command_without_a_home_of_dagster_never_uses_the_laptops_platform(
+    arrangement: Any, command: str, tmp_path: Path
+) -> None:
+    settings = arrangement({"DAGSTER_HOME": "", "TIDEMARK_STATE_DIR": str(tmp_path)})
+    with running(settings):
+        publish_environment(settings, {"DAGSTER_HOME": str(tmp_path), "TIDEMARK_ENVIRONMENT": "local"})
+        done = CliRunner().invoke(app, [command])
+    assert (done.exit_code, done.stderr) == (2, f"tidemark: {NO_HOME}\n")
+
+
+NO_HOME = "DAGSTER_HOME is not set: set it to the folder with production's dagster.yaml"
 
 
 def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
@@ -86,7 +138,53 @@ def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
         ({"TIDEMARK_WAREHOUSE": ""}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
         ({"TIDEMARK_WAREHOUSE": "file:///house"}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
         (HIVE, {}, "TIDEMARK_CATALOG__WAREHOUSE=/house", "s3://bucket/prefix"),
+        ({"SPARK_REMOTE": "local[*]"}, {}, "SPARK_REMOTE=local[*] is no address of a Spark Connect", "sc://host:15002"),
+        ({"TIDEMARK_WAREHOUSE": "FILE:///house"}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
+        ({"TIDEMARK_WAREHOUSE": "house"}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
+        ({"TIDEMARK_WAREHOUSE": "s3:/lake/house"}, {}, "TIDEMARK_WAREHOUSE", "s3://bucket/prefix"),
+        (HIVE | {"TIDEMARK_CATALOG__WAREHOUSE": "house"}, {}, "CATALOG__WAREHOUSE=house", "s3://bucket/prefix"),
+        (HIVE | {"TIDEMARK_CATALOG__WAREHOUSE": "File:/x"}, {}, "CATALOG__WAREHOUSE=File:/x", "s3://bucket/prefix"),
         ({"TIDEMARK_CATALOG_URI": "jdbc:postgresql://db/l?user=u&password=p"}, {}, "CATALOG_URI", "sslmode=require"),
+        ({"TIDEMARK_CATALOG_URI": f"{LAKE}&sslmode=require&sslmode=disable"}, {}, "CATALOG_URI", "sslmode=require"),
+        ({"TIDEMARK_CATALOG_URI": f"{LAKE}&ssl=true"}, {}, "CATALOG_URI", "sslmode=require"),
+        ({"TIDEMARK_CATALOG_URI": PGPASS, "PGPASSWORD": "p"}, {}, "CATALOG_URI", "sslmode=require"),
+        (REST | {"TIDEMARK_CATALOG_URI": "HTTP://rest"}, {}, "TIDEMARK_CATALOG_URI=HTTP://rest", "https://"),
+        (BARE | {"TIDEMARK_CATALOG__HEADER__X_API_KEY": "t"}, {}, "TIDEMARK_CATALOG_URI=http://rest", "https://"),
+        (BARE | {"TIDEMARK_CATALOG__REST__SIGV4_ENABLED": "true"}, {}, "TIDEMARK_CATALOG_URI=http://rest", "https://"),
+        (BARE | {"TIDEMARK_CATALOG_URI": "http://u:pass@rest"}, {}, "TIDEMARK_CATALOG_URI=http://rest", "https://"),
+        (
+            REST | {"TIDEMARK_CATALOG_URI": "https://r", "TIDEMARK_CATALOG__OAUTH2_SERVER_URI": "http://login"},
+            {},
+            "TIDEMARK_CATALOG names oauth2-server-uri=http://login",
+            "https://",
+        ),
+        ({"TIDEMARK_CATALOG__S3__ENDPOINT": "http://minio"}, {}, "TIDEMARK_CATALOG names s3.endpoint", "https://"),
+        ({"AWS_ENDPOINT_URL": "HTTP://minio:9000"}, {}, "AWS_ENDPOINT_URL=HTTP://minio:9000", "https://"),
+        ({"AWS_ENDPOINT_URL_SQS": "http://sqs:1"}, {}, "AWS_ENDPOINT_URL_SQS=http://sqs:1", "https://"),
+        (
+            {},
+            {"storage": {"mysql": {"mysql_url": "mysql://db"}}},
+            "dagster.yaml keeps Dagster's runs in MySQL",
+            "postgres",
+        ),
+        (
+            {"OPENLINEAGE_URL": "http://marquez:5000", "OPENLINEAGE_API_KEY": "k"},
+            {},
+            "OPENLINEAGE_URL=http://marquez:5000",
+            "https://",
+        ),
+        (
+            {
+                "OPENLINEAGE__TRANSPORT__URL": "http://marquez",
+                "OPENLINEAGE__TRANSPORT__AUTH": '{"type": "api_key", "apiKey": "k"}',
+            },
+            {},
+            "OPENLINEAGE__TRANSPORT__URL=http://marquez",
+            "https://",
+        ),
+        ({}, SQLITE, "dagster.yaml keeps Dagster's runs in SQLite", "storage.postgres"),
+        ({}, CUSTOM, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
+        ({}, LOGS, "logs of runs without TLS to http://minio:9000", "https://"),
         (REST, {}, "TIDEMARK_CATALOG_URI=http://rest:8181", "https://"),
         ({"AWS_ENDPOINT_URL": "http://minio:9000"}, {}, "AWS_ENDPOINT_URL=http://minio:9000", "https://"),
         (KAFKA, {}, "TIDEMARK_KAFKA_SECURITY_PROTOCOL=SASL_PLAINTEXT", "SASL_SSL"),
@@ -117,13 +215,16 @@ def test_a_line_names_the_variable_and_the_remedy(
 @pytest.mark.parametrize("name", sorted({rule.name for rule in RULES if rule.about_tls}))
 def test_a_connection_without_tls_is_allowed_by_its_name_alone(arrangement: Any, name: str) -> None:
     plain = KAFKA | {
+        "OPENLINEAGE_URL": "http://marquez:5000",
+        "OPENLINEAGE_API_KEY": "k",
         "AWS_ENDPOINT_URL": "http://minio:9000",
-        "TIDEMARK_CATALOG_URI": "jdbc:postgresql://db/l?user=u&password=p",
+        "TIDEMARK_CATALOG_URI": LAKE,
+        "TIDEMARK_CATALOG__S3__ENDPOINT": "http://minio:9000",
     }
     before = refusals(arrangement(plain, PLAIN))
     after = refusals(arrangement(plain | {"TIDEMARK_ALLOW_WITHOUT_TLS": name}, PLAIN))
     [gone] = [line for line in before if line not in after]
-    assert len(before) == 4 and gone.endswith(f"or set TIDEMARK_ALLOW_WITHOUT_TLS={name}")
+    assert len(before) == 6 and gone.endswith(f"or set TIDEMARK_ALLOW_WITHOUT_TLS={name}")
 
 
 def test_values_of_the_file_may_come_from_the_environment(arrangement: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Save or restore the two databases of a deployment. Variables: TIDEMARK_CATALOG_URI (PostgreSQL), DAGSTER_PG_HOST, _PORT
-# (default 5432), _USER, _PASSWORD, _DB.
+# (default 5432), _USER, _PASSWORD, _DB; PGSSLMODE for Dagster's database (default require).
 #   databases.sh save FOLDER       # at any time, beside running processes
 #   databases.sh restore FOLDER    # while no daemon and no code server runs; then it compares catalog and warehouse
 set -eu
@@ -9,7 +9,7 @@ what="${1:?save or restore}" folder="${2:?the folder of the dumps}"
 
 of_dagster() {
     PGHOST="$DAGSTER_PG_HOST" PGPORT="${DAGSTER_PG_PORT:-5432}" PGUSER="$DAGSTER_PG_USER" PGPASSWORD="$DAGSTER_PG_PASSWORD" \
-        PGDATABASE="$DAGSTER_PG_DB" "$@"
+        PGDATABASE="$DAGSTER_PG_DB" PGSSLMODE="${PGSSLMODE:-require}" "$@"
 }
 
 # The password stays out of the arguments, which every user of the host may read.

@@ -207,6 +207,7 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
         )
         fake.chmod(0o755)
     environment = VARIABLES | {"TIDEMARK_CATALOG_URI": uri, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert "PGSSLMODE" not in environment, "as in dagster.yaml, a password needs TLS"
 
     def call(what: str) -> int:
         command = [str(DEPLOY / "databases.sh"), what, str(tmp_path / "dumps")]
@@ -218,7 +219,7 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     programs = ["pg_dump", "pg_dump", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
     assert [words.split()[0] for words, _ in lines] == programs
     lines = [line for line in lines if not line[0].startswith("psql ")]
-    of_dagster, of_catalog = "db.internal 5432 dagster secret dagster ", "db.internal 6543 me p:w% lake require"
+    of_dagster, of_catalog = "db.internal 5432 dagster secret dagster require", "db.internal 6543 me p:w% lake require"
     assert [found for _, found in lines[:4]] == [of_dagster, of_catalog] * 2, "Dagster's database is saved first"
     assert not [words for words, _ in lines if "secret" in words or "p:w" in words]
     assert lines[4][0] == "tidemark restore-catalog --apply"

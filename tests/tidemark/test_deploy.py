@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from dagster import _check as check
 from dagster._config import validate_config
 from dagster._core.instance.config import dagster_instance_config, dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pyiceberg.catalog import glue
 
 from dagster_tidemark.cli.metrics import metrics
@@ -151,6 +154,31 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> Non
             sources = [each for each in arguments.split()[:-1] if not each.startswith("--")]
             for source in sources:
                 assert source in {"./", ".", "pyproject.toml"} or (DEPLOY / source).exists(), source
+
+
+def test_images_install_the_tested_versions_by_their_hashes() -> None:
+    text = (DEPLOY / "tidemark-requirements.txt").read_text().replace("\\\n", " ")
+    lines = [Requirement(line.partition(" --hash")[0]) for line in text.splitlines() if line and line[0] != "#"]
+    assert all(" --hash=sha256:" in line for line in text.splitlines() if line and line[0] != "#")
+    found = {canonicalize_name(each.name): str(each.specifier) for each in lines}
+    tested = [
+        Requirement(line) for line in (CHECKOUT / "constraints.txt").read_text().splitlines() if line[:1].isalpha()
+    ]
+    versions = {canonicalize_name(each.name): str(each.specifier) for each in tested}
+    assert {name: found[name] for name in found & versions.keys()} == {
+        name: versions[name] for name in found & versions.keys()
+    }
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [
+        *project["dependencies"],
+        *(each for name in ("production", "kafka", "avro", "metrics") for each in extras[name]),
+    ]
+    for each in map(Requirement, [*wanted, "dagster-webserver>=1.13.27,<1.14"]):
+        assert each.specifier.contains(found[canonicalize_name(each.name)].removeprefix("==")), each
+    for image in ("Dockerfile", "spark.Dockerfile"):
+        installs = re.findall(r"pip install ([^&\n]*)", (DEPLOY / image).read_text())
+        assert "--require-hashes -r" in installs[0] and "--no-deps dagster-tidemark" in installs[1]
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:

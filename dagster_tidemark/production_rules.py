@@ -289,6 +289,8 @@ def _instance(home: Path | None) -> Instance:
     if home is None:
         return Instance(is_known=False)
     path = home.expanduser() / INSTANCE_FILE  # as Dagster does
+    if not path.is_absolute():
+        return Instance(fault=f"DAGSTER_HOME={home} is a relative path, which Dagster refuses: set an absolute path")
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError as error:

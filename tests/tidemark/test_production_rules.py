@@ -198,6 +198,7 @@ def test_a_whole_arrangement_is_accepted(arrangement: Any) -> None:
         ({}, URL, "dagster.yaml sends PostgreSQL's password without TLS", "sslmode: require"),
         ({}, "a: [", "dagster.yaml is not YAML", "correct it"),
         ({}, "- a", "dagster.yaml holds no mapping", "the page Production"),
+        ({"DAGSTER_HOME": "home"}, {}, "DAGSTER_HOME=home is a relative path", "absolute path"),
         ({"DAGSTER_HOME": "/nowhere"}, {}, "DAGSTER_HOME=/nowhere", "the page Production"),
         ({"TIDEMARK_ALLOW_WITHOUT_TLS": "KAFKA"}, {}, "TIDEMARK_ALLOW_WITHOUT_TLS=KAFKA", "AWS_ENDPOINT_URL"),
     ],
@@ -246,6 +247,27 @@ def test_the_commands_of_the_laptop_are_refused(arrangement: Any, command: str) 
     done = CliRunner().invoke(app, [command])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert f"TIDEMARK_ENVIRONMENT=production: expected local, which `tidemark {command}` needs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "home"),
+    [
+        (["status"], "home"),
+        (["status"], "dagster.yaml"),
+        (["plan"], "/nowhere"),
+        (["plan", "--save", "state.json"], "/nowhere"),
+        (["quarantine"], "/nowhere"),
+    ],
+)
+def test_commands_name_a_home_of_dagster_that_is_no_folder(
+    command: list[str], home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text("{}")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / home) if home == "dagster.yaml" else home)
+    monkeypatch.setenv("TIDEMARK_STATE_DIR", str(tmp_path))
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert "expected the absolute path of an existing folder" in done.stderr and f"{home}: " in done.stderr
 
 
 CONFLICT = {"concurrency": {"runs": {"max_concurrent_runs": 3}}, "run_queue": {"max_concurrent_runs": 3}}

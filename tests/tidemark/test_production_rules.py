@@ -109,14 +109,14 @@ def test_a_home_is_found_as_dagster_finds_it(arrangement: Any, tmp_path: Path, m
     assert refusals(arrangement({"DAGSTER_HOME": "~"})) == []
 
 
-@pytest.mark.parametrize("command", ["status", "prune", "metrics"])
+@pytest.mark.parametrize("command", ["status", "prune --older-than 30d", "metrics"])
 def test_a_command_without_a_home_of_dagster_never_uses_the_laptops_platform(
     arrangement: Any, command: str, tmp_path: Path
 ) -> None:
     settings = arrangement({"DAGSTER_HOME": "", "TIDEMARK_STATE_DIR": str(tmp_path)})
     with running(settings):
         publish_environment(settings, {"DAGSTER_HOME": str(tmp_path), "TIDEMARK_ENVIRONMENT": "local"})
-        done = CliRunner().invoke(app, [command])
+        done = CliRunner().invoke(app, command.split())
     assert (done.exit_code, done.stderr) == (2, f"tidemark: {NO_HOME}\n")
 
 

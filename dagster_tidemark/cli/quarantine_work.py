@@ -37,7 +37,7 @@ from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import DryRun, rehearse
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
-from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
+from dagster_tidemark.lakehouse.loading.quarantine_counts import backlog_of, largest_share
 from dagster_tidemark.lakehouse.session import naming_the_server, opened_session
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.local.platform.instance_lock import take_environment

@@ -7,7 +7,7 @@ from urllib.parse import unquote, unquote_plus
 _NAMES = re.compile(
     r"(password|passphrase|secret|token|credential|authorization|cookie|(access|account|private|secret|api)[-_.]?key"
     r"|connection[-_.]string)(_value)?$"
-    r"|\bheader[.-]|__HEADER__|sas[-_.]token",
+    r"|(\bheader[.-]|__HEADER__)(?!X.Iceberg.Access.Delegation$)|sas[-_.]token",
     re.IGNORECASE,
 )
 """Names of secrets. A header of HTTP may hold any login, and Azure's SAS tokens have the account after their name."""

@@ -89,6 +89,8 @@ def test_a_properties_file_has_a_line_for_each_name(production: None) -> None:
         ("TIDEMARK_CATALOG", '{"auth": {"type": "basic", "basic": {"username": "u", "password": "p"}}}', True),
         ("PYICEBERG_CATALOG__LAKE__HEADER__X_API_KEY", "a", True),
         ("spark.sql.catalog.lake.header.Cookie", "a", True),
+        ("spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation", "vended-credentials", False),
+        ("PYICEBERG_CATALOG__LAKE__HEADER__X_ICEBERG_ACCESS_DELEGATION", "vended-credentials", False),
         ("spark.sql.catalog.lake.adls.sas-token.acme.dfs.core.windows.net", "a", True),
         ("spark.sql.catalog.lake.adls.connection-string", "a", True),
         ("ACME_APIKEY", "a", True),

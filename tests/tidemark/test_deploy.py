@@ -228,14 +228,18 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     said = tmp_path / "said"
     for program in ("pg_dump", "pg_restore", "psql", "tidemark"):
         fake = tmp_path / program
-        answer = f"cat {tmp_path}/beats; " if program == "psql" else ""
+        looks = f'case "$*" in *max*) cat {tmp_path}/last; cat {tmp_path}/more >>{tmp_path}/last ;; *) cat {tmp_path}/beats; esac'
+        answer = f"{looks}\n" if program == "psql" else ""
         fake.write_text(
             f'#!/bin/sh\n{answer}echo "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE"'
             f" >>{said}\n"
         )
         fake.chmod(0o755)
     environment = VARIABLES | {"TIDEMARK_CATALOG_URI": uri, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["SECONDS_BETWEEN_BEATS"] = "0"
     assert "PGSSLMODE" not in environment, "as in dagster.yaml, a password needs TLS"
+    (tmp_path / "last").write_text("2026-11-27 08:00:00\n")
+    (tmp_path / "more").write_text("")
 
     def call(what: str) -> int:
         command = [str(DEPLOY / "databases.sh"), what, str(tmp_path / "dumps")]
@@ -244,7 +248,7 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     (tmp_path / "beats").write_text("0\n")
     assert (call("save"), call("restore"), call("remove")) == (0, 0, 2)
     lines = [line.split("|") for line in said.read_text().splitlines()]
-    programs = ["pg_dump", "pg_dump", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
+    programs = ["pg_dump", "pg_dump", "psql", "psql", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
     assert [words.split()[0] for words, _ in lines] == programs
     lines = [line for line in lines if not line[0].startswith("psql ")]
     of_dagster, of_catalog = "db.internal 5432 dagster secret dagster require", "db.internal 6543 me p:w% lake require"
@@ -255,6 +259,10 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     (tmp_path / "beats").write_text("1\n")
     assert call("restore") == 1
     assert "pg_restore" not in said.read_text(), "a daemon runs"
+    (tmp_path / "beats").write_text("0\n")
+    (tmp_path / "more").write_text("2026-11-27 08:00:30\n")
+    assert call("restore") == 1
+    assert "pg_restore" not in said.read_text(), "a daemon whose clock is behind runs"
 
 
 LOCAL_STATE = {

@@ -228,7 +228,8 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     said = tmp_path / "said"
     for program in ("pg_dump", "pg_restore", "psql", "tidemark"):
         fake = tmp_path / program
-        looks = f'case "$*" in *max*) cat {tmp_path}/last; cat {tmp_path}/more >>{tmp_path}/last ;; *) cat {tmp_path}/beats; esac'
+        newest = f"cat {tmp_path}/last; cat {tmp_path}/more >>{tmp_path}/last"
+        looks = f'case "$*" in *max*) {newest} ;; *) cat {tmp_path}/beats; esac'
         answer = f"{looks}\n" if program == "psql" else ""
         fake.write_text(
             f'#!/bin/sh\n{answer}echo "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE"'

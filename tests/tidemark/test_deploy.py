@@ -200,6 +200,15 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert ours == []
 
 
+def test_a_unit_that_a_timer_starts_ends_even_if_its_command_hangs() -> None:
+    texts = {unit.name: unit.read_text() for unit in (DEPLOY / "systemd").iterdir()}
+    oneshots = {name: text for name, text in texts.items() if "Type=oneshot" in text}
+    assert oneshots.keys() == {name.replace(".timer", ".service") for name in texts if name.endswith(".timer")}
+    for name, text in oneshots.items():
+        [limit] = re.findall(r"^TimeoutStartSec=(\d+)$", text, re.M)
+        assert 60 < int(limit) <= 120, name
+
+
 def test_code_servers_run_without_a_proxy_that_outlives_them() -> None:
     texts = {path: path.read_text() for path in DEPLOY.rglob("*") if path.is_file()}
     assert not [path for path, text in texts.items() if "code-server start" in text or "codeServerArgs" in text]

@@ -107,7 +107,7 @@ def _sqlite_catalog(settings: "Settings", instance: Instance) -> str:
         return ""
     return (
         "TIDEMARK_CATALOG_URI is not set, or names SQLite, which is for a laptop: set it to "
-        "jdbc:postgresql://host:5432/database?user=...&password=..., or choose another catalog with "
+        "jdbc:postgresql://host:5432/database?user=...&password=...&sslmode=require, or choose another catalog with "
         "TIDEMARK_CATALOG__TYPE"
     )
 

@@ -1,6 +1,7 @@
 """Each line that production refuses, and that a whole arrangement is accepted."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,12 @@ def test_values_of_the_file_may_come_from_the_environment(arrangement: Any, monk
     assert len(refusals(settings)) == 1
     monkeypatch.setenv("MONITOR", "true")
     assert refusals(settings) == []
+
+
+def test_the_remedies_are_accepted_themselves(arrangement: Any) -> None:
+    [line] = refusals(arrangement({"TIDEMARK_CATALOG_URI": ""}))
+    [uri] = re.findall(r"jdbc:postgresql:\S+?(?=,)", line)
+    assert refusals(arrangement({"TIDEMARK_CATALOG_URI": uri})) == []
 
 
 def test_several_refusals_are_counted(arrangement: Any) -> None:

@@ -128,7 +128,7 @@ def test_each_arrangement_serves_metrics_at_the_same_port() -> None:
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "acme/tidemark:" + HELM["dagsterWebserver"]["image"]["tag"]
     assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
-    assert "metrics" in (DEPLOY / "Dockerfile").read_text()
+    assert "prometheus-client==" in (DEPLOY / "tidemark-requirements.txt").read_text(), "of the extra `metrics`"
 
 
 def test_every_variable_with_the_prefix_is_a_setting() -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -174,7 +174,8 @@ def test_a_daemon_with_another_clock_is_noticed(
     monkeypatch.setattr(storage, "opened_instance", lambda: nullcontext(None))
     monkeypatch.setattr(daemons, "heartbeats", lambda instance: {"SENSOR": last[-1]})
     monkeypatch.setattr(restore_catalog.time, "sleep", lambda seconds: last.append(last[0] + 30 * beats_again))
-    with pytest.raises(typer.Exit) if runs else nullcontext():
+    expected: AbstractContextManager[object] = pytest.raises(typer.Exit) if runs else nullcontext()
+    with expected:
         restore_catalog._require_no_daemon(settings)
 
 

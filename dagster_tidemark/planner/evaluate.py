@@ -439,7 +439,7 @@ def is_judged(graph: Graph, history: History, node: Node, target: Target) -> boo
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival, the last one if several have it or if nothing arrived."""
+    """Return the partition with the earliest arrival. Of equal ones, and without arrivals, it is the last partition."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

@@ -101,7 +101,7 @@ class Newest:
             passed=naive is not None and error < naive,
             check_name="beats_naive",
             severity=dg.AssetCheckSeverity.WARN if naive is None else dg.AssetCheckSeverity.ERROR,
-            description="no held-out day has data of the same day a week before"
+            description="no day held out has a same day last week"
             if naive is None
             else f"error {error:.3f} units, of the same day last week {naive:.3f}",
         )

@@ -315,7 +315,7 @@ class Engine:
             self.overrides = found
 
     def paused(self, asset: str, partitions: Collection[Partition]) -> tuple[set[Partition], str]:
-        """Return the paused ones among some partitions of an asset, and the reason of one of them."""
+        """Return the given partitions of an asset that are paused, and the reason of one pause."""
         node = self.graph.nodes.get(asset)
         if self._unreadable or node is None:
             return (set(partitions), self._unreadable) if self._unreadable else (set(), "")

@@ -396,7 +396,7 @@ def _is_independent(root: RootCause, doubted_since: float) -> bool:
 
 
 def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
-    """Return the cause with the newest evidence, and with the earliest next try of both."""
+    """Return the cause with newer evidence. Its next try becomes the earlier one of both causes."""
     if known is None:
         return cause
     tries = [each.next_try for each in (known, cause) if each.next_try is not None]

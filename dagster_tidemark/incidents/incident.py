@@ -135,7 +135,7 @@ class Incident:
 
     Args:
         assets: Every asset that it made late, or was about to make late.
-        clear_since: Time since which the cause makes no asset late; None while it makes one late.
+        clear_since: Time since which the cause makes no asset late; None while an asset is late because of it.
         cause_ended_at: Time when the cause ended. Assets may be late for longer.
         told: The last message for each channel, by channel name.
         threads: Thread of the incident in each channel, by channel name.

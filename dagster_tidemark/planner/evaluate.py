@@ -2,7 +2,7 @@
 
 Belongs here: the decision on each partition, at one time. Does not belong here: the pending work
 (`planner.staleness`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
-to request (`planner.requests`). If the decision on a partition raises, only that partition is set aside.
+to request (`planner.grouping`). If the decision on a partition raises, only that partition is set aside.
 """
 
 import math
@@ -18,10 +18,10 @@ from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
 from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.grouping import Requests
 from dagster_tidemark.planner.guarded_reads import GuardedWrites, readers_first
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
-from dagster_tidemark.planner.requests import Requests
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.waiting import WaitingReasons, waiting
@@ -466,7 +466,7 @@ def _without_data(facts: Decision, pending: Pending) -> Decision:
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival, the last one if several have it or if nothing arrived."""
+    """Return the partition with the earliest arrival. Of equal ones, and without arrivals, it is the last partition."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

@@ -246,7 +246,7 @@ class Graph:
     def share_a_run(self, reader: Node, read: Input) -> bool:
         """Return True if one run builds a reader and an input when both are due for a partition.
 
-        Due times (`planner.demand`) and requests (`planner.requests`) both use this rule. If it returns False, the
+        Due times (`planner.demand`) and requests (`planner.grouping`) both use this rule. If it returns False, the
         input runs first, and the due time allows for the duration of that run.
         """
         upstream = self.nodes.get(read.key)

@@ -1,8 +1,8 @@
 """Finds the form of a sample's values, with evidence: missing values, numbers, dates and times.
 
-A wrong guess would change values, so a form is proposed only if the loaded value of each cell still shows its text, and
-no column of texts loses a cell. Otherwise the column stays as it is written, and a line names the option that decides.
-Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
+A wrong guess would change values. So a form is proposed only if the text of each cell can be seen in its loaded value,
+and if no cell of a text column becomes null. Otherwise the column stays as it is written, and a line names the option
+that decides. Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
 """
 
 import re

@@ -147,7 +147,7 @@ DEFECTS = [
         meaning.test_failed_run_is_retried_with_pauses_from_one_minute_to_one_hour,
     ),
     Defect(
-        "planner.requests:_Found.arrivals",
+        "planner.grouping:_Found.arrivals",
         "newest_first = sorted(due, key=node.order, reverse=True)",
         "newest_first = sorted(due, key=node.order, reverse=True)[:1]",
         meaning.test_every_partition_is_built_after_a_three_day_outage,
@@ -383,25 +383,25 @@ DEFECTS = [
         shapes.test_failed_blocking_check_blocks_readers_until_it_passes_or_a_rebuild_passes,
     ),
     Defect(
-        "planner.requests:_Found._together",
+        "planner.grouping:_Found._together",
         "node.most == 1",
         "False",
         shapes.test_single_partition_runs_are_not_ranges_and_do_not_flood_the_queue,
     ),
     Defect(
-        "planner.requests:_parts",
+        "planner.grouping:_parts",
         "range(len(run), 0, -most)",
         "range(len(run), 0, -len(run))",
         shapes.test_partition_range_is_split_by_the_backfill_policy,
     ),
     Defect(
-        "planner.requests:_Found._operation",
+        "planner.grouping:_Found._operation",
         "if together else (key,)",
         "if False else (key,)",
         shapes.test_multi_asset_outputs_share_one_run_and_are_held_until_it_ends,
     ),
     Defect(
-        "planner.requests:_Found.rebuild",
+        "planner.grouping:_Found.rebuild",
         "if node.conditional:",
         "if False:",
         shapes.test_custom_automation_condition_also_applies_to_rebuilds,
@@ -427,7 +427,7 @@ DEFECTS = [
         (operations.dg.AutomationCondition.eager(),),
     ),
     Defect(
-        "planner.requests:_Found._together",
+        "planner.grouping:_Found._together",
         "assets = self._joined_by_all(node, run, joined)",
         "assets = joined[run[0]]",
         operations.test_partition_range_is_one_run_even_if_a_reader_covers_only_part,
@@ -458,7 +458,7 @@ DEFECTS = [
         checks.test_failed_check_of_an_external_table_stops_blocking_after_its_next_materialization,
     ),
     Defect(
-        "planner.requests:_Found._singly",
+        "planner.grouping:_Found._singly",
         "order >= node.order(partition)",
         "True",
         fairness.test_stuck_runs_of_old_partitions_do_not_delay_new_partitions,

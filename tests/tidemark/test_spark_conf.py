@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.session import server_conf
 from dagster_tidemark.local.spark import jars
-from dagster_tidemark.secret_values import is_secret
+from dagster_tidemark.secret_values import is_secret, secrets_in
 from dagster_tidemark.settings import load_settings
 from tests.checkout import CHECKOUT
 
@@ -86,6 +86,15 @@ def test_a_properties_file_has_a_line_for_each_name(production: None) -> None:
         ("spark.sql.catalog.lake.header.Authorization", "Bearer a", True),
         ("TIDEMARK_CATALOG", '{"s3.secret-access-key": "a"}', True),
         ("TIDEMARK_CATALOG", '{"type": "glue"}', False),
+        ("TIDEMARK_CATALOG", '{"auth": {"type": "basic", "basic": {"username": "u", "password": "p"}}}', True),
+        ("PYICEBERG_CATALOG__LAKE__HEADER__X_API_KEY", "a", True),
+        ("spark.sql.catalog.lake.header.Cookie", "a", True),
+        ("spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation", "vended-credentials", False),
+        ("PYICEBERG_CATALOG__LAKE__HEADER__X_ICEBERG_ACCESS_DELEGATION", "vended-credentials", False),
+        ("spark.sql.catalog.lake.adls.sas-token.acme.dfs.core.windows.net", "a", True),
+        ("spark.sql.catalog.lake.adls.connection-string", "a", True),
+        ("ACME_APIKEY", "a", True),
+        ("TIDEMARK_CATALOG_URI", "jdbc:postgresql://db/lake?sslpassword=a", True),
         ("PYICEBERG_CATALOG__LAKE__URI", "postgresql+psycopg2://u:p@db/lake", True),
         ("TIDEMARK_CATALOG_URI", "jdbc:postgresql://db/lake?user=u", False),
         ("SPARK_REMOTE", "sc://spark:15002", False),
@@ -96,6 +105,19 @@ def test_a_properties_file_has_a_line_for_each_name(production: None) -> None:
 )
 def test_a_secret_is_known_by_name_or_value(name: str, value: str, expected: bool) -> None:
     assert is_secret(name, value) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TIDEMARK_CATALOG_URI", "jdbc:postgresql://db/l?user=u&password=p%3Aw&sslmode=require", {"p%3Aw", "p:w"}),
+        ("SPARK_REMOTE", "sc://spark:15002/;token=abc;user_id=u", {"abc"}),
+        ("TIDEMARK_CATALOG", '{"s3": {"secret-access-key": "a"}, "type": "rest", "token": "b"}', {"a", "b"}),
+        ("AWS_REGION", "eu-central-1", set()),
+    ],
+)
+def test_the_secrets_of_a_value_are_found(name: str, value: str, expected: set[str]) -> None:
+    assert secrets_in(name, value) == expected
 
 
 def test_jars_fill_one_folder_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

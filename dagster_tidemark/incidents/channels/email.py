@@ -21,6 +21,8 @@ from dagster_tidemark.incidents.channels.channel import (
 from dagster_tidemark.incidents.incident import MessageKind
 from dagster_tidemark.incidents.routing import ChannelRefused
 
+_SAME_HOST = ("localhost", "127.0.0.1", "::1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Email(Channel):
@@ -38,7 +40,7 @@ class Email(Channel):
         password: The variable with the password.
 
     Raises:
-        ChannelRefused: the login is not given as variables, or there is no receiver.
+        ChannelRefused: the login is not given as variables or would be sent without TLS, or there is no receiver.
     """
 
     host: str
@@ -59,6 +61,10 @@ class Email(Channel):
                 require_secret("Email", name, getattr(self, name))
         if (self.username is None) != (self.password is None):
             raise ChannelRefused("Email(...): give both username and password, or neither")
+        if self.security == "none" and self.password is not None and self.host not in _SAME_HOST:
+            raise ChannelRefused(
+                f'Email(security="none") sends the password to {self.host} without TLS: use starttls or tls'
+            )
 
     @property
     def kind(self) -> str:

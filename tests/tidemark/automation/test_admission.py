@@ -8,7 +8,7 @@ import pytest
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
 from dagster_tidemark.planner.graph import Target
-from dagster_tidemark.planner.requests import SINGLES
+from dagster_tidemark.planner.grouping import SINGLES
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.run import RunPace
 from dagster_tidemark.simulation.simulator import Simulation

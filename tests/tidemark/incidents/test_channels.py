@@ -349,6 +349,10 @@ def test_invalid_channel_declarations_are_refused(settings: Settings, monkeypatc
         (lambda: Webhook(url="ftp://x", secret=secret), "begins with https"),
         (lambda: Email(host="h", to="ada@acme.test", sender="s"), "expected a list"),
         (lambda: Email(host="h", to=["a@b.c"], sender="s", username=secret), "both username and password"),
+        (
+            lambda: Email(host="h", to=["a@b.c"], sender="s", username=secret, password=secret, security="none"),
+            "sends the password to h without TLS",
+        ),
         (lambda: QuietHours("25:00", "07:00"), "write times as 22:00"),
         (lambda: QuietHours("22:00+02:00", "07:00"), "it has an offset"),
         (lambda: QuietHours("22:00", "07:00", timezone="Mars/North"), "zone"),

@@ -5,7 +5,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_tidemark.maintenance.slack import OpenRuns, open_runs, why_not_now
+from dagster_tidemark.maintenance.spare_time import OpenRuns, open_runs, why_not_now
 from dagster_tidemark.planner.decisions import Decision, Plan, Request, State
 from dagster_tidemark.tags import MAINTENANCE, STREAM
 from tests.tidemark.maintenance.conftest import queued_run
@@ -33,7 +33,7 @@ def plan(state: State, due_at: float | None = None) -> Plan:
         (plan(State.RUNNING), ""),  # a slot is free beside it
     ],
 )  # fmt: skip
-def test_plan_says_whether_there_is_slack(of: Plan, why: str) -> None:
+def test_plan_says_whether_there_is_spare_time(of: Plan, why: str) -> None:
     assert why_not_now(of, 60) == why
 
 

@@ -27,7 +27,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True)
-class TurnedAway:
+class QuarantineCount:
     """Counts of an asset's quarantine entries with one reason, about rows or about whole files.
 
     Args:
@@ -48,7 +48,7 @@ class TurnedAway:
     files: tuple[str, ...]
 
 
-def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[TurnedAway]:
+def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) -> list[QuarantineCount]:
     """Return counts of the rejected rows and files in all partitions of an asset.
 
     Entries with the reason `NO_ROWS` do not count.
@@ -62,7 +62,7 @@ def backlog_of(spark: SparkSession, asset: str, quarantine: Table = QUARANTINE) 
         if entry.reason != NO_ROWS:
             groups[entry.where, entry.reason, entry.is_waived].append(entry)
     return [
-        TurnedAway(
+        QuarantineCount(
             *group,
             sum(entry.rows for entry in of),
             sum(entry.rows for entry in of if _is_since(entry, now - timedelta(days=1))),
@@ -118,14 +118,14 @@ def _few_entries(spark: SparkSession, asset: str, quarantine: Table) -> list[_Fe
     ]
 
 
-def _queried_backlog(spark: SparkSession, asset: str, quarantine: Table) -> list[TurnedAway]:
+def _queried_backlog(spark: SparkSession, asset: str, quarantine: Table) -> list[QuarantineCount]:
     found = spark.sql(f"""
         SELECT if(q.row_number IS NULL, '{Where.WHOLE_FILE}', '{Where.REJECTED_ROWS}') AS place, q.reason,
           w.because IS NOT NULL AS is_waived, count(*), count_if(q.arrived_at > now() - INTERVAL 1 DAY),
           count_if(q.arrived_at > now() - INTERVAL 7 DAYS),
           slice(array_sort(collect_set(q.source_file)), 1, {NAMED})
         {_entries(asset, quarantine)} AND q.reason <> '{NO_ROWS}' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3""")
-    return [TurnedAway(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
+    return [QuarantineCount(Where(place), *counts, tuple(files)) for place, *counts, files in found.collect()]  # type: ignore[call-arg]
 
 
 def largest_share(

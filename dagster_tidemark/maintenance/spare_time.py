@@ -1,4 +1,4 @@
-"""Slack: whether maintenance can run now without delaying other work.
+"""Spare time: whether maintenance can run now without delaying other work.
 
 Belongs here: the decision, from the plan and the unfinished runs. Does not belong here: which maintenance is due
 (`lakehouse.maintenance.due`).

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.proof.conftest import Report
 from tests.proof.random_days import judged_days, summary
-from tests.tidemark.automation.random_graphs.judging import world_of_checks
+from tests.tidemark.planner.random_graphs.judging import world_of_checks
 
 FIRST = int(os.environ.get("GATES_FIRST", "0"))
 DAYS = int(os.environ.get("GATES_DAYS", "1000"))

@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.tidemark.automation import test_any_graph as shapes
-from tests.tidemark.automation import test_contracts as ticks
-from tests.tidemark.automation import test_rebuilds as rebuilds
-from tests.tidemark.automation import test_semantics as meaning
-from tests.tidemark.automation import test_semantics_contracts as contracts
-from tests.tidemark.automation import test_wipes as wipes
-from tests.tidemark.automation.shapes import test_blocking_checks as checks
-from tests.tidemark.automation.shapes import test_deploys as deploys
-from tests.tidemark.automation.shapes import test_fairness as fairness
-from tests.tidemark.automation.shapes import test_guarded_reads as reads
-from tests.tidemark.automation.shapes import test_isolation as isolation
-from tests.tidemark.automation.shapes import test_keys as keys
-from tests.tidemark.automation.shapes import test_new_inputs as inputs
-from tests.tidemark.automation.shapes import test_operations as operations
-from tests.tidemark.automation.shapes import test_time as times
+from tests.tidemark.event_log import test_wipes as wipes
+from tests.tidemark.planner import test_any_graph as shapes
+from tests.tidemark.planner import test_contracts as ticks
+from tests.tidemark.planner import test_rebuilds as rebuilds
+from tests.tidemark.planner import test_semantics as meaning
+from tests.tidemark.planner import test_semantics_contracts as contracts
+from tests.tidemark.planner.shapes import test_blocking_checks as checks
+from tests.tidemark.planner.shapes import test_deploys as deploys
+from tests.tidemark.planner.shapes import test_fairness as fairness
+from tests.tidemark.planner.shapes import test_guarded_reads as reads
+from tests.tidemark.planner.shapes import test_isolation as isolation
+from tests.tidemark.planner.shapes import test_keys as keys
+from tests.tidemark.planner.shapes import test_new_inputs as inputs
+from tests.tidemark.planner.shapes import test_operations as operations
+from tests.tidemark.planner.shapes import test_time as times
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dagster_tidemark.sensors.contract_sensor import STATE, contract_checks, con
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DATA_VERSION
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 from tests.toys.definitions import defs
 
 HOUR_7 = "2026-10-05-07:00"

@@ -28,7 +28,7 @@ from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.trial import sent_by, uncovered
 from dagster_tidemark.settings import load_settings
-from tests.tidemark.automation.toy_graph import HOURS, asset, lag, source
+from tests.tidemark.toy_graph import HOURS, asset, lag, source
 
 CHANNEL = FakeChannel()
 TROUBLE = Trouble(

@@ -52,7 +52,7 @@ _LONG = frozenset(
         *_OWN_HOST,
         *_ON_KAFKA,
         "tests/test_bench.py",
-        "tests/tidemark/cli/test_plan_code.py",
+        "tests/test_plan_code.py",
         "tests/test_without_grocer.py",
         "tests/tidemark/code_versions/code_plan/test_plan.py",
         "tests/tidemark/checks/test_doubts.py",

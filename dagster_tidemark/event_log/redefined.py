@@ -7,7 +7,7 @@ record in the instance's storage. Does not belong here: the handling of former p
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class PartitionsDefinitions:
         A new input starts now, also the inputs of a new asset: another location may have built it before.
         """
         key = PARTITIONS + location
-        kept: dict[str, Sequence[Any]] = json.loads(instance_store.saved(instance, key) or "{}")
+        kept = _kept(instance, key, {name for name, of in graph.nodes.items() if not of.source})
         now = event_time.now()
         marks = {name: f"{zlib.crc32(of.cut.encode()):08x}" for name, of in graph.nodes.items() if not of.refused}
         same = {asset for asset, mark in marks.items() if asset in kept and kept[asset][0] == mark}
@@ -66,6 +66,19 @@ class PartitionsDefinitions:
             for asset, mark in self._marks.items()
         }
         instance_store.save(instance, self.key, json.dumps(said))
+
+
+def _kept(instance: DagsterInstance, key: str, built: Set[str]) -> Mapping[str, Sequence[Any]]:
+    """Return the saved definitions of the code location that builds some assets."""
+    if own := instance_store.saved(instance, key):
+        found: dict[str, Sequence[Any]] = json.loads(own)
+        return found
+    # The key contains the first asset that the location builds. A deploy may have added or removed this asset.
+    others: list[dict[str, Sequence[Any]]] = [
+        *map(json.loads, instance_store.saved_under(instance, PARTITIONS).values())
+    ]
+    nearest = max(others, key=lambda kept: len(kept.keys() & built), default={})
+    return nearest if nearest.keys() & built else {}
 
 
 def _since(node: Node, kept: Sequence[Any] | None, now: float) -> dict[str, float]:

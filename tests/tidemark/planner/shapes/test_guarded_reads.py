@@ -5,7 +5,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.planner.decisions import State
+from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.planner.decisions import Asked, Request, State
+from dagster_tidemark.planner.guarded_reads import readers_first
+from dagster_tidemark.planner.history import History
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from tests.tidemark.planner.shapes.playing import built
 from tests.tidemark.planner.shapes.test_blocking_checks import check
@@ -95,19 +98,13 @@ def test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data(s
     assert str(simulation.standings()["mart"].verdict) == "met"
 
 
-def test_reader_whose_sensor_is_switched_off_holds_no_writer_back() -> None:
-    simulation = play(check=(0.0, 0.0))
-    for n, hour in enumerate(("2026-10-04-01:00", HOUR)):
-        simulation.arrive("raw/x", hour, at=simulation.time(hours=1, minutes=5 + n))
-    simulation.switch("automation", on=False, at=simulation.time(hours=1, minutes=20))
-    simulation.switch("catch_up", on=False, at=simulation.time(hours=1, minutes=20))
-    simulation.switch("automation", on=True, at=simulation.time(hours=2))
-    simulation.run(hours=2, minutes=30)
-    states = {decision.state for decision in simulation.plan().of("mart")}
-    assert states == {State.HELD}, "both days are one range, which the sensor would request"
-    simulation.arrive("raw/x", HOUR, at=simulation.time(hours=3))
-    simulation.run(hours=2)
-    assert built(simulation, "core/x").count(HOUR) == 2
+@pytest.mark.parametrize(("off", "kept"), [("", ["mart"]), ("catch_up", ["core/x", "mart"])])
+def test_reader_whose_sensor_is_switched_off_holds_no_writer_back(off: str, kept: list[str]) -> None:
+    graph = graph_of(location().resolve_asset_graph())
+    requests = [Request(("core/x",), (HOUR,)), Request(("mart",), ("2026-10-04", DAY), as_range=True)]
+    asked = Asked(off=frozenset({off}))
+    found, _ = readers_first(requests, {}, [], graph, History(graph), asked)
+    assert [request.assets[0] for request in found] == kept
 
 
 def test_manual_run_of_a_reader_holds_no_writer_back() -> None:

@@ -45,7 +45,7 @@ class Custom(dg.Executor):
 
     def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[Any]:
         """Execute the steps in this process."""
-        yield from InProcessExecutor(self.retries, None).execute(plan_context, execution_plan)
+        yield from InProcessExecutor(self.retries).execute(plan_context, execution_plan)
 
 
 @dg.executor(name="custom")

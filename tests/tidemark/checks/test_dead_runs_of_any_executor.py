@@ -51,7 +51,7 @@ class Custom(dg.Executor):
     retries = RetryMode.DISABLED
 
     def execute(self, plan_context, execution_plan):
-        yield from InProcessExecutor(self.retries, None).execute(plan_context, execution_plan)
+        yield from InProcessExecutor(self.retries).execute(plan_context, execution_plan)
 
 
 @dg.executor(name="custom")

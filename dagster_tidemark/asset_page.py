@@ -115,7 +115,8 @@ def _promise(spec: dg.AssetSpec, scale: float) -> str:
         return ""
     here = contract.scaled(scale)
     faster = f" In this environment: {_told(here)} (TIDEMARK_CONTRACT_SCALE={scale:g})." if here != contract else ""
-    return f"**Contract**: {_told(contract)}.{faster}"
+    kept = "The check `contract` shows its state, and keeps the last one while Dagster's daemon is stopped."
+    return f"**Contract**: {_told(contract)}.{faster} {kept}"
 
 
 def _told(contract: Contract) -> str:

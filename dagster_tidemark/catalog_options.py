@@ -4,6 +4,7 @@ Belongs here: names, translations and validation. Does not belong here: the vari
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -39,14 +40,14 @@ def _flat(given: Mapping[Any, object], prefix: str) -> Iterator[tuple[str, str]]
             yield option, str(value).lower()
         elif isinstance(value, str | int | float):
             if value != "":
-                yield option, str(value)
+                yield option, str(value).strip()  # a secret that is read from a file often ends with a line break
         else:
             raise ValueError(f"{option}: expected text, found {type(value).__name__}")
 
 
 def is_location(warehouse: str) -> bool:
     """Return True for a folder or a bucket; False for the name that a REST catalog gives a warehouse."""
-    return warehouse.startswith(("/", "file:", "~", ".")) or "://" in warehouse
+    return warehouse.lower().startswith(("/", "file:", "~", ".")) or "://" in warehouse
 
 
 def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) -> tuple[dict[str, str], str, str]:
@@ -69,6 +70,7 @@ def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) 
         raise ValueError("TIDEMARK_CATALOG__URI and TIDEMARK_CATALOG_URI differ: set only one of them")
     uri = uri or long_uri
     if kind == "jdbc":
+        _require_readable(uri)
         if named and warehouse and named != warehouse:
             raise ValueError("TIDEMARK_CATALOG__WAREHOUSE and TIDEMARK_WAREHOUSE differ: set only one of them")
         options.pop("warehouse", None)
@@ -92,11 +94,27 @@ def merged(given: Mapping[str, str], uri: str, warehouse: str, *, default: str) 
     return options, uri, warehouse
 
 
+def _require_readable(uri: str) -> None:
+    """Raise ValueError if host and port of a URI cannot be read. Its own message may quote a part of the password."""
+    try:
+        _ = urlsplit(uri.removeprefix("jdbc:")).port
+    except ValueError:
+        raise ValueError(
+            f"TIDEMARK_CATALOG_URI={without_login(uri)}: host and port cannot be read; expected "
+            "scheme://host:port/name with special characters of a login as %XX"
+        ) from None
+
+
 def without_login(uri: str) -> str:
     """Return a URI for messages: without user, password and query."""
     bare = uri.partition("?")[0]
     scheme, slashes, rest = bare.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes else bare
+    if not slashes:
+        return bare
+    place = rest.rpartition("@")[2]
+    # If a password has a `?`, user and password look like host and port here.
+    is_login = re.match(r"[^/,\[]*:(?!\d*([/,]|$))", place) is not None
+    return f"{scheme}{slashes}{'***' if is_login else place}"
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:

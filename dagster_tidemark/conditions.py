@@ -6,12 +6,15 @@ when its asset runs; the asset's contract is still evaluated.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
+from dagster_tidemark.dagster_internals.conditions import update_of_input
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.sources.times import time_of_day
 
@@ -32,9 +35,16 @@ def updated(*inputs: str) -> Condition:
     """
     if not inputs:
         raise ConditionRefused("updated: expected the key of at least one input")
-    keys = [dg.AssetKey.from_user_string(each) for each in inputs]
-    changed: Condition = dg.AutomationCondition.any_deps_updated().allow(dg.AssetSelection.assets(*keys))
-    return changed.since_last_handled().with_label(f"updated({', '.join(inputs)})")
+    # Dagster stores the state of a `since` by the names of its conditions. `any_deps_updated().allow(...)` has the same
+    # name for every selection, so that two inputs would share one state and lose each other's updates.
+    any_of: Condition = reduce(or_, map(_updated, inputs))
+    return any_of
+
+
+def _updated(name: str) -> Condition:
+    key = dg.AssetKey.from_user_string(name)
+    changed: Condition = dg.AutomationCondition.asset_matches(key, update_of_input())
+    return changed.since_last_handled().with_label(f"updated({name})")
 
 
 def every(cron: str, timezone: str = "UTC") -> Condition:

@@ -4,12 +4,13 @@ Belongs here: the members of a line, and the handlers of this process. Does not 
 record of a run (`dagster_internals.run_logs`).
 
 A line has `time` (ISO 8601, UTC), `level`, `logger` and `message`, and where they are known `asset`, `partition`,
-`run_id`, `step`, `stream` and `exception`.
+`run_id`, `step`, `stream`, `exception` and `stack`.
 """
 
 import json
 import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -37,13 +38,23 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **_process,
         }
         if record.exc_info and record.exc_info[1] is not None:
             line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
         line |= self.more(record)
         return _without_surrogates(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message. If its arguments do not fit, `logging` would print a traceback of many lines instead."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # any type: an argument formats itself
+        return f"{record.msg} (its arguments do not fit: {type(error).__name__}: {error})"
 
 
 def write_json_logs(more: Callable[[logging.LogRecord], Mapping[str, str]] | None = None) -> JsonFormatter:
@@ -55,6 +66,7 @@ def write_json_logs(more: Callable[[logging.LogRecord], Mapping[str, str]] | Non
         _on.append(JsonFormatter())
         logging.captureWarnings(True)
         sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
     if more is not None:
         _on[0].more = more
     root = logging.getLogger()
@@ -92,6 +104,19 @@ def _has_no_other_handler(record: logging.LogRecord) -> bool:
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     logging.getLogger(COMMAND).critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_type is SystemExit or ended.exc_value is None:  # as Python's own hook
+        return
+    name = ended.thread.name if ended.thread else "unknown"
+    logging.getLogger(COMMAND).error(
+        "thread %s: %s: %s",
+        name,
+        ended.exc_type.__name__,
+        ended.exc_value,
+        exc_info=(ended.exc_type, ended.exc_value, ended.exc_traceback),
+    )
 
 
 class JsonLines:

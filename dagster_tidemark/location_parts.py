@@ -25,6 +25,7 @@ from dagster_tidemark.discovery import is_leaving_out, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, LANDING, Watched
 from dagster_tidemark.event_log.observations import source_key
+from dagster_tidemark.event_log.run_process import record_while_loading
 from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.feed_partitions import require_loadable_feeds
 from dagster_tidemark.incidents.channels.channel import Channel
@@ -162,6 +163,7 @@ def _assembled(parts: LocationParts, channels: Sequence[Channel], age: timedelta
     graph = cache(lambda: graph_of_definitions(judged))
     automated += [freshness_asset(settings, graph)] if parts.freshness_report else []
     scope = LocationScope(parts.prefix, frozenset(keys_of(automated)) if parts.prefix else None, settings)
+    record_while_loading(scope.keys)
     optional = [
         *([freshness_sensor(scope)] if parts.freshness_report else []),
         *lineage_sensors(settings, parts.feeds, parts.by_name, scope),

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from dagster_tidemark.catalog_options import is_location, without_login
+from dagster_tidemark.secret_values import is_secret
 
 if TYPE_CHECKING:
     from dagster_tidemark.settings import Settings
@@ -23,7 +24,10 @@ INSTANCE_FILE = "dagster.yaml"
 ALLOWING = "TIDEMARK_ALLOW_WITHOUT_TLS"
 """The variable with names, separated by commas, whose connection may go without TLS."""
 _ENCRYPTED = ("require", "verify-ca", "verify-full")
-_LOGIN_OPTIONS = ("token", "credential", "header.authorization", "header.Authorization")
+_ENDPOINTS = "AWS_ENDPOINT_URL"
+"""The variable with AWS's endpoint, and the prefix of the variables for each service, such as AWS_ENDPOINT_URL_S3."""
+_OF_THIS_MACHINE = ("file", "local", "memory")
+"""Schemes of places that other machines do not see."""
 _STORAGES = ("run_storage", "event_log_storage", "schedule_storage")
 
 
@@ -89,11 +93,13 @@ def _refusals(settings: "Settings") -> Iterator[str]:
 
 
 def _spark(settings: "Settings", instance: Instance) -> str:
-    return (
-        ""
-        if settings.spark_remote
-        else "SPARK_REMOTE is not set: set it to your Spark Connect server (sc://host:15002)"
-    )
+    remedy = "set it to your Spark Connect server (sc://host:15002)"
+    if not settings.spark_remote:
+        return f"SPARK_REMOTE is not set: {remedy}"
+    if settings.spark_remote.startswith("sc://"):
+        return ""
+    shown = without_login(settings.spark_remote.partition(";")[0])  # a token follows the semicolon
+    return f"SPARK_REMOTE={shown} is no address of a Spark Connect server: {remedy}"
 
 
 def _sqlite_catalog(settings: "Settings", instance: Instance) -> str:
@@ -101,13 +107,13 @@ def _sqlite_catalog(settings: "Settings", instance: Instance) -> str:
         return ""
     return (
         "TIDEMARK_CATALOG_URI is not set, or names SQLite, which is for a laptop: set it to "
-        "jdbc:postgresql://host:5432/database?user=...&password=..., or choose another catalog with "
+        "jdbc:postgresql://host:5432/database?user=...&password=...&sslmode=require, or choose another catalog with "
         "TIDEMARK_CATALOG__TYPE"
     )
 
 
 def _local_warehouse(settings: "Settings", instance: Instance) -> str:
-    if "://" in settings.warehouse:
+    if not _is_folder(settings.warehouse):
         return ""
     return (
         f"TIDEMARK_WAREHOUSE is not set, or names a local folder ({settings.warehouse}): set it to a bucket "
@@ -117,34 +123,73 @@ def _local_warehouse(settings: "Settings", instance: Instance) -> str:
 
 def _local_folder_of_catalog(settings: "Settings", instance: Instance) -> str:
     named = settings.catalog.get("warehouse", "")
-    if not is_location(named) or ("://" in named and not named.startswith("file:")):
+    is_name = settings.catalog_options["type"] == "rest" and not is_location(named)
+    if not named or is_name or not _is_folder(named):
         return ""
     return f"TIDEMARK_CATALOG__WAREHOUSE={named} is a local folder: set it to a bucket (s3://bucket/prefix)"
+
+
+def _is_folder(place: str) -> bool:
+    """Return True for a folder of this machine: a path, or a URI that other machines do not understand."""
+    scheme, slashes, _ = place.partition("://")
+    return not slashes or scheme.lower() in _OF_THIS_MACHINE
 
 
 def _plain_catalog(settings: "Settings", instance: Instance) -> str:
     shown, uri = without_login(settings.catalog_uri), settings.catalog_uri
     if uri.startswith("jdbc:postgresql:") and not _is_encrypted_postgres(uri):
         return f"TIDEMARK_CATALOG_URI={shown} sends a password without TLS: add sslmode=require to its parameters"
-    if uri.startswith("http://") and any(settings.catalog.get(name) for name in _LOGIN_OPTIONS):
+    if _is_plain(uri) and (is_secret("", uri) or any(_is_login(*each) for each in settings.catalog.items())):
         return f"TIDEMARK_CATALOG_URI={shown} sends a token without TLS: use https://"
     return ""
+
+
+def _is_login(option: str, value: str) -> bool:
+    """Return True if the catalog's client sends a secret because of this option. Keys of S3 are for another server."""
+    is_signed = option == "rest.sigv4-enabled" and value.lower() == "true"
+    return is_signed or (is_secret(option, value) and not option.startswith("s3."))
+
+
+def _plain_endpoint_of_catalog(settings: "Settings", instance: Instance) -> str:
+    for option, value in sorted(settings.catalog.items()):
+        if _is_plain(value) and "proxy" not in option:  # a proxy passes TLS on
+            return (
+                f"TIDEMARK_CATALOG names {option}={without_login(value)}, which gets logins, signed requests or data "
+                "without TLS: use https://"
+            )
+    return ""
+
+
+def _is_plain(uri: str) -> bool:
+    return uri.lower().startswith("http://")
 
 
 def _is_encrypted_postgres(uri: str) -> bool:
     """Return True if a connection has no password, or TLS."""
     values = parse_qs(uri.partition("?")[2])
-    has_password = "password" in values or bool(urlsplit(uri.removeprefix("jdbc:")).password)
-    return not has_password or values.get("sslmode", [""])[0] in _ENCRYPTED or values.get("ssl", [""])[0] == "true"
+    has_password = "password" in values or is_secret("", uri) or not {"PGPASSWORD", "PGPASSFILE"}.isdisjoint(os.environ)
+    return not has_password or set(values.get("sslmode", [""])) <= set(_ENCRYPTED)
 
 
 def _plain_aws(settings: "Settings", instance: Instance) -> str:
-    if not (settings.aws_endpoint_url or "").startswith("http://"):
+    # The SDKs read the variables for each service themselves.
+    found = {name: value for name, value in os.environ.items() if name.startswith(f"{_ENDPOINTS}_")}
+    for name, value in {_ENDPOINTS: settings.aws_endpoint_url or "", **dict(sorted(found.items()))}.items():
+        if _is_plain(value):
+            return (
+                f"{name}={without_login(value)} sends signed requests, session tokens and data without TLS: "
+                "use https://"
+            )
+    return ""
+
+
+def _plain_lineage(settings: "Settings", instance: Instance) -> str:
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith("OPENLINEAGE")}
+    has_login = any(is_secret(name, value) for name, value in found.items() if value)
+    named = [name for name, value in found.items() if _is_plain(value)]
+    if not named or not has_login:
         return ""
-    return (
-        f"AWS_ENDPOINT_URL={without_login(settings.aws_endpoint_url or '')} sends signed requests, session tokens and "
-        "data without TLS: use https://"
-    )
+    return f"{named[0]}={without_login(found[named[0]])} gets a token or password without TLS: use https://"
 
 
 def _plain_kafka(settings: "Settings", instance: Instance) -> str:
@@ -156,26 +201,39 @@ def _plain_kafka(settings: "Settings", instance: Instance) -> str:
 def _sqlite_storage(settings: "Settings", instance: Instance) -> str:
     stored = instance.at("storage")
     apart = [instance.at(name, "module") for name in _STORAGES]
-    if isinstance(stored, Mapping) and stored.keys() & {"postgres", "mysql", "custom"}:
+    if isinstance(stored, Mapping) and "custom" in stored:
+        apart = [instance.at("storage", "custom", "module")]
+    has_postgres = isinstance(stored, Mapping) and "postgres" in stored
+    # Dagster's own package has storages for SQLite only.
+    if has_postgres or (all(apart) and not any(str(module).partition(".")[0] == "dagster" for module in apart)):
         return ""
-    if all(apart) and not any(str(module).startswith("dagster.") or module == "dagster" for module in apart):
-        return ""
+    found = "MySQL" if isinstance(stored, Mapping) and "mysql" in stored else "SQLite"
     return (
-        f"{INSTANCE_FILE} keeps Dagster's runs in SQLite: add storage.postgres (the page Production has a whole file)"
+        f"{INSTANCE_FILE} keeps Dagster's runs in {found}: add storage.postgres (the page Production has a whole file)"
     )
 
 
 def _plain_storage(settings: "Settings", instance: Instance) -> str:
     said = f"{INSTANCE_FILE} sends PostgreSQL's password without TLS: add params: {{sslmode: require}} to postgres_db"
-    places = [("storage", "postgres"), *((name, "config") for name in _STORAGES)]
+    places = [("storage", "postgres"), ("storage", "custom", "config"), *((name, "config") for name in _STORAGES)]
     return "" if all(_is_encrypted_storage(instance, place) for place in places) else said
 
 
-def _is_encrypted_storage(instance: Instance, place: tuple[str, str]) -> bool:
+def _is_encrypted_storage(instance: Instance, place: tuple[str, ...]) -> bool:
     if url := instance.at(*place, "postgres_url"):
         return _is_encrypted_postgres(str(url))
     login = (*place, "postgres_db")
     return not instance.at(*login, "password") or instance.at(*login, "params", "sslmode") in _ENCRYPTED
+
+
+def _plain_logs(settings: "Settings", instance: Instance) -> str:
+    endpoint = str(instance.at("compute_logs", "config", "endpoint_url") or "")
+    if not _is_plain(endpoint):
+        return ""
+    return (
+        f"{INSTANCE_FILE} sends signed requests and the logs of runs without TLS to {without_login(endpoint)}: use "
+        "https:// in compute_logs.config.endpoint_url"
+    )
 
 
 def _no_run_monitoring(settings: "Settings", instance: Instance) -> str:
@@ -213,13 +271,16 @@ RULES = (
     ProductionRule("TIDEMARK_WAREHOUSE", _local_warehouse),
     ProductionRule("TIDEMARK_CATALOG__WAREHOUSE", _local_folder_of_catalog),
     ProductionRule("TIDEMARK_CATALOG_URI", _plain_catalog, about_tls=True),
-    ProductionRule("AWS_ENDPOINT_URL", _plain_aws, about_tls=True),
+    ProductionRule("TIDEMARK_CATALOG", _plain_endpoint_of_catalog, about_tls=True),
+    ProductionRule(_ENDPOINTS, _plain_aws, about_tls=True),
+    ProductionRule("OPENLINEAGE_URL", _plain_lineage, about_tls=True),
     ProductionRule("TIDEMARK_KAFKA_SECURITY_PROTOCOL", _plain_kafka, about_tls=True),
     ProductionRule(INSTANCE_FILE, _sqlite_storage),
     ProductionRule(INSTANCE_FILE, _two_limits),
     ProductionRule(INSTANCE_FILE, _no_run_monitoring),
     ProductionRule(INSTANCE_FILE, _laptop_launcher),
     ProductionRule(INSTANCE_FILE, _plain_storage, about_tls=True),
+    ProductionRule(INSTANCE_FILE, _plain_logs, about_tls=True),
 )
 
 
@@ -227,7 +288,9 @@ def _instance(home: Path | None) -> Instance:
     """Return the instance's file. A process without a Dagster home gets its instance from Dagster."""
     if home is None:
         return Instance(is_known=False)
-    path = home / INSTANCE_FILE
+    path = home.expanduser() / INSTANCE_FILE  # as Dagster does
+    if not path.is_absolute():
+        return Instance(fault=f"DAGSTER_HOME={home} is a relative path, which Dagster refuses: set an absolute path")
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError as error:

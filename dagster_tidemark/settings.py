@@ -83,7 +83,12 @@ class Settings(BaseSettings):
     """Settings of one deployment. Field `x` is read from `TIDEMARK_X`, unless the field names another variable."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TIDEMARK_", env_nested_delimiter="__", frozen=True, extra="ignore", populate_by_name=True
+        env_prefix="TIDEMARK_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,  # pydantic's text of an error quotes passwords of other settings
     )
 
     environment: Literal["local", "production"] = "local"
@@ -118,7 +123,9 @@ class Settings(BaseSettings):
     kill_at: str | None = None  # <boundary>:<n>; only tests set it
     stop_at: str | None = None  # the same; the process stops (SIGSTOP) and may be continued
 
-    spark_remote: str | None = Field(default=None, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote"))
+    spark_remote: str | None = Field(  # may hold a token
+        default=None, repr=False, validation_alias=AliasChoices("SPARK_REMOTE", "spark_remote")
+    )
     dagster_home: Path | None = Field(default=None, validation_alias=AliasChoices("DAGSTER_HOME", "dagster_home"))
     aws_endpoint_url: str | None = Field(
         default=None, validation_alias=AliasChoices("AWS_ENDPOINT_URL", "aws_endpoint_url")
@@ -127,10 +134,10 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("AWS_ACCESS_KEY_ID", "aws_access_key_id")
     )
     aws_secret_access_key: str | None = Field(
-        default=None, validation_alias=AliasChoices("AWS_SECRET_ACCESS_KEY", "aws_secret_access_key")
+        default=None, repr=False, validation_alias=AliasChoices("AWS_SECRET_ACCESS_KEY", "aws_secret_access_key")
     )
     aws_session_token: str | None = Field(
-        default=None, validation_alias=AliasChoices("AWS_SESSION_TOKEN", "aws_session_token")
+        default=None, repr=False, validation_alias=AliasChoices("AWS_SESSION_TOKEN", "aws_session_token")
     )
     aws_region: str = Field(
         default="us-east-1", validation_alias=AliasChoices("AWS_REGION", "AWS_DEFAULT_REGION", "aws_region")

@@ -10,8 +10,9 @@ RUN apt-get update \
     && chown tidemark /opt/tidemark/jars /etc/tidemark
 
 # The same pyspark, pyarrow and numpy as in the other image: workers receive functions as code.
-# Feeds with Avro files need dagster-tidemark[avro] in both images.
-RUN pip install --no-cache-dir dagster-tidemark
+COPY tidemark-requirements.txt /tmp/
+RUN pip install --no-cache-dir --require-hashes -r /tmp/tidemark-requirements.txt \
+    && pip install --no-cache-dir --no-deps dagster-tidemark
 USER tidemark
 RUN tidemark jars --to /opt/tidemark/jars --kafka
 

@@ -54,7 +54,7 @@ _LONG = frozenset(
         "tests/test_bench.py",
         "tests/test_plan_code.py",
         "tests/test_without_grocer.py",
-        "tests/tidemark/automation/code_plan/test_plan.py",
+        "tests/tidemark/code_versions/code_plan/test_plan.py",
         "tests/tidemark/checks/test_doubts.py",
         "tests/tidemark/local/test_spark_server.py",
         "tests/tidemark/local/test_supervision.py",

@@ -13,7 +13,7 @@ from typing import Any
 
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from pipelines.definitions import defs
-from tests.tidemark.automation.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
+from tests.tidemark.planner.lag_oracle import Miss, Oracle, Promise, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)  # a Sunday: the morning after it a day and a week are due
 HOUR, DAY, WEEK = 3600.0, 24 * 3600.0, 7 * 24 * 3600.0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.grocer_days import busy, judge, promise, whole_graph
-from tests.tidemark.automation.mornings import PATH, mornings
+from tests.tidemark.simulation.mornings import PATH, mornings
 
 
 def test_data_every_five_minutes_is_incorporated_in_time_with_few_runs() -> None:

@@ -115,8 +115,9 @@ def test_every_setting_is_documented_on_the_operating_page() -> None:
 
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:
-    for name in dagster_tidemark.__all__:
-        assert getattr(dagster_tidemark, name).__doc__ or name in ("LINEAGE", "MESSAGE", "MODEL_VERSIONS"), name
+    for module in (dagster_tidemark, formats, models, streams, testing):
+        for name in module.__all__:
+            assert getattr(module, name).__doc__ or name in ("LINEAGE", "MESSAGE", "MODEL_VERSIONS"), name
 
 
 def test_readme_diagram_equals_the_asset_graph() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
 from pipelines.definitions import defs
-from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target, sample
+from tests.tidemark.planner.lag_oracle import Oracle, RunRecord, Target, sample
 
 START = datetime(2026, 10, 4, tzinfo=UTC)
 RAW, CORE, HOT, ALERTS = "raw/readings", "core/readings", "marts/hot_spots", "alerts/cold_chain"

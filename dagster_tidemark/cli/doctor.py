@@ -10,7 +10,7 @@ from dagster_tidemark.cli.commands import without_warnings
 from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.doctor.checks import Check, CheckOutcome
+    from dagster_tidemark.doctor.checks import CheckOutcome
     from dagster_tidemark.doctor.every import Declared
 
 _SECONDS_TO_CONNECT = "5"
@@ -19,7 +19,10 @@ _SHOWN = {"ok": "green", "failed": "red", "undecided": "yellow"}
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of lines.")] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="Time limit of the checks, which run at the same time.")] = 90,
+    seconds: Annotated[
+        float,
+        typer.Option(min=1, help="Time limit of the checks, which run at the same time, after the import of the code."),
+    ] = 90,
 ) -> None:
     """Check settings, packages, Dagster, catalog, Spark, bucket, queues and topics. Leaves nothing behind.
 
@@ -29,12 +32,12 @@ def doctor(
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
     settings = _settings()
 
-    from dagster_tidemark.doctor.checks import end_now, outcomes
+    from dagster_tidemark.doctor.checks import end_now, outcomes, secrets_of
     from dagster_tidemark.doctor.every import checks_of
 
     with without_warnings():
-        declared, broken = _declared(settings)
-        found = outcomes(checks_of(settings, declared, broken), seconds)
+        declared, unread = _declared(settings, seconds)
+        found = [*unread, *outcomes(checks_of(settings, declared), seconds, secrets_of(settings))]
     if as_json:
         typer.echo(json.dumps([each.as_dict() for each in found], indent=2))
     else:
@@ -58,26 +61,31 @@ def _settings() -> Settings:
     return load_settings(may_be_unfit=True)
 
 
-def _declared(settings: Settings) -> "tuple[Declared, list[Check]]":
-    """Return the queues and topics of the code location, and a check that fails if it cannot be read."""
+def _declared(settings: Settings, seconds: float) -> "tuple[Declared, list[CheckOutcome]]":
+    """Return the queues and topics of the code location. If it cannot be read in time, return that outcome too."""
     from dagster_tidemark import location
-    from dagster_tidemark.doctor.checks import Check, CheckFailed
+    from dagster_tidemark.doctor.checks import Check, CheckFailed, outcomes, secrets_of
     from dagster_tidemark.doctor.every import Declared
     from dagster_tidemark.errors import TidemarkError
     from dagster_tidemark.streams.transport import queues_of, topics_of
 
-    try:
-        streams = location.streams(settings)
-    except TidemarkError as error:
-        said = str(error)
+    read: list[Declared] = []
 
-        def refuse() -> str:
-            raise CheckFailed(said, "correct the code location; its queues and topics were not checked")
+    def ask() -> str:
+        try:
+            streams = location.streams(settings)
+        except TidemarkError as error:
+            raise CheckFailed(
+                str(error), "correct the code location; its queues and topics were not checked"
+            ) from error
+        received = sorted({stream.queue for stream in streams if stream.queue})
+        sent = [name for name in queues_of(streams) if name not in received]
+        read.append(Declared(tuple(received), tuple(sent), tuple(topics_of(streams, settings))))
+        return "read"
 
-        return Declared(), [Check("code location", refuse, "")]
-    received = sorted({stream.queue for stream in streams if stream.queue})
-    sent = [name for name in queues_of(streams) if name not in received]
-    return Declared(tuple(received), tuple(sent), tuple(topics_of(streams, settings))), []
+    remedy = "look for calls of services while its modules are imported; its queues and topics were not checked"
+    [outcome] = outcomes([Check("code location", ask, remedy)], seconds, secrets_of(settings))
+    return (read[0], []) if outcome.verdict == "ok" else (Declared(), [outcome])
 
 
 def _line(outcome: "CheckOutcome") -> str:

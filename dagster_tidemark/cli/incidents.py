@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SPAN = re.compile(r"(\d+)(m|h|d)")
 _WATCH_SECONDS = 10.0
+_MOST_OF_A_UNIT = 10_000
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _Because = Annotated[str, typer.Option("--because", help="The reason, for the other readers.", show_default=False)]
 _For = Annotated[str | None, typer.Option("--for", help="Duration: 30m, 4h or 2d.", show_default=False)]
@@ -72,6 +73,8 @@ def acknowledge(
     from dagster_tidemark.incidents.incident import Acknowledgement
     from dagster_tidemark.incidents.lifecycle import acknowledged
 
+    if not because.strip():
+        fail("an acknowledgement needs a reason: --because", code=2)
     at, end = now(), end_of(now(), for_, until)
     with _opened() as store:
         if id_ not in {each.id for each in store.read().open}:
@@ -104,7 +107,7 @@ def mute(
             store.change(lambda book: unmuted(book, what))
         typer.echo(f"{what} is no longer muted")
         return
-    if not because:
+    if not because or not because.strip():
         fail("a mute needs a reason: --because", code=2)
     at, until_ = now(), end_of(now(), for_, until)
     with _opened() as store:
@@ -173,6 +176,8 @@ def end_of(now: float, for_: str | None, until: str | None) -> float:
         found = _SPAN.fullmatch(for_)
         if found is None:
             fail(f"--for {for_}: expected a number with m, h or d, such as 4h", code=2)
+        if not 0 < int(found[1]) <= _MOST_OF_A_UNIT:
+            fail(f"--for {for_}: expected a number from 1 to {_MOST_OF_A_UNIT}", code=2)
         return now + timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
     try:
         end = datetime.fromisoformat(until or "")

@@ -14,7 +14,7 @@ def maintain(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
 ) -> None:
-    """Compact tables, expire snapshots and remove orphan files now, without waiting for slack.
+    """Compact tables, expire snapshots and remove orphan files now, without waiting for spare time.
 
     Everything useful is done. Files and snapshots that a reader may need stay. Exits with 1 if an action failed or a
     table could not be read, 2 if no table has this name.

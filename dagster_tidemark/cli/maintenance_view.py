@@ -18,7 +18,7 @@ from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.maintenance.job import NOT_DONE, OP, maintenance_job, run_config
 from dagster_tidemark.maintenance.lake_facts import LakeFacts
 from dagster_tidemark.maintenance.maintained_tables import maintained_tables, saved_upkeep
-from dagster_tidemark.maintenance.slack import open_runs
+from dagster_tidemark.maintenance.spare_time import open_runs
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.settings import Settings

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dagster_tidemark import location
 from dagster_tidemark.asset_graph.planner_graph import graph_of
+from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.cli.webserver import OtherCode, Webserver
 from dagster_tidemark.engine.code_plan import CodePlan, plan_of
 from dagster_tidemark.event_log import deployed
@@ -32,7 +33,7 @@ def apply(settings: Settings, plan: CodePlan) -> None:
     Webserver.of(settings).reload()
     definitions = location.definitions(settings)
     targets = {r.target for asset in plan.assets for r in asset.rebuilds if not r.held}
-    with DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         wait_for_code(instance, settings)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns) as progress:

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from dagster_tidemark import location
 from dagster_tidemark.cli import lock, plan_apply, plan_view
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
+from dagster_tidemark.cli.storage import instance_beside_the_lake
 from dagster_tidemark.cli.webserver import Webserver
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
@@ -70,7 +70,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
     definitions = location.definitions(settings)
     tables = location.tables(settings)
     store = Store(settings.state_dir, name or DEFAULT)
-    with store.used_for("being built"), DagsterInstance.get() as instance, opened_session(settings) as spark:
+    with store.used_for("being built"), instance_beside_the_lake() as instance, opened_session(settings) as spark:
         if (before := store.read()) is not None:
             if before.is_half_published:
                 raise NotToPublish(
@@ -133,7 +133,7 @@ def publish(settings: Settings, name: str = "") -> None:
         manifest = _recorded(store)
         require_publishable(manifest, _code(definitions, settings))
         tables = location.tables(settings)
-        with DagsterInstance.get() as instance, opened_session(settings) as spark:
+        with instance_beside_the_lake() as instance, opened_session(settings) as spark:
             publisher = Publisher(
                 definitions,
                 instance,

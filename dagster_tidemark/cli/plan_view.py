@@ -20,6 +20,7 @@ from rich.text import Text
 
 from dagster_tidemark import location
 from dagster_tidemark.cli.plan_tables import table_differences
+from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.code_versions.code_diff import moved_definitions
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.engine.code_plan import (
@@ -89,7 +90,7 @@ def show(
         stored = {name: Stored.of_json(held) for name, held in saved.tables.items()}
         code = saved.code
     else:
-        with DagsterInstance.get() as instance:
+        with opened_instance() as instance:
             found = plan_of(definitions, instance, contract_scale=settings.contract_scale)
             code = deployed_code(definitions, instance)
             upkeep = kept_overview(instance, settings.code_location)
@@ -168,7 +169,7 @@ def save(settings: Settings, path: Path) -> None:
         NothingRuns: no platform runs, and the environment names no Dagster home.
     """
     settings = take_environment(settings)
-    with DagsterInstance.get() as instance:
+    with opened_instance() as instance:
         state = state_of(location.definitions(settings), instance, contract_scale=settings.contract_scale)
         stored = _stored(settings, instance)
         replace(state, tables={name: vars(table) for name, table in stored.items()}).write(path)

@@ -27,6 +27,7 @@ from rich.text import Text
 
 from dagster_tidemark import location
 from dagster_tidemark.cli.commands import name_left_out
+from dagster_tidemark.cli.storage import instance_beside_the_lake
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
@@ -36,7 +37,7 @@ from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import DryRun, rehearse
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
-from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
+from dagster_tidemark.lakehouse.loading.quarantine_counts import backlog_of, largest_share
 from dagster_tidemark.lakehouse.session import naming_the_server, opened_session
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.local.platform.instance_lock import take_environment
@@ -94,12 +95,13 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
     Raises:
         NothingRuns: no platform runs, and the environment names none.
         SparkUnreachable: the platform's Spark server does not answer.
+        StorageUnreachable: Dagster's storage does not answer.
     """
     settings = take_environment(settings)
     # The code location is loaded after the environment is set, because it reads the environment at import.
     known = _declared(settings)
     with ExitStack() as stack:
-        instance = stack.enter_context(DagsterInstance.get())
+        instance = stack.enter_context(instance_beside_the_lake())
         spark = stack.enter_context(opened_session(settings))
         stack.enter_context(naming_the_server(spark))
         bucket = landing_bucket(settings)

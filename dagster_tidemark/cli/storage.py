@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from dagster import DagsterInstance, DagsterInvalidConfigError
 from sqlalchemy.exc import SQLAlchemyError
@@ -28,7 +29,7 @@ def opened_instance() -> Iterator[DagsterInstance]:
 
     Raises:
         StorageUnreachable: the instance's storage does not answer.
-        InstanceRefused: `dagster.yaml` is wrong, or names a package that is not installed.
+        InstanceRefused: `DAGSTER_HOME` is no folder, or its `dagster.yaml` is wrong or names a missing package.
     """
     # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
@@ -41,7 +42,25 @@ def opened_instance() -> Iterator[DagsterInstance]:
         raise StorageUnreachable(f"Dagster's storage is unreachable: {_first_cause(error)}") from error
 
 
+@contextmanager
+def instance_beside_the_lake() -> Iterator[DagsterInstance]:
+    """Open the instance for a command that also uses the lake, whose errors may come from the same drivers.
+
+    Raises:
+        StorageUnreachable, InstanceRefused: as in `opened_instance`, only while it is opened.
+    """
+    with opened_instance() as instance:
+        instance.get_runs_count()
+    with _instance() as instance:
+        yield instance
+
+
 def _instance() -> DagsterInstance:
+    home = os.environ.get("DAGSTER_HOME", "")
+    if not Path(home).expanduser().is_absolute() or not Path(home).expanduser().is_dir():
+        raise InstanceRefused(
+            f"DAGSTER_HOME={home}: expected the absolute path of an existing folder with dagster.yaml"
+        )
     try:
         return DagsterInstance.get()
     except DagsterInvalidConfigError as error:

@@ -33,7 +33,7 @@ from dagster_tidemark.code_versions.scopes import (
 )
 
 FORMAT = 3
-"""Version of the normal form. Raise it if the same code gets another form; users must then update their lock files."""
+"""Version of the normal form. Increase it if code gets a different form. Users must then update their lock files."""
 
 OPTIONS_THAT_COMPUTE_NOTHING = {
     "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",

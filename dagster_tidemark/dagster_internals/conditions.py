@@ -37,6 +37,12 @@ class ResultWithoutProgress(AutomationResult[Any]):
         return dataclasses.replace(new, previous_requested_subset=SerializableEntitySubset(self.key, other))
 
 
+def update_of_input() -> Condition:
+    """Return the condition that `AutomationCondition.any_deps_updated` applies to each input."""
+    found: Condition = dg.AutomationCondition.any_deps_updated().operand
+    return found
+
+
 def limit_to_candidates(result: AutomationResult[Any], context: AutomationContext[Any]) -> None:
     """Remove partitions that no longer exist from a result.
 

@@ -95,6 +95,15 @@ def started_process(instance: DagsterInstance, run_id: str) -> int | None:
     return None
 
 
+def planned_assets(instance: DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
+    """Return the assets that a run builds or checks. A run of a whole job has no selection, but planned assets."""
+    selected = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    if selected:
+        return frozenset(selected)
+    planned = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    return frozenset(key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None)
+
+
 def has_unfinished_run(instance: DagsterInstance, tags: Mapping[str, str]) -> bool:
     """Return True if the instance has a run with these tags that has not ended."""
     return bool(instance.get_run_records(RunsFilter(statuses=NOT_FINISHED_STATUSES, tags=dict(tags)), limit=1))

@@ -17,6 +17,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.secret_values import secrets_in
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 
 SECONDS = 90.0
 """Time limit of all checks. The first statements of a cold Spark server take half a minute on a small machine."""
@@ -32,6 +34,8 @@ _OF_SERVICES = {
 """Packages whose exceptions are the answer of a service, or its silence."""
 _DENIED = ("AccessDenied", "AccessDeniedException", "AllAccessDisabled", "AuthorizationError", "Forbidden", "403")
 _LONGEST_LINE = 300
+_SHORTEST_SECRET = 6
+"""A shorter password is also a part of other words."""
 _NAMED_BY_AWS = re.compile(r"not authorized to perform: ([a-z0-9]+:\w+)")
 _NAMED_BY_ARROW = re.compile(r"ACCESS_DENIED during (\w+) operation")
 
@@ -83,13 +87,16 @@ class CheckOutcome:
         return asdict(self)
 
 
-def outcomes(checks: Iterable[Check], seconds: float = SECONDS) -> list[CheckOutcome]:
+def outcomes(checks: Iterable[Check], seconds: float = SECONDS, secrets: Iterable[str] = ()) -> list[CheckOutcome]:
     """Run all checks at the same time. Return their outcomes in the same order.
 
     A check that has not answered after `seconds` is undecided. Its thread stays behind and does not keep the process
     from ending.
+
+    Args:
+        secrets: Texts that no outcome shows.
     """
-    running = [(check, *_started(check)) for check in checks]
+    running = [(check, *_started(check, secrets)) for check in checks]
     deadline = time.monotonic() + seconds
     found = []
     for check, thread, answer in running:
@@ -98,9 +105,11 @@ def outcomes(checks: Iterable[Check], seconds: float = SECONDS) -> list[CheckOut
     return found
 
 
-def _started(check: Check) -> tuple[threading.Thread, list[CheckOutcome]]:
+def _started(check: Check, secrets: Iterable[str]) -> tuple[threading.Thread, list[CheckOutcome]]:
     answer: list[CheckOutcome] = []
-    thread = threading.Thread(target=lambda: answer.append(outcome(check)), name=f"doctor {check.name}", daemon=True)
+    thread = threading.Thread(
+        target=lambda: answer.append(outcome(check, secrets)), name=f"doctor {check.name}", daemon=True
+    )
     thread.start()
     return thread, answer
 
@@ -109,14 +118,14 @@ def _silent(check: Check, seconds: float) -> CheckOutcome:
     return CheckOutcome(check.name, "undecided", f"no answer within {seconds:g} s", check.remedy, seconds)
 
 
-def outcome(check: Check) -> CheckOutcome:
-    """Run one check without a time limit."""
+def outcome(check: Check, secrets: Iterable[str] = ()) -> CheckOutcome:
+    """Run one check without a time limit. The outcome shows none of these secrets."""
     begun = time.monotonic()
     try:
         verdict, said, remedy = _verdict(check)
     except Exception as error:  # a check must not stop the others
         verdict, said, remedy = "undecided", f"{type(error).__name__}: {error}", check.remedy
-    return CheckOutcome(check.name, verdict, one_line(said), remedy, round(time.monotonic() - begun, 1))
+    return CheckOutcome(check.name, verdict, one_line(said, secrets), remedy, round(time.monotonic() - begun, 1))
 
 
 def _verdict(check: Check) -> tuple[Verdict, str, str]:
@@ -194,10 +203,19 @@ def permission_in(text: str) -> str:
     return ""
 
 
-def one_line(text: str) -> str:
-    """Return a text as one line without the token of a connection."""
-    said = " ".join(without_token(text).split("\n\n")[0].split())
+def one_line(text: str, secrets: Iterable[str] = ()) -> str:
+    """Return a text as one line without the token of a connection, and without these secrets."""
+    text = without_token(text)
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    said = " ".join(text.split("\n\n")[0].split())
     return said if len(said) <= _LONGEST_LINE else f"{said[: _LONGEST_LINE - 3]}..."
+
+
+def secrets_of(settings: Settings) -> frozenset[str]:
+    """Return the secrets in these settings, which clients quote in some errors."""
+    found = {each for name, value in settings.exports().items() for each in secrets_in(name, value)}
+    return frozenset(each for each in found if len(each) >= _SHORTEST_SECRET and each != LOCAL_KEY)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """All checks of a deployment, in the order of the report."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dagster_tidemark.doctor import arrangement, bucket, catalog, queues, spark
@@ -23,14 +22,9 @@ class Declared:
     topics: tuple[str, ...] = ()
 
 
-def checks_of(settings: Settings, declared: Declared, more: Iterable[Check] = ()) -> list[Check]:
-    """Return the checks.
-
-    Args:
-        more: Checks of the caller, which come first.
-    """
+def checks_of(settings: Settings, declared: Declared) -> list[Check]:
+    """Return the checks."""
     return [
-        *more,
         *arrangement.checks(settings),
         catalog.check(settings),
         *spark.checks(settings),

@@ -18,6 +18,7 @@ from typing import Any
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
+from dagster_tidemark.engine import complete_listings
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
@@ -189,12 +190,14 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     """Return the causes at a time (Unix seconds)."""
     posts = [key for post in watched.posts for key in post.keys]
     keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, ASSET_EVENTS, _BUCKET, *_PROBED)]
-    saved = instance_store.saved_values(instance, [*posts, *keys]) if watched.location else {}
+    listed = complete_listings.key_of(watched.location)
+    saved = instance_store.saved_values(instance, [*posts, *keys, listed]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
     sensors = _of_sensors(instance, watched.home or watched.location, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
+    sources = _since_listings(sources, watched, landing, complete_listings.listings_in(saved.get(listed)))
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
     sources |= _of_reported(watched.reported, received, sensors.get(ASSET_EVENTS), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
@@ -269,6 +272,25 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
         remedy = "check the feed's prefix, its queue and the credentials"
         return {watched.feeds[feed]: Cause(f"feed {feed}", looked.at, why, remedy) for feed, why in parts.items()}
     return dict.fromkeys(watched.feeds.values(), cause)
+
+
+def _since_listings(
+    found: Mapping[str, Cause], watched: Watched, looked: Looked, listed: Mapping[str, float]
+) -> dict[str, Cause]:
+    """Return the causes that concern the sources of feeds, with each complete listing as a completed check.
+
+    What hinders the sensor stays a cause: nobody checks the source after the listing.
+
+    Args:
+        listed: Start of the latest complete listing, by feed.
+    """
+    sources = dict(found)
+    for feed, source in watched.feeds.items():
+        cause, at = found.get(source), listed.get(feed, 0.0)
+        if cause is not None and at > looked.at:
+            seen = f"; its feed was listed completely at {moment(at)}"
+            sources[source] = replace(cause, since=at, said=cause.said + seen, lasting=cause.without_age + seen)
+    return sources
 
 
 def _of_backlog(name: str, looked: Looked, now: float) -> Cause | None:

@@ -74,7 +74,7 @@ class Engine:
         declared: The graph as declared, including assets without a run that Dagster can plan.
         latest: The last plan that was made.
         loaded_after: Storage id of the last event when this process loaded the code; None if no process runs the code.
-        partitions: Start of each asset's present partitions definition.
+        partitions: Start of each asset's present partitions definition and required inputs.
         contract_scale: Scale of the lag contracts in the graph.
         checks: Requested runs of blocking checks.
         overrides: What people had asked for at the last look at the instance.
@@ -259,6 +259,7 @@ class Engine:
                 tuple(self.asked_for),
                 frozenset(self.follower.history.open_runs.keys() - self.follower.begun),
                 self._offered,
+                self.off,
             )
             with garbage_collector.paused():
                 found = self.planner.plan(now, asked, stop=stop)
@@ -314,7 +315,7 @@ class Engine:
             self.overrides = found
 
     def paused(self, asset: str, partitions: Collection[Partition]) -> tuple[set[Partition], str]:
-        """Return the paused ones among some partitions of an asset, and the reason of one of them."""
+        """Return the given partitions of an asset that are paused, and the reason of one pause."""
         node = self.graph.nodes.get(asset)
         if self._unreadable or node is None:
             return (set(partitions), self._unreadable) if self._unreadable else (set(), "")
@@ -399,7 +400,7 @@ def engine_for(instance: DagsterInstance, assets: AnyGraph, settings: Settings |
         graph = planner_graph.graph_of(assets, contract_scale=scale or 1.0)
         loaded_after = event_storage.last_event_id(instance)
         definitions = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph)
-        graph.moment.defined_at = definitions.since
+        definitions.date(graph)
         others = _engines.get(identity, [])
         same = next((e for _, e in others if e.follower.key == checkpoint.key_of(graph)), None)
         if same is not None and set(same.graph.nodes) == set(graph.nodes):

@@ -135,7 +135,7 @@ class Guarded(dg.AutomationCondition[Any]):
         if not paused:
             return found
         if paused == wanted:
-            # What the condition has seen counts again after the pause, even if it looks at a moment, like a cron tick.
+            # The condition forgets this evaluation. So it requests the partitions after the pause, even of a cron tick.
             reason = because(context, 0, f"paused: {why}", found.true_subset)
             return ResultWithoutProgress(context, true_subset=context.get_empty_subset(), child_results=[reason])
         remove_partitions(found, [str(partition) for partition in paused])

@@ -79,7 +79,7 @@ def lags(
         return []
     graph = planner_graph.graph_of(assets, contract_scale=contract_scale)
     now = event_time.now()
-    graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
+    PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).date(graph)
     first = min(start for start, _ in periods)
     graph.moment.moves_to(first, event_storage.dynamic_partitions(instance, graph.dynamic) if graph.dynamic else None)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
@@ -129,7 +129,7 @@ class _Course:
         self._step(reached, is_changed=True)
 
     def pass_time(self, until: float) -> None:
-        """Step through the times until a time, at which something changes without an event."""
+        """Step to each time before `until` at which a lag changes without an event."""
         while True:
             steady, changed = max(self.debts.steady_until, self.reached + 0.001), self._changes[-1:]
             due = min(steady, *changed) if changed else steady

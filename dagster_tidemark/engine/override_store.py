@@ -138,7 +138,7 @@ def end_finished(
 
 
 _SETTLES = 30.0
-"""Seconds after a command until a plan surely knows of it."""
+"""Seconds after a command until each plan contains it."""
 
 
 def owed_again(

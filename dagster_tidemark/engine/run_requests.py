@@ -21,7 +21,7 @@ from dagster_tidemark.planner.admission import priority_of
 from dagster_tidemark.planner.connected_components import connected
 from dagster_tidemark.planner.decisions import CheckRequest, Plan, Request
 from dagster_tidemark.planner.graph import Graph, Target
-from dagster_tidemark.planner.requests import SINGLES, ranges
+from dagster_tidemark.planner.grouping import SINGLES, ranges
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sources.feed import Partition

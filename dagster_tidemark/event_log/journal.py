@@ -100,7 +100,7 @@ def last_shifts(instance: DagsterInstance, location: str) -> list[tuple[int, int
 
 
 def up_to_date(history: History, note: Mapping[str, Any]) -> set[Target]:
-    """Return the partitions of a note about which the history knows nothing newer."""
+    """Return the partitions of a note whose facts equal those of the history, or are newer."""
     found = set()
     for row in note["rows"]:
         with contextlib.suppress(TypeError, ValueError):  # a later version's rows have more fields

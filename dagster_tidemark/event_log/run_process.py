@@ -1,8 +1,9 @@
 """Identity and state of the process that executes a run.
 
 Each run's process writes its identity into the run's tags: process id, start, and the place where the id is valid
-(boot, process namespace, container, host). Belongs here: the identity, and the state that a process at the same place
-can see. Does not belong here: ending a run whose process is gone (`sensors.dead_runs`).
+(boot, process namespace, container, host). It does this while it loads the definitions, with any executor. Belongs
+here: the identity, and the state that a process at the same place can see. Does not belong here: ending a run whose
+process is gone (`sensors.dead_runs`).
 
 A process counts as gone only if that is certain. A stopped or slow process counts as alive, and the state of a process
 at another place is unknown.
@@ -14,11 +15,12 @@ identifies one server; a port does not.
 """
 
 import json
+import logging
 import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
@@ -26,10 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from dagster import DagsterInstance, DagsterRun
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from dagster_tidemark.dagster_internals import instance_store, run_storage
+from dagster_tidemark.dagster_internals import code_loading, instance_store, run_storage, run_worker
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
+
+_logger = logging.getLogger(__name__)
 
 _SAME_SECONDS = 2.0  # outside Linux a start is a clock time, which may be corrected
 _INITIAL_NAMESPACE = "pid:[4026531836]"  # the kernel's constant for processes outside any container
@@ -37,6 +41,7 @@ _FROM_OUTSIDE = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/dev/termin
 _CONTAINERS = re.compile(r"/(?:containers|pods)/([0-9a-f-]{36,64}(?:/containers/[^/ ]+)?)")
 _KEPT_SECONDS = 7 * 86_400.0
 _NOTED_EVERY = 3_600.0
+_BEFORE_START = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 
 
 class ProcessState(StrEnum):
@@ -120,6 +125,45 @@ def record(instance: DagsterInstance, run: DagsterRun) -> None:
     identity = identity_of(psutil.Process())
     if run.tags.get(PROCESS) != identity:
         instance.add_run_tags(run.run_id, {PROCESS: identity})
+
+
+def record_while_loading(assets: Collection[AssetKey] | None) -> None:
+    """Record this process, if it loads the definitions to execute a run of these assets.
+
+    Only the process that a launcher starts for a run records itself: the one that runs the executor, whatever the
+    executor is. If it ends, the run never ends by itself. A step's process does not: the executor reports its end.
+
+    Args:
+        assets: The assets whose runs are recorded; None for all runs. Other runs are not changed.
+    """
+    if not code_loading.is_loaded_for_a_run():
+        return
+    try:
+        with run_worker.launched_run() as launched:
+            if launched is None or not _is_executed_here(launched):
+                return
+            if assets is None or not run_storage.planned_assets(launched.instance, launched.run).isdisjoint(assets):
+                record(launched.instance, launched.run)
+    except Exception:  # the run may be a run of other assets, which must start in any case
+        _logger.warning("the process of this run is not recorded, so dead_runs will not end it", exc_info=True)
+
+
+def _is_executed_here(launched: run_worker.LaunchedRun) -> bool:
+    """Return True if Dagster will execute the run in this process. It ignores a second process of a run."""
+    run = launched.run
+    if launched.is_resumed:
+        return not run.is_finished
+    if run.status not in _BEFORE_START:
+        return False
+    return PROCESS not in run.tags or is_inherited(launched.instance, run) or fate_of(run) is ProcessState.GONE
+
+
+def is_inherited(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Return True if the recorded process is that of an earlier run: Dagster's retries copy the failed run's tags."""
+    if run.parent_run_id is None:
+        return False
+    parent = instance.get_run_by_id(run.parent_run_id)
+    return parent is None or parent.tags.get(PROCESS) == run.tags.get(PROCESS)
 
 
 def fate_of(run: DagsterRun) -> ProcessState:

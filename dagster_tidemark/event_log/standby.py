@@ -1,4 +1,4 @@
-"""Which code server of a location works, if several tick: the one that ticked first most recently. Others stand by.
+"""The choice of the working code server of a location, if several tick: the one that began to tick last works.
 
 During a deploy an old and a new code server may answer the daemon in turn, and so may two that run by mistake. Each
 writes a heartbeat into a record of the instance's storage. A server that finds a living server after it in the record
@@ -31,12 +31,12 @@ from dagster_tidemark.tags import TICKING
 SILENT_SECONDS = 30.0
 """A server whose heartbeat has not changed for this long has ended, hangs, or gets no ticks."""
 SETTLE_SECONDS = 30.0
-"""Time after the last heartbeat of a replaced server in which runs with its code may still appear."""
+"""How long runs with the code of a replaced server may still appear after its last heartbeat."""
 DEPLOY_SECONDS = 300.0
 """Two servers that tick for longer than this run by mistake."""
 _LOOK_SECONDS = 2.0
 _BEAT_SECONDS = 5.0
-_PAUSED_SECONDS = 15.0  # without looks, silence cannot be told from own absence
+_PAUSED_SECONDS = 15.0  # after a pause without looks, the others seem silent although this server was absent
 _TURNS_SECONDS = 120.0  # each daemon sends a heartbeat every half minute
 _MISTAKE_SECONDS = 120.0
 _MOST = 8
@@ -123,7 +123,7 @@ def mistakes(instance: DagsterInstance, now: float) -> list[str]:
 
 @dataclass
 class _Watched:
-    """What this server knows of another: when it first saw it, its last heartbeat, and when that changed."""
+    """Another server, as this one sees it: time of the first look, last heartbeat, and time of its last change."""
 
     order: int
     first: float
@@ -186,14 +186,14 @@ class Standby:
         return self._reason
 
     def _forgive(self, seconds: float) -> None:
-        """Leave this time out of the silence of the other servers. Nobody has looked at them meanwhile."""
+        """Subtract a time without looks from the silence of the other servers."""
         for each in self._others.values():
             each.first, each.changed = each.first + seconds, each.changed + seconds
 
     def is_settling(self) -> bool:
         """Return True if runs with the code of a replaced server may still appear.
 
-        Dagster's default launcher starts a run beside any server of the address, also beside one on standby.
+        Dagster's default launcher starts a run on the host of any server of the address, even of one on standby.
         """
         with self._lock:
             now, place = self.clock(), self._place

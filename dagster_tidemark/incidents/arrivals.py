@@ -229,13 +229,17 @@ def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, ArrivedF
 
 
 def _time_position(ends: Mapping[Partition, float]) -> int:
-    """Return the position of the time in keys such as `2026-10-05|berlin`: there, each value has one window."""
+    """Return the position of the time in keys such as `berlin|2026-10-05`: there, each value has one window.
+
+    On the first day each city has one window, too: the time has fewer values.
+    """
     split = [(str(partition).split(_SEPARATOR), end) for partition, end in ends.items()]
+    found: dict[int, int] = {}
     for position in range(len(split[0][0]) if split else 0):
         windows: dict[str, float] = {}
         if all(windows.setdefault(parts[position], end) == end for parts, end in split):
-            return position
-    return 0
+            found[position] = len(windows)
+    return min(found, key=lambda position: found[position], default=0)
 
 
 def arrival_rows(found: Iterable[Arrival]) -> tuple[ArrivalRow, ...]:

@@ -310,9 +310,11 @@ class _Search:
         if check := history.blocking(source):
             remedy = f"correct the data or the check, then materialize {name(source)} again"
             return RootCause(CauseKind.CHECK, f"{asset}: {check}", reason, 0.0, asset, remedy)
-        lacking, node = history.unchecked(source), self._evidence.graph.nodes[asset]
+        node = self._evidence.graph.nodes[asset]
+        unchecked = history.unchecked(source)
+        lacking = unchecked or sorted(self._evidence.graph.blocking(asset))  # a run is about to write the source
         subject, check = f"{asset}: {', '.join(lacking)}", f"the check {', '.join(lacking)} of {name(source)}"
-        if source in history.running or history.written(source).run_id in history.open_runs:
+        if not unchecked or source in history.running or history.written(source).run_id in history.open_runs:
             remedy = f"see the newest run of {asset}"
             return RootCause(CauseKind.CHECK, subject, f"{check} is still evaluated", 0.0, asset, remedy, True)
         remedy = "see the log of the newest run of the check; correct the check if it raised"
@@ -394,7 +396,7 @@ def _is_independent(root: RootCause, doubted_since: float) -> bool:
 
 
 def _newer(known: RootCause | None, cause: RootCause) -> RootCause:
-    """Return the cause with the newest evidence, and with the earliest next try of both."""
+    """Return the cause with newer evidence. Its next try becomes the earlier one of both causes."""
     if known is None:
         return cause
     tries = [each.next_try for each in (known, cause) if each.next_try is not None]

@@ -70,6 +70,12 @@ class ExpectedArrival:
             ) from error
         if why := unknown_day(self.days):
             raise ExpectationRefused(f"{owner}: {why}")
+        if not self.days:
+            raise ExpectationRefused(f"{owner}: days is empty, so nothing is ever expected; write days=('mon', 'tue')")
+        if why := _no_calendar(self.except_on):
+            raise ExpectationRefused(f"{owner}: {why}")
+        if self.grace < timedelta(0):
+            raise ExpectationRefused(f"{owner}: grace={self.grace} is negative; write a time span, or an earlier by=")
         if self.files < 1 or self.rows < 0 or not 0 <= self.usual < 1:
             raise ExpectationRefused(
                 f"{owner}: files={self.files}, rows={self.rows}, usual={self.usual}: write one file or "
@@ -108,6 +114,17 @@ class ExpectedArrival:
             on = datetime.fromtimestamp(middle, zone).date() + timedelta(days=self.day)
             at = datetime.combine(on, time_of_day(self.by), zone).astimezone(UTC).timestamp()
         return None if WEEKDAYS[on.weekday()] not in self.days or on in self.except_on else at
+
+
+def _no_calendar(dates: object) -> str:
+    """Return why exceptions would never match a date; empty if they can."""
+    if isinstance(dates, str):
+        return f"except_on={dates!r}: expected dates, such as {{date(2026, 12, 25)}}"
+    found = dates if isinstance(dates, set | frozenset | list | tuple) else ()
+    other = next((each for each in found if isinstance(each, datetime) or not isinstance(each, date)), None)
+    if other is None:
+        return ""
+    return f"except_on has {other!r}, which equals no date; write date(2026, 12, 25)"
 
 
 def require_sources(

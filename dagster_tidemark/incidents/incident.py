@@ -135,7 +135,7 @@ class Incident:
 
     Args:
         assets: Every asset that it made late, or was about to make late.
-        clear_since: Time since which the cause makes no asset late; None while it makes one late.
+        clear_since: Time since which the cause makes no asset late; None while an asset is late because of it.
         cause_ended_at: Time when the cause ended. Assets may be late for longer.
         told: The last message for each channel, by channel name.
         threads: Thread of the incident in each channel, by channel name.
@@ -192,7 +192,7 @@ class IncidentMessage:
         id: Id of the message, equal for all attempts, so that receivers can drop repeats.
         incident: The incident as it was when the message was written.
         attempts: Number of attempts that began.
-        next_try: Earliest time of an attempt: the end of the channel's quiet hours if it was written during them.
+        next_try: Earliest time of an attempt: the end of the channel's quiet hours if it waits for them.
         error: Reason why the last attempt failed.
     """
 
@@ -211,7 +211,7 @@ class ChannelState:
     """State of a channel's deliveries.
 
     Args:
-        failing_since: Time since which no message could be sent; None if the last one was sent.
+        failing_since: Time since which no message could be sent or was taken; None if the last one was sent.
         error: Reason of the last failure.
         pause_until: Earliest time of the next attempt, after a failure.
         given_up: Number of messages that were refused or could not be sent for a day.

@@ -19,11 +19,13 @@ from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
-"""A channel that has failed to send for this long counts as dead."""
+"""A channel that has failed to send, or refused messages, for this long counts as dead."""
 LEASE_SECONDS = 30.0
 """More than twice the time limit of an attempt."""
 GIVEN_UP_SECONDS = 86_400.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_LONGEST_ASKED = 3600.0
+"""A channel may ask for a longer pause, but not for one that hides it for days."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Sender:
             return 0
         if not self._leads(self.store.change(self._leased)):
             return 0
-        self.store.change(self._with_problems)
+        self.store.change(self._prepared)
         tried = set[str]()
         while time.monotonic() - began < seconds:
             message = self._next(self.store.read(), tried)
@@ -89,9 +91,14 @@ class Sender:
     def _leads(self, book: Book) -> bool:
         return book.lease is not None and book.lease.holder == self.holder
 
-    def _with_problems(self, book: Book) -> Book:
-        """Store the problems of channels that cannot send. Drop messages for channels that no longer exist."""
-        states = dict(book.channels)
+    def _prepared(self, book: Book) -> Book:
+        """Store the problems of channels that cannot send, and postpone the messages of channels in quiet hours.
+
+        A message may have been written before the quiet hours, and a failure may have delayed it. Messages for channels
+        that no longer exist are dropped.
+        """
+        states, now = dict(book.channels), self.clock()
+        quiet = {each.label: end for each in self.channels if (end := each.route.silent_until(now)) is not None}
         for channel in self.channels:
             state, problem = states.get(channel.label, ChannelState()), channel.problem()
             if problem:
@@ -101,7 +108,8 @@ class Sender:
                 states[channel.label] = replace(state, failing_since=None, error="")
         known = {channel.label for channel in self.channels}
         states = {name: state for name, state in states.items() if name in known}
-        outbox = tuple(message for message in book.outbox if message.channel in known)
+        waiting = (message for message in book.outbox if message.channel in known)
+        outbox = tuple(replace(each, next_try=quiet.get(each.channel, min(each.next_try, now))) for each in waiting)
         return replace(book, channels=states, outbox=outbox)
 
     def _next(self, book: Book, tried: set[str]) -> IncidentMessage | None:
@@ -163,13 +171,15 @@ class Sender:
 
     def _given_up(self, book: Book, message: IncidentMessage, said: str) -> Book:
         state = book.channels.get(message.channel, ChannelState())
-        state = replace(state, given_up=state.given_up + 1, error=f"refused: {said}")
+        # A wrong key lets a channel refuse every message: until it takes one, it counts as failing.
+        since = state.failing_since if state.failing_since is not None else self.clock()
+        state = replace(state, failing_since=since, given_up=state.given_up + 1, error=f"refused: {said}")
         step = TimelineStep(self.clock(), f"given up {message.kind}", f"{message.channel}: {said}")
         return _without(book, message, state, lambda each: replace(each, timeline=(*each.timeline, step)))
 
     def _failed(self, book: Book, message: IncidentMessage, said: str, error: ChannelUnavailable | None) -> Book:
         now = self.clock()
-        if now - message.at > GIVEN_UP_SECONDS:
+        if now - max(message.at, message.next_try) > GIVEN_UP_SECONDS:  # quiet hours may last a weekend
             return self._given_up(book, message, f"not sent for a day: {said}")
         attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
         pause = growing_pause(attempts, _FIRST_PAUSE, _LONGEST_PAUSE)
@@ -181,7 +191,7 @@ class Sender:
             since = state.failing_since if state.failing_since is not None else now
             state = replace(state, failing_since=since, error=said)
         # The next message would meet the same fault: the pause holds for the channel, not for the message.
-        state = replace(state, pause_until=now + (pause if asked is None else asked))
+        state = replace(state, pause_until=now + (pause if asked is None else min(asked, _LONGEST_ASKED)))
         outbox = tuple(replace(each, error=said) if each.id == message.id else each for each in book.outbox)
         return replace(book, outbox=outbox, channels=book.channels | {message.channel: state})
 
@@ -204,7 +214,7 @@ def _without(book: Book, message: IncidentMessage, state: ChannelState, change: 
 
 
 def dead(book: Book, now: float) -> dict[str, str]:
-    """Return the channels that have failed to send for a minute, each with the reason."""
+    """Return the channels that have sent nothing for a minute since a failure or refusal, each with the reason."""
     return {
         name: state.error
         for name, state in book.channels.items()

@@ -109,6 +109,8 @@ class DataFileTarget:
         head_id = head.snapshot_id if head else None
         there = self._files(found, head_id)
         if head_id != self.snapshot_id:
+            if self._are_committed(found, reports, run_id):
+                return ""
             if self.snapshot_id is not None and found.snapshot_by_id(self.snapshot_id) is None:
                 return f"the snapshot {self.snapshot_id} has expired"
             if _paths(there) != _paths(self._files(found, self.snapshot_id)):
@@ -124,6 +126,20 @@ class DataFileTarget:
 
         append.commit_on_head(found, change)
         return ""
+
+    def _are_committed(self, found: IcebergTable, reports: Sequence[Report], run_id: str) -> bool:
+        """Return True if a snapshot of this run has the files.
+
+        A catalog may report a conflict although it has committed. For example, the client of AWS Glue repeats a request
+        without an answer, and Glue then refuses the second request because of the first one.
+        """
+        own = {f"{self._before_path()}{report.path}" for report in reports}
+        of_run = (
+            snapshot.snapshot_id
+            for snapshot in found.metadata.snapshots
+            if snapshot.summary and snapshot.summary.additional_properties.get(write.RUN_ID) == run_id
+        )
+        return any(own & _paths(self._files(found, snapshot_id)) for snapshot_id in of_run)
 
     def discard(self, prefix: str) -> None:
         """Delete files of an abandoned load, which are not in the table: all files whose names begin with a prefix."""

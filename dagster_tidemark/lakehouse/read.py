@@ -95,6 +95,13 @@ def fetched(frame: DataFrame) -> pa.Table:
     return to_table()[0] if to_table else frame.toArrow()
 
 
+def as_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows as a frame. Times without a zone keep their type, which `createDataFrame` alone makes `timestamp`."""
+    frame = spark.createDataFrame(rows)
+    local = [f.name for f in rows.schema if pa.types.is_timestamp(f.type) and f.type.tz is None]
+    return frame.withColumns({c: F.col(c).cast("timestamp_ntz") for c in local}) if local else frame
+
+
 @contextmanager
 def naming_an_expired_snapshot(table: Table) -> Iterator[None]:
     """Replace Spark's error for a missing snapshot with an error that names the table.

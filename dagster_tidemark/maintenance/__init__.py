@@ -1,1 +1,1 @@
-"""Maintenance of the lake's tables as work with slack: one job, which runs while nothing else is due."""
+"""Maintenance of the lake's tables as work for spare time: one job, which runs while nothing else is due."""

@@ -40,7 +40,7 @@ from dagster_tidemark.lakehouse.session import (
 )
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upkeep, saved_upkeep
-from dagster_tidemark.maintenance.slack import open_runs
+from dagster_tidemark.maintenance.spare_time import open_runs
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE as MAINTENANCE_TAG
 from dagster_tidemark.tags import PRIORITY, TABLES

@@ -23,7 +23,7 @@ from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.stored_tables import table_names
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep
-from dagster_tidemark.maintenance.slack import OpenRuns
+from dagster_tidemark.maintenance.spare_time import OpenRuns
 
 _REMOVES = (Action.EXPIRE, Action.ORPHANS)
 _MANIFEST_SECONDS = 3.0

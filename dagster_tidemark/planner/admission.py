@@ -6,7 +6,7 @@ it: the tighter the contract, the higher the run's priority. If runs would occup
 contract can wait, one slot is kept free.
 
 Belongs here: order, number and priority of runs. Does not belong here: which partitions are due (`planner.evaluate`),
-and which partitions share a run (`planner.requests`).
+and which partitions share a run (`planner.grouping`).
 """
 
 import math

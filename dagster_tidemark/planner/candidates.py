@@ -114,7 +114,7 @@ class Candidates:
     def gap(
         self, node: Node, target: Target, entries: Mapping[Partition, Any], mark: Callable[[Target], None]
     ) -> float | None:
-        """Return the arrival from which a window without data is due, or None if no later window needs it."""
+        """Return the arrival that makes a window without data due, or None if no later window needs the window."""
         group, place = node.place(target[1])
         if place >= self._last.get((node.key, group), place):
             return None

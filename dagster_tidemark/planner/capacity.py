@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.graph import Target
-from dagster_tidemark.planner.requests import SINGLES
+from dagster_tidemark.planner.grouping import SINGLES
 
 
 @dataclass(frozen=True, slots=True)

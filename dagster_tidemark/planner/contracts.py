@@ -182,8 +182,8 @@ class Due:
     """Times of a run's request and deadline.
 
     Args:
-        opens: Time from which waiting saves no run, because no later data is required. It is infinite if the run should
-            be requested as late as possible.
+        opens: Time after which waiting saves no run, because later data is not required. Infinite if the run should be
+            requested as late as possible.
         latest: Latest time to request the run and still have time for a second attempt.
         start_by: Latest time to request the run, without time for a second attempt.
         deadline: Time when the run has to be done.

@@ -161,11 +161,12 @@ class Debts:
         unbegun = self._unbegun.get(target[0])
         if pending is None and unbegun is not None and unbegun.target == target:
             decisions = {target: unbegun}
-        elif pending is None or pending.built or not pending.missing_inputs or not node.automated:
+        elif pending is None or not pending.missing_inputs or not (node.automated or node.has_judged_contract):
             return {}
         else:
             lacking: tuple[Target, ...] = tuple((key, None) for key in pending.missing_inputs)
-            decisions = {target: Decision(*target, State.NO_DATA, "", wait_for=lacking)}
+            owed = {"built": pending.built, "withheld_since": pending.withheld_since}
+            decisions = {target: Decision(*target, State.NO_DATA, "", wait_for=lacking).but(**owed)}
         for read in node.inputs:
             for source, of in self._work.inputs(read, target[1]):
                 decisions[source] = Decision(*source, State.NOT_DUE, "", of.arrival)

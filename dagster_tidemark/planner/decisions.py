@@ -64,6 +64,7 @@ class Decision:
         next_try: End of the pause after the last attempt, or of a person's pause.
         zone: Time zone of the contract, used to show the deadline.
         without: Missing deliveries that the run is built without, in words.
+        withheld_since: Time since when a built partition owes data that no run can build; see `Pending`.
     """
 
     asset: str
@@ -84,6 +85,7 @@ class Decision:
     next_try: float | None = None
     zone: str = "UTC"
     without: tuple[str, ...] = ()
+    withheld_since: float | None = None
 
     @property
     def target(self) -> Target:
@@ -155,6 +157,7 @@ class Asked:
         runs: Requests whose run has not appeared yet; `reserved` are their targets.
         queued: Open runs that have not started.
         offered: Targets that wait for their asset's own condition, each with the start of the wait (Unix seconds).
+        off: Names of the sensors that are switched off, and request no run.
     """
 
     reserved: frozenset[Target] = frozenset()
@@ -164,6 +167,7 @@ class Asked:
     runs: tuple[Request, ...] = ()
     queued: frozenset[str] = frozenset()
     offered: Mapping[Target, float] = field(default_factory=dict)
+    off: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

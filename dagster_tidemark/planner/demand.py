@@ -57,7 +57,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Contract of an asset. It determines the demand for data of any arrival.
+    """Contract of an asset. From the arrival of data it computes the demand for the data.
 
     Args:
         tick: Promised time of the window itself, or None.

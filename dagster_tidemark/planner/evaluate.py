@@ -2,7 +2,7 @@
 
 Belongs here: the decision on each partition, at one time. Does not belong here: the pending work
 (`planner.staleness`), when it is due (`planner.demand`), what it waits for (`planner.waiting`) and which runs
-to request (`planner.requests`). If the decision on a partition raises, only that partition is set aside.
+to request (`planner.grouping`). If the decision on a partition raises, only that partition is set aside.
 """
 
 import math
@@ -18,9 +18,10 @@ from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
 from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.grouping import Requests
+from dagster_tidemark.planner.guarded_reads import GuardedWrites, readers_first
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import Loop
-from dagster_tidemark.planner.requests import Requests
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.waiting import WaitingReasons, waiting
@@ -86,7 +87,9 @@ class EvaluationPass:
         self._waiting = WaitingReasons(
             graph, history, backlog, self.demands, self.decisions, now, self._at, self._wake_at, asked.unanswered
         )
+        self._writes = GuardedWrites(graph, history, asked)
         self._waiting.deferred, self._waiting.in_flight = self._deferred, self._in_flight
+        self._waiting.writes = self._writes
 
     def steps(self) -> Iterator[int]:
         """Make the plan in steps, and yield the number of decisions so far. The caller may pause between two steps."""
@@ -194,9 +197,22 @@ class EvaluationPass:
         found, changed = requests.found
         self.aside |= requests.aside
         admission = self._admission()
-        self._asked, held = admission.of(found, self.decisions | changed)
-        self._changed = changed | held
+        admitted, held = admission.of(found, self.decisions | changed)
         self._wake_at(admission.again_at)
+        late = (decision.target for decision in self.decisions.values() if self._waits_for_a_write(decision))
+        after = changed | held
+        self._asked, held = readers_first(admitted, self.decisions | after, late, self.graph, self.history, self.asked)
+        self._changed = after | held
+
+    def _waits_for_a_write(self, decision: Decision) -> bool:
+        """Return True if a late partition waits until a run has written a guarded input and evaluated its checks."""
+        is_late = decision.start_by is not None and decision.start_by <= self.now
+        return decision.state is State.BLOCKED and is_late and any(map(self._is_written, decision.wait_for))
+
+    def _is_written(self, source: Target) -> bool:
+        by = self.history.written(source).run_id
+        is_checked = by is not None and by in self.history.open_runs and by not in self.asked.by_people
+        return self._writes.has(source) or is_checked
 
     def _decide_more(self) -> Iterator[int]:
         """Decide on more partitions of requested ranges: a range costs one run, however long it is.
@@ -244,9 +260,11 @@ class EvaluationPass:
 
     def _left(self, target: Target, pending: Pending) -> list[Decision]:
         """Return the decision on a partition that the planner does not request, to evaluate its contract only."""
-        if pending.arrival is None:
+        if pending.arrival is None and not pending.missing_inputs:
             return []
         facts = self._facts(self.graph.nodes[target[0]], target, pending)
+        if pending.missing_inputs:
+            return [_without_data(facts, pending)]
         if facts.deadline is not None:
             self._wake_at(facts.deadline)
         return [facts.but(state=State.LEFT, reason=_arrived(facts))]
@@ -304,8 +322,7 @@ class EvaluationPass:
         node = self.graph.nodes[target[0]]
         facts = self._facts(node, target, pending)
         if pending.missing_inputs:
-            lacking: tuple[tuple[str, Partition], ...] = tuple((key, None) for key in pending.missing_inputs)
-            return facts.but(state=State.NO_DATA, reason=names(pending.missing_inputs), wait_for=lacking)
+            return _without_data(facts, pending)
         demand = None if pending.arrival is None else self.demands.of(target, pending.arrival)
         if demand is not None and pending.arrival is not None:
             is_asap = self.graph.nodes[demand.for_].asap
@@ -438,8 +455,18 @@ def is_judged(graph: Graph, history: History, node: Node, target: Target) -> boo
     return promised is None or not seen or promised >= min(seen)
 
 
+def _without_data(facts: Decision, pending: Pending) -> Decision:
+    """Return the decision on a partition whose required inputs have nothing for it."""
+    return facts.but(
+        state=State.NO_DATA,
+        reason=names(pending.missing_inputs),
+        wait_for=tuple((key, None) for key in pending.missing_inputs),
+        withheld_since=pending.withheld_since,
+    )
+
+
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival, the last one if several have it or if nothing arrived."""
+    """Return the partition with the earliest arrival. Of equal ones, and without arrivals, it is the last partition."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

@@ -150,7 +150,7 @@ class _Later:
 
     Args:
         number: Number of the promise.
-        dues: When the data of a window is due by a promise, for each comparison that has computed it.
+        dues: Due times of the windows' data by promise, shared by all comparisons.
     """
 
     node: Node

@@ -28,6 +28,9 @@ class Moment:
         loaded_after: Storage id of the last event when the planning process loaded this code; infinite if no process
             has loaded it.
         defined_at: By asset, the time when it got its present partitions definition (Unix seconds).
+        inputs_since: By asset, the time when each of its required inputs was declared (Unix seconds).
+        inputs_added: The inputs of `inputs_since` that were declared after another input of the same asset. If all were
+            declared together, the asset is new, or nothing is known of its earlier declarations.
     """
 
     now: float = 0.0
@@ -35,12 +38,19 @@ class Moment:
     revision: int = 0
     loaded_after: float = float("inf")
     defined_at: Mapping[str, float] = field(default_factory=dict)
+    inputs_since: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    inputs_added: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def moves_to(self, now: float, dynamic: Mapping[str, Sequence[str]] | None = None) -> None:
         """Set the time and, if given, the dynamic keys that exist."""
         self.now = now
         if dynamic is not None and dynamic != self.dynamic:
             self.dynamic, self.revision = dynamic, self.revision + 1
+
+    def added_at(self, reader: str, key: str) -> float:
+        """Return when a deploy added a required input to an asset (Unix seconds); 0 if none did."""
+        added = self.inputs_added.get(reader)
+        return added.get(key, 0.0) if added else 0.0
 
 
 @dataclass(frozen=True)
@@ -236,7 +246,7 @@ class Graph:
     def share_a_run(self, reader: Node, read: Input) -> bool:
         """Return True if one run builds a reader and an input when both are due for a partition.
 
-        Due times (`planner.demand`) and requests (`planner.requests`) both use this rule. If it returns False, the
+        Due times (`planner.demand`) and requests (`planner.grouping`) both use this rule. If it returns False, the
         input runs first, and the due time allows for the duration of that run.
         """
         upstream = self.nodes.get(read.key)

@@ -588,7 +588,14 @@ class History:
         begun = [self.facts.changes(s)[-1] for s in sources if self._began_after(s, target, before) is not None]
         changes = (c for source in sources for c in self.facts.changes(source) if not contains(before, c))
         fresh = (c.arrived_at for c in (*begun, *changes) if contains(after, c))
-        return min((arrival for arrival in fresh if arrival is not None), default=None)
+        earliest = min((arrival for arrival in fresh if arrival is not None), default=None)
+        added_at = self.added_after(read, target, before)
+        return earliest if earliest is None or added_at is None else max(earliest, added_at)
+
+    def added_after(self, read: Input, target: Target, built: Built) -> float | None:
+        """Return when a deploy added an input, if that was after the start of a build; its data counts from then on."""
+        added_at = self.graph.moment.added_at(target[0], read.key)
+        return added_at if added_at > built.started_at else None
 
     def _shorten_pauses(self, asset: str) -> None:
         for target, failure in self.failures.items():

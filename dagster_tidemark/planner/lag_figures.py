@@ -48,7 +48,7 @@ class LagFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Part of a period in which the lag grows from `lag` by a second each second, or is zero throughout."""
+    """Part of a period. Its lag begins with `lag` and grows by a second each second, or stays zero."""
 
     length: float
     lag: float

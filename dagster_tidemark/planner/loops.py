@@ -23,7 +23,7 @@ _SUSPECTED_AFTER = 10
 """Rounds in a row before a loop is suspected. In each, new data follows a commit of the same table."""
 
 _CONFIRMED_BY = 3
-"""Rounds in a row that must get longer or shorter with the request of a run before a loop is confirmed."""
+"""Rounds in a row that confirm a suspected loop. Each is longer or shorter than usual, because its run was delayed."""
 
 _TESTED = 8
 """Most rounds of a test. After these, an unconfirmed suspicion is dropped, and the next one needs twice the rounds."""

@@ -22,7 +22,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class Ordered(Protocol):
-    """Partitions with an order, as a `Node` has. `problem` returns why a key is not one of them."""
+    """Partitions with an order, as a `Node` has. `problem` returns why a key is not a partition."""
 
     @property
     def order(self) -> Callable[[Partition], Any]: ...

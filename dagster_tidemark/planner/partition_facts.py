@@ -15,7 +15,7 @@ from dagster_tidemark.sources.feed import Partition
 
 
 class PartitionRecord:
-    """What the event log tells about one partition.
+    """Facts of the event log about one partition.
 
     Args:
         changes: Its changes, oldest first: the latest, and earlier ones that a reader does not contain.

@@ -15,9 +15,9 @@ from dagster_tidemark.planner.decisions import CheckRequest, Decision, Plan, Sta
 from dagster_tidemark.planner.evaluate import Bound
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.grouping import held_by_operation
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.planner import Planner
-from dagster_tidemark.planner.requests import held_by_operation
 from dagster_tidemark.planner.wording import name, names
 
 _MOST_ROUNDS = 10_000

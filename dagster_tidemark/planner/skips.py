@@ -39,7 +39,7 @@ class Skips:
     of: dict[str, dict[Partition, Override]] = field(default_factory=dict)
 
     def get(self, target: Target) -> Override | None:
-        """Return the skip because of which a partition lacks something, or None."""
+        """Return the skip that left data out of a partition, or None."""
         return self.of.get(target[0], {}).get(target[1])
 
     def pop(self, target: Target) -> Override | None:
@@ -47,11 +47,11 @@ class Skips:
         return self.of.get(target[0], {}).pop(target[1], None)
 
     def note(self, target: Target, skip: Override) -> None:
-        """Note that a partition lacks something because of a skip."""
+        """Note that a skip left data out of a partition."""
         self.of.setdefault(target[0], {})[target[1]] = skip
 
     def note_built(self, node: Node, target: Target) -> None:
-        """Note a built partition if it lacks something because of a skip."""
+        """Note a built partition if a skip left data out of it."""
         if node.key not in self.history.overrides.cuts:
             return
         skip = self.history.overrides.skip_of(node, target[1])
@@ -59,7 +59,7 @@ class Skips:
             self.note(target, skip)
 
     def of_input(self, node: Node, target: Target, missing_inputs: Sequence[str]) -> Override | None:
-        """Return the skip because of which a required input has nothing for a partition, or None."""
+        """Return the skip that left a partition without data of a required input, or None."""
         if not self.of or not missing_inputs:
             return None
         for read in node.inputs:

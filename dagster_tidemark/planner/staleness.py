@@ -45,6 +45,8 @@ class Pending:
         missing_inputs: Required inputs without any data.
         unchanged: Inputs that have not changed, if all inputs have to change before a run.
         built: True if it was ever built.
+        withheld_since: Time since when a built partition owes data that no run can build, because a required input has
+            nothing for it (Unix seconds); None if it owes none.
     """
 
     arrival: float | None = None
@@ -55,6 +57,7 @@ class Pending:
     missing_inputs: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     built: bool = True
+    withheld_since: float | None = None
 
 
 @dataclass
@@ -322,14 +325,39 @@ class PendingWork:
         stale = self._stale(node, target, built) or next((of.rebuilt for _, of in said if of.rebuilt), "")
         self.skips.note_built(node, target)
         news = min((of.there for _, of in said if of.there is not None), default=None)
-        if missing_inputs:
-            # A person built it without these inputs, and no run can build it again: nothing is pending here or below.
+        withheld_since = None
+        if missing_inputs:  # no run can build it again: nothing is pending here or below
+            withheld_since = self._withheld_since(node, target, missing_inputs, arrival)
             arrival, news, pending_upstreams = None, None, {}
-        if arrival is None and not (stale or unchanged or has_stale_upstream):
+        if arrival is None and withheld_since is None and not (stale or unchanged or has_stale_upstream):
             return None
         return Pending(
-            arrival, pending_upstreams, news, stale, has_stale_upstream or bool(stale), missing_inputs, unchanged
+            arrival,
+            pending_upstreams,
+            news,
+            stale,
+            has_stale_upstream or bool(stale),
+            missing_inputs,
+            unchanged,
+            withheld_since=withheld_since,
         )
+
+    def _withheld_since(
+        self, node: Node, target: Target, missing_inputs: tuple[str, ...], arrival: float | None
+    ) -> float | None:
+        """Return since when a built partition owes data that it cannot contain without its missing inputs, or None.
+
+        A partition without a window owes it from the deploy that added an input, or gave it other partitions, after the
+        build. If a person built it without the input, it owes only data that arrived later. A person who builds a
+        window without an input accepts that it lacks something. Only an input that was added after the build can make
+        it owe later data.
+        """
+        declared, defined = self.graph.moment.inputs_since.get(node.key, {}), self.graph.moment.defined_at
+        added_at = max(max(declared.get(key, 0.0), defined.get(key, 0.0)) for key in missing_inputs)
+        was_added = added_at > self.history.covered(target).started_at
+        if node.window(target[1]) is not None:
+            return max(added_at, arrival) if was_added and arrival is not None else None
+        return added_at if was_added else arrival
 
     def _first(
         self,
@@ -424,12 +452,15 @@ class PendingWork:
     def _of_input(self, node: Node, read: Input, target: Target) -> _OfInput:
         found = _OfInput()
         built = self.history.facts.is_built(target)
+        is_any_added = built and self.graph.moment.inputs_added
+        added_at = self.history.added_after(read, target, self.history.covered(target)) if is_any_added else None
+        counts_from = float("-inf") if added_at is None else added_at
         if built:
             for source, change in self.history.news(read, target):
                 if change.arrived_at is None:
                     found.rebuilt = found.rebuilt or f"{name(source)} was rebuilt with other content"
                 else:
-                    found.there = found.oldest = _min(found.oldest, change.arrived_at)
+                    found.there = found.oldest = _min(found.oldest, max(change.arrived_at, counts_from))
         first_arrival = self.history.facts.first_arrival
         for source in self.history.inputs_of(read, target[1]):
             if not built and not self.history.is_there(source):
@@ -445,9 +476,10 @@ class PendingWork:
             if not pending.built:
                 found.present = True
                 found.first = _min(found.first, pending.arrival)
+            arrival = max(pending.arrival, counts_from)
             if not built or self.history.reaches(read, pending.arrival, target):
-                found.pending_upstreams[source] = pending.arrival
-                found.oldest = _min(found.oldest, pending.arrival)
+                found.pending_upstreams[source] = arrival
+                found.oldest = _min(found.oldest, arrival)
             elif read.use_latest:  # the input was wiped: its readers do not run without it
                 found.pending_upstreams[source] = pending.arrival
         if not found.present:

@@ -11,6 +11,7 @@ from dagster_tidemark.planner.decisions import CheckRequest, Decision, State
 from dagster_tidemark.planner.deliveries import LOOK_BACK, DueDeliveries, DueDelivery, OnMissing
 from dagster_tidemark.planner.demand import Demand, Demands
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.guarded_reads import GuardedWrites
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.wording import failed, lost, moment, name, names, unanswered
@@ -78,6 +79,7 @@ class WaitingReasons:
         wake_at: Called with a time when the reason may change.
         deferred: Pending partitions of each asset without a decision in this pass.
         in_flight: Returns the state of a partition that is being built, or None.
+        writes: Partitions with blocking checks that runs under way have not written yet.
         unanswered: Requested targets that got no run, with the number of requests and the end of the pause.
     """
 
@@ -92,6 +94,7 @@ class WaitingReasons:
     unanswered: Mapping[Target, tuple[int, float]]
     deferred: Mapping[str, Collection[Partition]] = field(default_factory=dict)
     in_flight: Callable[[Target], State | None] = lambda _: None
+    writes: GuardedWrites | None = None
     _refits: Refits = field(init=False)
     _deliveries: DueDeliveries = field(init=False)
     _to_be_rebuilt: dict[Target, bool] = field(default_factory=dict)
@@ -229,7 +232,7 @@ class WaitingReasons:
     def blocked(self, node: Node, target: Target, facts: Decision, rebuilt: Collection[Target] = ()) -> Decision | None:
         """Return the decision on a partition that waits for a delivery or a blocking check of an input, or None.
 
-        A check blocks if it failed, or if it has no result for the last write of the input.
+        A check blocks if it failed, or if it has no result for the last write of the input, also for a write to come.
 
         Args:
             rebuilt: Inputs that the same run or an earlier run builds first. Their checks run again.
@@ -237,11 +240,14 @@ class WaitingReasons:
         if (awaited := self.awaited(node, target, facts)) is not None:
             return awaited
         lacking: list[Target] = []
+        to_come: list[Target] = []
         for read in node.inputs:
             if not self._guarded(read.key):
                 continue
             with_it = read.key == node.key or read.key in node.together
-            for source in self.history.inputs_of(read, target[1]):
+            written = self.writes.read_by(read, target[1]) if self.writes else ()
+            known = dict.fromkeys(self.history.inputs_of(read, target[1]))
+            for source in known | dict.fromkeys(written):
                 # The same run builds this input again: only then can the check pass.
                 if source in rebuilt or (with_it and source[1] == target[1]):
                     continue
@@ -249,12 +255,18 @@ class WaitingReasons:
                 if check is not None:
                     reason = f"the check {check} failed on {name(source)}"
                     return facts.but(state=State.BLOCKED, reason=reason, wait_for=(source,))
-                if unchecked := self.history.unchecked(source):
+                if source in known and (unchecked := self.history.unchecked(source)):
                     self._unchecked[source] = unchecked
                     lacking.append(source)
-        if not lacking:
+                elif source in written:
+                    to_come.append(source)
+        if not (lacking or to_come):
             return None
-        return facts.but(state=State.BLOCKED, reason=self._lacks_result(lacking[0]), wait_for=tuple(lacking))
+        reason = self._lacks_result(lacking[0]) if lacking else self._is_written(to_come[0])
+        return facts.but(state=State.BLOCKED, reason=reason, wait_for=(*lacking, *to_come))
+
+    def _is_written(self, source: Target) -> str:
+        return f"the check {min(self.graph.blocking(source[0]))} of {name(source)} is not evaluated yet"
 
     def awaited(self, node: Node, target: Target, facts: Decision) -> Decision | None:
         """Return the decision on a partition that waits for a missing delivery of an input, or None."""

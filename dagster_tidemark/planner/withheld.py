@@ -113,8 +113,10 @@ def _held(
     A source that first had data after the partition's window promised none for that window.
     """
     node, target = graph.nodes[decision.asset], decision.target
-    if decision.state is not State.NO_DATA or decision.built or not decision.wait_for:
+    if decision.state is not State.NO_DATA or not decision.wait_for:
         return None
+    if decision.built:
+        return _held_again(graph, history, silence, decision)
     if target[1] in history.facts.with_content(target[0]):  # a person has reported it as materialized
         return None
     arrived = [_arrival(graph, history, plan, first, read, target) for read in node.inputs]
@@ -123,19 +125,41 @@ def _held(
         # No partition can contain the data of the other inputs, so the data of longer windows counts as well.
         arrived = [_arrival(graph, history, plan, first, read, target, any_window=True) for read in node.inputs]
     arrivals = [at for at in arrived if at is not None]
+    skip = history.overrides.skip_of(node, target[1])
+    if skip is not None:  # data from before a skip is not owed
+        later = [at for read in node.inputs for at in history.arrivals_since(read, target[1], skip)]
+        arrivals = [max(max(arrivals), min(later))] if arrivals and later else []
     if not arrivals:
         return None
     window = node.promised_window(target[1])
-    above = (graph.sources_of.get(key, frozenset({key})) for key, _ in decision.wait_for)
-    sources = frozenset(source for source, _ in lacking) or frozenset[str]().union(*above)
+    sources = _silent_sources(graph, decision, lacking)
     if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
         return None
     # A source that had data before is silent only after the end of the window that lacks its data.
     spoke = ((graph.nodes[s], p) for s, p in lacking if history.facts.with_content(s) and s in graph.nodes)
     ends = [of.end for node_, p in spoke if (of := _window(node_, p)) is not None]
     since = max([*arrivals, *ends, *([window.end] if window else [])])
-    missing = tuple(dict.fromkeys(key for key, _ in decision.wait_for))
-    return _Held(target, missing, max(arrivals), since, sources)
+    return _Held(target, _missing(decision), max(arrivals), since, sources)
+
+
+def _held_again(graph: Graph, history: History, silence: Silence, decision: Decision) -> _Held | None:
+    """Return the data that a built partition withholds, because it cannot be built again; None if it owes none."""
+    if (since := decision.withheld_since) is None:
+        return None
+    sources = _silent_sources(graph, decision, silence.lacking(decision.target))
+    window = graph.nodes[decision.asset].promised_window(decision.partition)
+    if window is not None and not all(reaches_back(graph, history, source, window.end) for source in sources):
+        return None
+    return _Held(decision.target, _missing(decision), since, since, sources)
+
+
+def _missing(decision: Decision) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for key, _ in decision.wait_for))
+
+
+def _silent_sources(graph: Graph, decision: Decision, lacking: Iterable[Target]) -> frozenset[str]:
+    above = (graph.sources_of.get(key, frozenset({key})) for key, _ in decision.wait_for)
+    return frozenset(source for source, _ in lacking) or frozenset[str]().union(*above)
 
 
 def _arrival(

@@ -33,8 +33,8 @@ from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Loaded
+from dagster_tidemark.lakehouse.loading.quarantine_counts import backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
-from dagster_tidemark.lakehouse.loading.turned_away import backlog_of, largest_share
 from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from dagster_tidemark.engine.code_plan import CodePlan
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.grouping import ranges
 from dagster_tidemark.planner.rehearsal import Rebuild
-from dagster_tidemark.planner.requests import ranges
 from dagster_tidemark.sources.feed import Partition
 
 _RANGE = "..."

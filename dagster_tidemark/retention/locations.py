@@ -37,7 +37,7 @@ class OtherLocation:
     Args:
         builds: Assets that it builds.
         reads: Assets that it reads.
-        read_until: Storage id; its saved checkpoint has all events up to it. -1 without a readable checkpoint.
+        read_until: Storage id of the last event in its saved checkpoint; -1 without a readable checkpoint.
         unnoted: Assets with results that it has not written into its journal yet.
     """
 

@@ -147,7 +147,7 @@ def _read(
     keeps_checkpoint: bool = True,
 ) -> LogConsumer:
     graph.moment.moves_to(moment.now, moment.dynamic)
-    graph.moment.defined_at = PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).since
+    PartitionsDefinitions.of(instance, checkpoint.key_of(graph), graph).date(graph)
     if keeps_checkpoint:
         found = LogConsumer.started(instance, graph)
         read_until = max([found.reader.after, *found.reader.seen])

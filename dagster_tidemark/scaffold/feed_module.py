@@ -93,6 +93,9 @@ def _settings(sample: Sample) -> list[str]:
         if isinstance(value, TextFormat):
             shown = [f"{name}={_python(option)}" for name, option in value.options.items()]
             lines += fitted(f"format={type(value).__name__}(", shown, "),", call=True)
+        elif isinstance(value, dict):
+            shown = [f"{literal(name)}: {_python(each)}" for name, each in value.items()]
+            lines += fitted(f"{setting}={{", shown, "},")
         else:
             lines.append(f"    {setting}={_python(value)},")
     return lines

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -23,15 +23,20 @@ from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.format_registry import format_named, format_of
+from dagster_tidemark.lakehouse.readers.probe import with_declared_names
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
+from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.scaffold.row_key import guessed, repeated
+from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
 from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
+from dagster_tidemark.scaffold.total_row import TotalRow, column_of_total, note_on_total
 from dagster_tidemark.scaffold.value_sniffing import in_plain_form, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
 from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
 
+_Value = TypeVar("_Value")
 _ROWS, _BYTES = 300_000, 32 << 20
 """Maximum size of a sample. Every row is kept in memory to infer types and key, and takes about a kilobyte."""
 
@@ -39,6 +44,7 @@ _NOT_SNIFFED = (
     "the places of values in text of fixed width are not inferred; say --places NAME=FIRST:WIDTH,..., such as "
     "--places id=1:6,name=7:20"
 )
+_FIRST_BYTES = 256 << 10
 _SHOWN = 5  # maximum number of rows or names listed in a message
 _OTHERS = {
     b"PAR1": "Parquet",
@@ -100,12 +106,14 @@ class SampleSettings:
 
     Args:
         suffixes: The ending of the sample's name, if it belongs to no format.
+        names: The name in the file for each column that has to be declared by another name.
     """
 
     encoding: str = "utf-8"
     multiline: bool = False
     format: AnyText | None = None
     suffixes: tuple[str, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -131,6 +139,7 @@ class SampleSettings:
             encoding=self.encoding,
             multiline=self.multiline,
             format=format,
+            names={column: names for column, names in self.names.items() if column in columns},
         )
 
 
@@ -167,6 +176,8 @@ def read_sample(
         body = path.read_bytes()
         text = gzip.decompress(body) if is_compressed(suffix) else body
         encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
+        if suffixes and read_as.name == Format.CSV and _is_json_text(text):
+            read_as = format_named(Format.JSON)
         settings = SampleSettings(encoding or "utf-8", multiline, None, suffixes)
         probing = settings.feed("sample", ["any"])
         _refuse_size(read_as, path.name, body, probing)
@@ -182,15 +193,32 @@ def read_sample(
             _refuse_values(list(kinds))
         # Tables store an empty text as null, whatever the file format.
         rows = [{c: None if v == "" else v for c, v in row.items()} for row in _rows_of(read_as, text, settings)]
+        if rows and read_as.name == Format.CSV and has_header and suffixes and len(kinds) == 1 and not options:
+            raise ValueError(
+                f"no separator was found, so that each line is one value: {next(iter(kinds))[:60]!r}; give "
+                "--separator, and --header none if the first line is a row"
+            )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
+        if has_header and not isinstance(settings.format, FixedWidth):  # otherwise the user named the columns
+            others = declared_names(names)
+            settings = replace(settings, names={new: (old,) for old, new in others.items()})
+            evidence += [f"names {new}: no column can be called {old!r}" for old, new in others.items()]
+            rows, kinds = [_renamed(row, others) for row in rows], _renamed(kinds, others)
+            names = list(_renamed(dict.fromkeys(names), others))
         faults = _faults_of(read_as, path.name, body, settings.feed(feed or "sample", names))
+        total = _total_of(read_as, settings, rows, names, options or {})
+        if total is not None and total.is_rejected:
+            rows = rows[:-1]
         if read_as.name in (Format.CSV, Format.JSON, Format.FIXED_WIDTH):
             settings, of_values = _with_values(read_as, settings, rows, names, options or {})
             evidence += of_values
-            rows, of_times = in_plain_form(settings.format, rows, names)
+            rows, of_times = in_plain_form(settings.format, rows, names, options or {})
             kinds |= of_times
-    except (OSError, EOFError, zlib.error, ValueError, Unusable, pa.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, ValueError, OverflowError, Unusable, pa.ArrowException) as error:
         raise NoSample(f"{path}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+    if total is not None and total.is_rejected:
+        last = max(n for n, fault in enumerate(faults) if not fault)
+        faults[last] = RejectedRow(total.shown, f"it is a total of the rows above, and a load rejects {total.column!r}")
     wrong = [(n, fault) for n, fault in enumerate(faults, 1) if fault]
     if len(wrong) == len(faults):
         why = f": row 1: {wrong[0][1].why}" if wrong else ""
@@ -208,8 +236,8 @@ def read_sample(
         guess.columns,
         len(faults) - len(wrong),
         guess.evidence,
-        _left_out(wrong, of=len(faults)),
-        _notes(names, rows, text, probing),
+        rejections(wrong, of=len(faults)),
+        [*notes_on(names, rows, text, probing), *notes_on_json(read_as.name, rows), *note_on_total(total)],
         {c: n for c in names if (n := sum(row.get(c) is None for row in rows))},
         repeated(key, columns, rows) if columns.keys() >= set(key) else 0,
         settings,
@@ -228,9 +256,10 @@ def _with_form(
     if read_as.name == Format.CSV:
         if "separator" not in options and (width := width_found(text, settings.encoding)):
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
-        found, multiline, evidence = csv_found(text, settings.encoding)
+        is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
+        found, multiline, evidence = csv_found(text, settings.encoding, is_header_known=is_known)
         shown: dict[str, Any] = found.options
-        if "header" in options or "skip_lines" in options or "fields" in options:
+        if is_known:
             shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
         declared = Csv(**shown | _of_format(options, Csv))
         evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]
@@ -241,7 +270,7 @@ def _with_form(
     if read_as.name == Format.JSON:
         given = Json(**_of_format(options, Json)) if options else json_found(text, settings.encoding)
         if given is None:
-            return settings, []
+            return (replace(settings, format=Json()) if settings.suffixes else settings), []
         evidence = [] if options else [f"rows {given.rows!r}: it is one object, and most of it is this array"]
         return replace(settings, format=given), evidence
     if options:
@@ -276,6 +305,35 @@ def _with_values(
     for row in rows:
         row.update({name: None for name, value in row.items() if value in nulls})
     return settings, evidence
+
+
+def _renamed(row: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, _Value]:
+    return {names.get(name, name): value for name, value in row.items()}
+
+
+def _total_of(
+    read_as: FileFormat[Any],
+    settings: SampleSettings,
+    rows: Sequence[Mapping[str, object]],
+    names: Sequence[str],
+    options: Mapping[str, Any],
+) -> TotalRow | None:
+    """Return the total below the rows of a CSV sample, or None."""
+    column = column_of_total(rows) if read_as.name == Format.CSV else None
+    if column is None:
+        return None
+    others = [dict(row) for row in rows[:-1]]
+    form = _with_values(read_as, settings, others, names, options)[0].format
+    plain, times = in_plain_form(form, others, names, options)
+    is_text = column not in times and type_of(column, [row.get(column) for row in plain]) == "string"
+    shown = "; ".join(str(value) for value in rows[-1].values() if value is not None)
+    return TotalRow(column, shown, not is_text)
+
+
+def _is_json_text(text: bytes) -> bool:
+    """Return True if a text begins with a JSON object, or with a list of objects."""
+    first = text.removeprefix(codecs.BOM_UTF8).lstrip()[:_FIRST_BYTES]
+    return first[:1] in (b"{", b"[") and _is_json(first.partition(b"\n")[0].strip())
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:
@@ -372,7 +430,7 @@ def _refuse_values(names: Sequence[str]) -> None:
 
 def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "SampleSettings") -> list[dict[str, object]]:
     assert read_as.sample is not None
-    options = {name: value for name, value in settings.options.items() if name != "suffixes"}
+    options = {name: value for name, value in settings.options.items() if name not in ("suffixes", "names")}
     if options:
         try:
             return read_as.sample(text, _ROWS, **options)
@@ -381,57 +439,18 @@ def _rows_of(read_as: FileFormat[Any], text: bytes, settings: "SampleSettings") 
     return read_as.sample(text, _ROWS)
 
 
-class _Fault(NamedTuple):
-    """A rejected row's content, and the reason for the rejection."""
-
-    content: str
-    why: str
-
-
-def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> list[_Fault | None]:
+def _faults_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> list[RejectedRow | None]:
     """Return the fault that a load would find in each row of a file; None for rows without a fault."""
     shape = _shape_of(read_as, name, body, feed)
-    found: list[_Fault | None] = []
+    found: list[RejectedRow | None] = []
     for rows in read_as.rows_of(declared_by(feed), shape, MemoryFile(name, body), WHOLE):
         if rows.faults is None or rows.records is None:
             found += [None] * rows.count
         else:
             both = zip(rows.records.to_pylist(), rows.faults.to_pylist(), strict=True)
-            found += [_Fault(record, why) if why else None for record, why in both]
+            found += [RejectedRow(record, why) if why else None for record, why in both]
     return found
 
 
 def _shape_of(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> Any:
-    return read_as.shape(feed, MemoryFile(name, body))
-
-
-def _left_out(wrong: Sequence[tuple[int, _Fault]], of: int) -> list[str]:
-    """Return a line for each reason why rows would be rejected, with the numbers of the first affected rows."""
-    said = []
-    for why in dict.fromkeys(fault.why for _, fault in wrong):
-        at = [n for n, fault in wrong if fault.why == why]
-        rows = ", ".join(map(str, at[:_SHOWN])) + (f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else "")
-        first = next(fault.content for _, fault in wrong if fault.why == why)
-        said.append(f"{len(at)} of {of} rows left out (row {rows}): {why}: {first[:60]!r}")
-    return said
-
-
-def _notes(names: Sequence[str], rows: Sequence[Mapping[str, object]], text: bytes, feed: Feed) -> list[str]:
-    notes = []
-    if odd := [name for name in names if _VALUE.fullmatch(name) or name.startswith("# ")]:
-        notes.append(f"the first line is taken for names, and {', '.join(map(repr, odd[:_SHOWN]))} look like others")
-    if again := [n for n, row in enumerate(rows, 1) if all(row.get(name) == name for name in names)]:
-        notes.append(f"row {', '.join(map(str, again[:_SHOWN]))} repeats the names of the columns")
-    if cut := [name for name in names if any(getattr(row.get(name), "nanosecond", 0) for row in rows)]:
-        notes.append(f"times of {', '.join(map(repr, cut[:_SHOWN]))} have nanoseconds, which a table cuts off")
-    if feed.encoding not in ("utf-8", "ascii") and not text.isascii() and _is_utf_8(text):
-        notes.append(f"its text is valid UTF-8 and is read as {feed.encoding}: is --encoding right?")
-    return notes
-
-
-def _is_utf_8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return with_declared_names(feed, read_as.shape(feed, MemoryFile(name, body)))

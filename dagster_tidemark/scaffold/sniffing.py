@@ -9,8 +9,8 @@ import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
@@ -21,14 +21,30 @@ from dagster_tidemark.lakehouse.readers.text import charset_of, lines_of
 from dagster_tidemark.sources.text_formats import Csv, Json
 
 _FIRST_BYTES = 256 << 10
+_RARE_SEPARATORS = "\x01\x1f^~"
+"""Separators that are tried if no common one is found, and believed only if each line has as many."""
+
+_PADDED = 30
+"""Number of lines among which a header is looked for below lines that have as many separators."""
+
 _LINES_OF_WIDTH = 3
 """Smallest number of lines of equal length that may be text of fixed width."""
+
+_OTHER_LETTERS = re.compile(
+    rb"[\x80-\xff]{4}|[A-Za-z][\x82\x84\x86-\x89\x8b\x91\x93-\x95\x98\x99\x9b][A-Za-z]|[a-z][\x8a\x8c\x8e\x9f][a-z]"
+)
+"""Bytes that are no words of western Europe in cp1252: four letters with accents in a row, quotation marks inside of a
+word, capital letters between small ones. Cyrillic text, and the umlauts of DOS and of old Macs, look like that."""
 
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 
 
 def encoding_found(text: bytes) -> tuple[str, list[str]]:
-    """Return the encoding of a text, with the evidence if it is not UTF-8."""
+    """Return the encoding of a text, with the evidence if it is not UTF-8.
+
+    Raises:
+        ValueError: the encoding is uncertain, and any guess could change letters.
+    """
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", ["encoding utf-16: it begins with the byte order mark of UTF-16"]
     head = text[:_FIRST_BYTES]
@@ -40,12 +56,23 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
     except UnicodeDecodeError:
         has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # UTF-8 with a few damaged bytes
         if not has_utf8:
-            try:
-                text.decode("cp1252")
-            except UnicodeDecodeError:
-                return "latin-1", ["encoding latin-1: it is not UTF-8, and has bytes that cp1252 does not have"]
+            _require_western(text)
             return "cp1252", ["encoding cp1252: it is not UTF-8, and every byte is a letter of cp1252"]
     return "utf-8", []
+
+
+def _require_western(text: bytes) -> None:
+    """Raise unless a text is probably in cp1252.
+
+    Raises:
+        ValueError: the encoding is uncertain.
+    """
+    odd = re.search(rb"[\x81\x8d\x8f\x90\x9d]", text) or _OTHER_LETTERS.search(text)
+    if odd:
+        raise ValueError(
+            f"its encoding is uncertain: it is not UTF-8, and the bytes {odd[0]!r} are no text in cp1252; give "
+            "--encoding, such as cp1250, cp1251, cp850 or mac-roman, or convert it to UTF-8"
+        )
 
 
 def json_found(text: bytes, encoding: str) -> Json | None:
@@ -73,8 +100,15 @@ def width_found(text: bytes, encoding: str) -> int | None:
     return None if has_separator or not all("  " in line for line in lines) else len(lines[0])
 
 
-def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
-    """Return the options of a CSV text, True if records span lines, and the evidence."""
+def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> tuple[Csv, bool, list[str]]:
+    """Return the options of a CSV text, True if records span lines, and the evidence.
+
+    Args:
+        is_header_known: True if the user said which line is the header.
+
+    Raises:
+        ValueError: the first line may be a header or a row.
+    """
     cut = len(text) > _FIRST_BYTES
     head = text[:_FIRST_BYTES]
     texts = [r.text for r in records_of(head, encoding=encoding, multiline=False, json=False)]
@@ -83,9 +117,12 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
     of_excel = lines[:1] if lines and re.fullmatch(r"sep=[;,|\t]", lines[0]) else []
     lines = lines[len(of_excel) :]
     tables = [table for mark in SEPARATORS if (table := _table(mark, lines))]
+    filled = sum(map(bool, map(str.strip, lines)))
+    rare = (table for mark in _RARE_SEPARATORS if not tables and (table := _table(mark, lines)))
+    tables = tables or [table for table in rare if len(table.rows) == filled > 1]
     if not tables:
         return Csv(), False, []
-    table = max(tables, key=lambda table: (len(table.rows), len(table.rows[0])))
+    table = _below_padding(max(tables, key=lambda table: (len(table.rows), len(table.rows[0]))), lines)
     mark, rows = table.separator, table.rows
     options: dict[str, Any] = {}
     evidence: list[str] = []
@@ -110,7 +147,16 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
     if table.has_trailing:
         options["trailing_separator"] = True
         evidence.append(f"trailing_separator: each line ends with {mark!r}")
-    if _has_no_header(rows):
+    if names := _names_above(table, lines):
+        if above := [*of_excel, *lines[: table.begin - 1]]:
+            options["header"] = _beginning(names[0], lines[table.begin - 1], above)
+            evidence.append(f"header {names[0]!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
+    elif _has_no_header(rows):
+        if not is_header_known and _has_years(rows[0]):
+            raise ValueError(
+                f"its first line may be a header with years, or a row: {', '.join(rows[0][:5])}; give --header none "
+                f"or --header {rows[0][0]!r}"
+            )
         width = len(rows[0])
         options |= {"header": False, "fields": tuple(f"column_{n}" for n in range(1, width + 1))}
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
@@ -120,7 +166,8 @@ def csv_found(text: bytes, encoding: str) -> tuple[Csv, bool, list[str]]:
             options["comment"] = "#"
             evidence.append(f"comment '#': {len(above)} lines above the header begin with it")
         else:
-            options["header"] = rows[0][0].strip()
+            line = lines[table.begin] if table.begin < len(lines) else ""
+            options["header"] = _beginning(rows[0][0].strip(), line, above)
             evidence.append(f"header {rows[0][0].strip()!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
     if r"\N" in {value for row in rows for value in row}:
         options["nulls"] = (r"\N",)
@@ -150,6 +197,49 @@ class _Table:
     has_trailing: bool
 
 
+def _below_padding(table: _Table, lines: Sequence[str]) -> _Table:
+    """Return a table without the lines above its header that a spreadsheet has filled with separators: `Report;;;`."""
+    rows = table.rows
+    blanks = [sum(not cell.strip() for cell in row) for row in rows[:_PADDED]]
+    header = next((n for n, count in enumerate(blanks) if not count and _are_names(rows[n])), 0)
+    is_padded = any(2 * count > len(rows[0]) for count in blanks[:header])
+    if not is_padded or not all(blanks[:header]) or header == len(rows) - 1:
+        return table
+    dialect, width = Dialect(Csv(separator=table.separator)), len(rows[header])
+    begin = next(n for n, line in enumerate(lines) if dialect.fields_of(line)[:width] == rows[header])
+    return replace(table, begin=begin, rows=rows[header:])
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    return len(set(cells)) == len(cells) and not any(_VALUE.fullmatch(cell.strip()) for cell in cells)
+
+
+def _beginning(name: str, header: str, above: Sequence[str]) -> str:
+    """Return the text that only the header line begins with: its first name, or the whole line."""
+    if not any(line.removeprefix('"').startswith(name) for line in above):
+        return name
+    whole = header.removeprefix('"')
+    return whole if whole.startswith(name) else name
+
+
+def _has_years(cells: Sequence[str]) -> bool:
+    """Return True if the values of a line are several years in order, as in the header of a table by year."""
+    values = [cell.strip() for cell in cells if _VALUE.fullmatch(cell.strip())]
+    is_year = all(re.fullmatch(r"(19|20)\d\d", value) for value in values)
+    return is_year and len(values) > 1 and sorted(set(values)) in (values, values[::-1])
+
+
+def _names_above(table: _Table, lines: Sequence[str]) -> list[str]:
+    """Return the names in the line above a table without a header; empty if the line has none.
+
+    The header has more or fewer names than the rows have values. A load rejects such rows.
+    """
+    if not table.begin or not _has_no_header(table.rows):
+        return []
+    above = [cell.strip() for cell in Dialect(Csv(separator=table.separator)).fields_of(lines[table.begin - 1])]
+    return above if len(above) > 1 and above[0] and not any(map(_VALUE.fullmatch, above)) else []
+
+
 def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table | None:
     """Return the longest table if values are split at a separator; None if no line has two values."""
     dialect = Dialect(Csv(separator=mark, quote=quote))
@@ -157,7 +247,7 @@ def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table |
     counted = Counter(len(row) for row in rows if len(row) > 1)
     if not counted:
         return None
-    width = max(counted, key=lambda width: (counted[width], width))
+    width = _width_of_table(rows, counted)
     of_width = [n for n, row in enumerate(rows) if len(row) == width]
     data = [rows[n] for n in of_width]
     has_trailing = width > 2 and not any(row[-1] for row in data) and len(data) > 1
@@ -167,6 +257,18 @@ def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table |
             begin, data = begin - 1, [rows[begin - 1], *data]
         data = [row[: width - 1] for row in data]
     return _Table(mark, begin, data, has_trailing)
+
+
+def _width_of_table(rows: Sequence[Sequence[str]], counted: Mapping[int, int]) -> int:
+    """Return the number of values that most lines have. A short, wide table may stand below many narrow lines."""
+    usual = max(counted, key=lambda width: (counted[width], width))
+    last_usual = max(n for n, row in enumerate(rows) if len(row) == usual)
+    for width, count in counted.items():
+        at = [n for n, row in enumerate(rows) if len(row) == width]
+        is_block = count > 1 and at[-1] - at[0] + 1 == count
+        if is_block and at[0] > last_usual and count * (width - 1) > counted[usual] * (usual - 1):
+            return width
+    return usual
 
 
 def _has_no_header(rows: Sequence[Sequence[str]]) -> bool:

@@ -1,8 +1,8 @@
 """Finds the form of a sample's values, with evidence: missing values, numbers, dates and times.
 
-A wrong guess would change values, so a form is proposed only if the loaded value of each cell still shows its text, and
-no column of texts loses a cell. Otherwise the column stays as it is written, and a line names the option that decides.
-Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
+A wrong guess would change values. So a form is proposed only if the text of each cell can be seen in its loaded value,
+and if no cell of a text column becomes null. Otherwise the column stays as it is written, and a line names the option
+that decides. Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm
+from dagster_tidemark.lakehouse.parsing.value_forms import NumberForm, ValueForm, group_mark
 from dagster_tidemark.lakehouse.readers.declared_forms import time_form
 from dagster_tidemark.lakehouse.readers.file_format import UntypedText
 from dagster_tidemark.scaffold.column_types import is_code, type_of, words_of
@@ -23,7 +23,9 @@ from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, is_n
 Rows = Sequence[Mapping[str, object]]
 
 _NULLS = (r"\N", "NULL", "null", "N/A", "n/a", "NA", "#N/A", "-", "--", "None")
-_NUMBER = re.compile(r"[+-]?\d[\d.,' ]*", re.ASCII)
+_NUMBER = re.compile("[+-]?\\d[\\d.,' \u00a0\u202f\u2019]*", re.ASCII)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+", re.ASCII)
+"""A number whose points may separate groups of digits, or be decimal points."""
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 _FORMS = ((",", "."), (",", " "), (",", None), (".", ","), (".", "'"))
 """Decimal mark and mark between groups of digits, in forms other than `1234.56`."""
@@ -101,9 +103,12 @@ def values_found(
 
 
 def in_plain_form(
-    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str]
+    format: AnyText | None, rows: list[dict[str, object]], names: Sequence[str], given: Mapping[str, Any]
 ) -> tuple[list[dict[str, object]], dict[str, str]]:
-    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times."""
+    """Return rows with texts that Spark can cast, and the types of the columns with a declared form of times.
+
+    Numbers that a load would reject, or that may be others, become texts.
+    """
     if format is None:
         return rows, {}
     kinds: dict[str, str] = {}
@@ -118,6 +123,9 @@ def in_plain_form(
             form = time_form(pattern, kinds[name])
         elif isinstance(format, Csv | FixedWidth) and format.is_number_written and not is_code(name):
             form = NumberForm(format.decimal, format.thousands, has_places=True)
+        elif _is_open(format, given) and _is_ambiguous(texts.drop_null().to_pylist()):
+            _make_texts(rows, name)
+            continue
         else:
             continue
         plain = form.plain(texts)
@@ -125,7 +133,20 @@ def in_plain_form(
             for row, value in zip(rows, plain.to_pylist(), strict=True):
                 if value is not None:
                     row[name] = UntypedText(value)
+        elif name not in format.times and is_number(type_of(name, [row.get(name) for row in rows])):
+            _make_texts(rows, name)
     return rows, kinds
+
+
+def _is_open(format: AnyText, given: Mapping[str, Any]) -> bool:
+    """Return True if points may separate groups of digits: semicolons are usual where commas are decimal marks."""
+    is_known = format.is_number_written or not given.keys().isdisjoint(("decimal", "thousands"))
+    return isinstance(format, Csv) and format.separator == ";" and not is_known
+
+
+def _make_texts(rows: list[dict[str, object]], name: str) -> None:
+    for row in rows:
+        row[name] = None if (value := row.get(name)) is None else str(value)
 
 
 def _marks(format: AnyText, columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -145,7 +166,7 @@ def _is_text(format: AnyText, rows: Rows, name: str, given: Mapping[str, Any]) -
     if name in given.get("times", ()):
         return False
     values = [{name: None if (v := row.get(name)) in ("", *format.nulls) else v} for row in rows]
-    plain, times = in_plain_form(format, values, [name])
+    plain, times = in_plain_form(format, values, [name], given)
     return name not in times and type_of(name, [row[name] for row in plain]) == "string"
 
 
@@ -162,6 +183,8 @@ def _forms(
     columns = {name: values for name, values in columns.items() if name not in given.get("times", ())}
     if isinstance(format, Csv | FixedWidth) and given.keys().isdisjoint(("decimal", "thousands")):
         options, evidence = _numbers(columns)
+        if not options and _is_open(format, given):
+            evidence = _doubts({name: values for name, values in columns.items() if not is_code(name)})
     times: dict[str, str] = {}
     for name, values in columns.items():
         pattern, doubt = _pattern(name, values)
@@ -184,30 +207,52 @@ def _numbers(columns: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], list
             if all(_NUMBER.fullmatch(v) for v in values) and not form.plain(pa.array(values)).null_count
         }
         grouped = [
-            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{re.escape(thousands)}\d", v) for v in vs)
+            n for n, vs in texts.items() if thousands and any(re.search(rf"\d{group_mark(thousands)}\d", v) for v in vs)
         ]
         decimals = (
             [name for name, values in texts.items() if any("," in v for v in values)] if decimal == "," else grouped
         )
         # A mark before exactly three digits proves nothing: it may separate groups of digits.
-        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|'\d{3}"
+        alone = r",\d{1,2}$|,\d{4,}$|\..*," if decimal == "," else r",\d{3}[.,]|['\u2019]\d{3}"
         sure = [n for n in decimals if any(re.search(alone, v) for v in columns[n])]
         if not sure or (thousands and not grouped) or _has_plain_numbers(columns, form):
             continue
-        shown = next(v for v in columns[sure[0]] if ("," in v if decimal == "," else thousands and thousands in v))
+        mark = "," if decimal == "," else group_mark(thousands or "")
+        shown = next(v for v in columns[sure[0]] if re.search(mark, v))
         options = {"decimal": decimal} if decimal == "," else {}
         of_groups = {"thousands": thousands} if thousands else {}
         said = ", ".join(f"{name} {mark!r}" for name, mark in (options | of_groups).items())
-        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}"]
+        others = {name: values for name, values in columns.items() if decimal == "," and name not in texts}
+        doubts = _doubts(others)
+        return options | of_groups, [f"{said}: {sure[0]} holds {shown!r}", *doubts]
     return {}, []
 
 
 def _has_plain_numbers(columns: Mapping[str, Sequence[str]], form: NumberForm) -> bool:
-    """Return True if a column holds numbers such as `1.5` and `1e5`, which a load by this form would reject."""
+    """Return True if a column holds numbers such as `1.5` and `1e5`, which a load by this form would reject.
+
+    Beside decimal commas, `1.234` is no sure number: it becomes a text.
+    """
     for name, values in columns.items():
+        if form.decimal == "," and _is_ambiguous(values):
+            continue
         if form.plain(pa.array(values)).null_count and is_number(type_of(name, [*map(UntypedText, values)])):
             return True
     return False
+
+
+def _is_ambiguous(values: Sequence[str]) -> bool:
+    """Return True if numbers have points that may separate groups of digits, such as `1.234`."""
+    return any("." in v for v in values) and all(_GROUPED.fullmatch(v) or v.lstrip("+-").isdigit() for v in values)
+
+
+def _doubts(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        f"{name} stays text: {next(v for v in values if '.' in v)!r} has a group of digits or decimal places; for "
+        "decimal places give --decimal ."
+        for name, values in columns.items()
+        if _is_ambiguous(values)
+    ]
 
 
 def _pattern(name: str, values: Sequence[str]) -> tuple[str | None, str]:

@@ -1,6 +1,6 @@
 """The sensors that request runs: several for single partitions, and one for ranges.
 
-Does not belong here: the choice of work (`planner.requests`), and its translation into Dagster's run requests
+Does not belong here: the choice of work (`planner.grouping`), and its translation into Dagster's run requests
 (`engine.run_requests`).
 """
 

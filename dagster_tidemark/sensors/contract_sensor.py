@@ -53,6 +53,11 @@ _IN_DAGSTERS_PANEL: Mapping[FreshnessStatus, freshness.Freshness] = {
     FreshnessStatus.UNKNOWN: "UNKNOWN",
 }
 STATE = "state"
+_DESCRIPTION = (
+    "Fails if the asset lacks arrived data that its freshness policy promises. While Dagster's daemon or the code "
+    "server is stopped, no sensor can write a result, and the last one stays here: see Deployment > Daemons and Code "
+    "locations. `tidemark status` and `/healthz` then report `unknown`."
+)
 _ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, because a short pause is not a fault
 _FIGURES_EVERY = 600.0  # seconds; a stream at work writes six results an hour
 
@@ -194,7 +199,7 @@ def _check(key: dg.AssetKey, graph: Callable[[], AnyGraph], settings: Settings |
     @dg.asset_check(
         asset=key,
         name=CHECK,
-        description="Fails if the asset lacks arrived data that its freshness policy promises.",
+        description=_DESCRIPTION,
         automation_condition=ReportedBySensor(),
     )
     def contract(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:

@@ -13,7 +13,13 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import run_storage
-from dagster_tidemark.event_log.run_process import ProcessState, fate_of, fate_while_starting, note_code_server
+from dagster_tidemark.event_log.run_process import (
+    ProcessState,
+    fate_of,
+    fate_while_starting,
+    is_inherited,
+    note_code_server,
+)
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.tags import PROCESS
 
@@ -45,7 +51,8 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
     """End each unfinished run whose process is gone, and return these runs.
 
     Args:
-        scope: The part of the location whose runs are ended. Runs of other assets are left alone.
+        scope: The part of the location whose runs are ended. Runs of other assets record no process and are left
+            alone.
     """
     runs = [run for run in instance.get_runs(RunsFilter(statuses=_UNDER_WAY)) if _is_ours(run, scope)]
     dead = _dead(instance, runs)
@@ -71,11 +78,11 @@ def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.D
 def _is_ours(run: dg.DagsterRun, scope: LocationScope) -> bool:
     if scope.keys is None or PROCESS in run.tags:
         return True
-    return bool(run.asset_selection) and scope.has(run.asset_selection or ())
+    return not scope.keys.isdisjoint(run.asset_selection or ())
 
 
 def _is_gone(instance: DagsterInstance, run: dg.DagsterRun) -> bool:
     if fate_of(run) is ProcessState.GONE:
-        return True
-    # A started run without a recorded process belongs to a different code location. Its log may be long.
+        return not is_inherited(instance, run)
+    # A started run without a recorded process belongs to other assets, or a person started it. Its log may be long.
     return run.status is not DagsterRunStatus.STARTED and fate_while_starting(instance, run) is ProcessState.GONE

@@ -1,7 +1,7 @@
 """The sensor `maintenance`: requests a run of maintenance when one is due and nothing else is.
 
 A tick reads the metadata of a few tables, in turn, in a thread with a time limit. Does not belong here: which
-maintenance is due (`lakehouse.maintenance.due`), and whether there is slack (`maintenance.slack`).
+maintenance is due (`lakehouse.maintenance.due`), and whether there is spare time (`maintenance.spare_time`).
 """
 
 import threading
@@ -21,7 +21,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.job import MAINTENANCE_ASSET, maintenance_job, run_config
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, saved_upkeep
 from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview
-from dagster_tidemark.maintenance.slack import OpenRuns, open_runs, why_not_now
+from dagster_tidemark.maintenance.spare_time import OpenRuns, open_runs, why_not_now
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
@@ -37,7 +37,7 @@ NAME = "maintenance"
 _AFTER_START = 60.0
 _READ_SECONDS = 5.0
 _USUAL_SECONDS = 60.0
-"""Assumed duration of an action without a known one, and smallest slack that a run needs."""
+"""Assumed duration of an action without a known one, and shortest spare time that a run needs."""
 _VARIES = 1.5
 _TABLES_IN_A_RUN = 10
 _LOOKED_AT = 12
@@ -179,7 +179,7 @@ def _overview(reader: FactsReader, now: float, why: str) -> MaintenanceOverview:
 
 
 def _seconds(due: Sequence[DueAction]) -> float:
-    """Return the slack that the longest action needs. A run stops after it if other runs wait."""
+    """Return the spare time that the longest action needs. A run stops after it if other runs wait."""
     return max(_USUAL_SECONDS, *(each.usual_seconds * _VARIES for each in due))
 
 

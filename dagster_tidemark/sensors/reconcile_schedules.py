@@ -4,6 +4,7 @@ Belongs here: the parts of the zone that the schedules and `tidemark reconcile` 
 here: the comparison with the last observations (`sensors.change_detection`).
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -11,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_tidemark.engine.complete_listings import note_listing
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import Ledger, ObservationLedger
@@ -29,6 +31,10 @@ _ALL_EVERY = "23 3 * * *"
 Looked = Callable[[Feed, DetectedChanges], None]
 """Callback that receives the changes of each feed."""
 
+Listed = Callable[[Feed, float], None]
+"""Callback that receives each feed that was listed completely and whose changes are reported, and the start of its
+listing (Unix seconds)."""
+
 
 def reconcile(
     ledger: Ledger,
@@ -38,6 +44,7 @@ def reconcile(
     days: Sequence[date] | None = None,
     accept_removals: bool = False,
     looked: Looked = lambda feed, found: None,
+    listed: Listed = lambda feed, at: None,
 ) -> DetectedChanges:
     """List feeds, or some days of each feed, and report changes without a notification. Without changes, write nothing.
 
@@ -51,6 +58,7 @@ def reconcile(
     """
     found, faults = DetectedChanges(), dict[str, BucketUnavailable]()
     for feed in feeds:
+        began = time.time()
         try:
             if days is None:
                 of_feed = look_at_feed(ledger, bucket, feed, accept_removals=accept_removals)
@@ -61,6 +69,8 @@ def reconcile(
             bucket.probe()
             continue
         looked(feed, of_feed)
+        if days is None and not (of_feed.held or of_feed.alarms):
+            listed(feed, began)
         found += of_feed
     if faults:
         said = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
@@ -96,9 +106,15 @@ def reconcile_instance(
             days=days,
             accept_removals=accept_removals,
             looked=looked,
+            listed=_noting(instance, settings.code_location),
         )
     except BucketUnavailable as fault:
         raise CannotReconcile(str(fault)) from fault
+
+
+def _noting(instance: DagsterInstance, location: str) -> Listed:
+    """Return the callback that records complete listings as checks of the sources of a code location."""
+    return lambda feed, at: note_listing(instance, location, feed.name, at)
 
 
 @contextmanager
@@ -168,7 +184,13 @@ def _reconcile_job(feeds: Sequence[Feed], start: date, scope: LocationScope) -> 
         def _tell(feed: Feed, found: DetectedChanges) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
-        found = reconcile(ObservationLedger(context.instance, start), tidemark_landing.open(), feeds, looked=_tell)
+        found = reconcile(
+            ObservationLedger(context.instance, start),
+            tidemark_landing.open(),
+            feeds,
+            looked=_tell,
+            listed=_noting(context.instance, scope.location),
+        )
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)
 

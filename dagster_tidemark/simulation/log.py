@@ -154,12 +154,15 @@ class SimulatedLog:
         """Return True if the check is blocking: while it fails, readers of the asset are not built."""
         return self.graph.get(check).blocking
 
-    def check_run(self, run_id: str, check: dg.AssetCheckKey, *, passed: bool) -> None:
-        """Write the events of a run that evaluates only a check, from its creation to its end."""
+    def check_begins(self, run_id: str, check: dg.AssetCheckKey) -> None:
+        """Write the first events of a run that evaluates only a check."""
         run = DagsterRun(_JOB, run_id, asset_selection=frozenset(), asset_check_selection=frozenset({check}))
         self.instance.run_storage.add_historical_run(run, datetime.fromtimestamp(self.clock.shown, UTC))
         self._check_planned(run_id, check)
         self.state(run_id, DagsterEventType.RUN_START)
+
+    def check_ends(self, run_id: str, check: dg.AssetCheckKey, *, passed: bool) -> None:
+        """Write the result and the end of a run that evaluates only a check."""
         self.checked(run_id, check, passed=passed)
         self.state(run_id, DagsterEventType.RUN_SUCCESS)
 

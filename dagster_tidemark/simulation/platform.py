@@ -198,11 +198,22 @@ class Platform:
         self.instance.delete_dynamic_partition(name, key)
         self._stir()
 
-    def _evaluated(self, key: dg.AssetCheckKey, passed: bool, by_run: bool, blocking: bool | None) -> None:
-        if by_run:
-            self._log.check_run(f"{self._chance.getrandbits(128):032x}", key, passed=passed)
+    def _check_alone(self, key: dg.AssetCheckKey, passed: bool, seconds: float) -> None:
+        run_id, log = f"{self._chance.getrandbits(128):032x}", self._log
+
+        def _ends() -> None:
+            log.check_ends(run_id, key, passed=passed)
+            self._stir()
+
+        log.check_begins(run_id, key)
+        self._stir()
+        if seconds:
+            self.at(self.clock.now + seconds, _ends)
         else:
-            self._log.checked(None, key, passed=passed, blocking=blocking)
+            _ends()
+
+    def _evaluated(self, key: dg.AssetCheckKey, passed: bool, blocking: bool | None) -> None:
+        self._log.checked(None, key, passed=passed, blocking=blocking)
         self._stir()
 
     def _healed(self) -> None:

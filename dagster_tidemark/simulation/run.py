@@ -43,6 +43,7 @@ class RunPace:
         spread: Sigma of the lognormal distribution of step times, which is cut at four medians.
         each_more: Time of each further partition of a run, as a share of the time of the first.
         failing: Share of runs that fail, at a random step.
+        check: Shortest and longest evaluation of a check. Other runs may write its table in that time.
         launch: Shortest and longest time from leaving the queue to the start.
         tick: Time between two ticks of the sensors.
         notice: Shortest and longest time from an arrival to its observation.
@@ -54,6 +55,7 @@ class RunPace:
     spread: float = 0.0
     each_more: float = 0.02
     failing: float = 0.0
+    check: tuple[float, float] = (0.0, 0.0)
     launch: tuple[float, float] = (1.0, 1.0)
     tick: float = 5.0
     notice: tuple[float, float] = (1.0, 1.0)
@@ -65,6 +67,10 @@ class RunPace:
         median = self.step.get(asset, 20.0) if isinstance(self.step, Mapping) else self.step
         factor = min(chance.lognormvariate(0.0, self.spread), 4.0) if self.spread else 1.0
         return median * factor * (1 + self.each_more * (partitions - 1))
+
+    def check_seconds(self, chance: random.Random) -> float:
+        """Return the seconds that the evaluation of a check takes."""
+        return chance.uniform(*self.check) if self.check[1] else 0.0
 
 
 @dataclass
@@ -82,7 +88,8 @@ class Run:
         wrote: Content of each written partition.
         empty: Time of the end of each step that had nothing to write, by asset.
         raised: The checks that raised in it.
-        results: Time of each evaluated check, and True if it passed.
+        results: Time of each check's result, and True if it passed.
+        evaluating: Time when the run began to evaluate each check. It has not seen later writes.
         why: The reason why it did not succeed.
     """
 
@@ -105,6 +112,7 @@ class Run:
     empty: dict[str, float] = field(default_factory=dict)
     raised: set[dg.AssetCheckKey] = field(default_factory=set)
     results: dict[dg.AssetCheckKey, tuple[float, bool]] = field(default_factory=dict)
+    evaluating: dict[dg.AssetCheckKey, float] = field(default_factory=dict)
     why: str = ""
 
     @property

@@ -26,6 +26,10 @@ At = Callable[[float, Callable[[], None]], None]
 """Schedules an action at a time (Unix seconds)."""
 
 
+_Outcomes = dict[dg.AssetCheckKey, CheckFate | None]
+"""Outcomes of evaluated checks; None if a check passed."""
+
+
 class Runs:
     """The run queue and the runs in progress.
 
@@ -106,6 +110,7 @@ class Runs:
                 self._queue.remove(run)
                 self._under_way.append(run)
                 self.log.state(run.id, DagsterEventType.RUN_STARTING)
+                self._stir()  # a run that has left the queue frees writers of its inputs
                 if any(stalls(run) for stalls in self.stalling):
                     self._after(_START_TIMEOUT, lambda run=run: self._fail(run, RunFate.NEVER_BEGINS))  # type: ignore[misc]
                 else:
@@ -153,7 +158,10 @@ class Runs:
                 run.committed[asset] = self._clock.now
                 run.log.materialized(run.id, asset, contents, run.code.get(asset))
             self._stir()
-            found = self._checked(run, asset)
+            checks = run.log.checks_of([asset], run.checks) if asset in run.committed else []
+            self._check(run, checks, lambda found: _goes_on(_stopping(run, found)))
+
+        def _goes_on(found: CheckFate | None) -> None:
             if found is CheckFate.TIMES_OUT:
                 self._after(_RUN_TIMEOUT, lambda: self._fail(run, RunFate.FAILS, CheckFate.TIMES_OUT))
             elif found:
@@ -168,33 +176,43 @@ class Runs:
         self._after(next(lasting, by_chance), _ends)
 
     def _checks_alone(self, run: Run) -> None:
-        """End a run that evaluates only checks."""
-        if run.ended_at is not None:
-            return
-        wrong = [self._evaluated(run, check) for check in sorted(run.checks or ())]
-        if any(fate in (CheckFate.RAISES, CheckFate.TIMES_OUT) for fate in wrong):
-            self._fail(run, RunFate.FAILS, CheckFate.RAISES)
-        else:
-            self._ends_well(run)
+        """Evaluate the checks of a run that evaluates only checks, and end it."""
 
-    def _checked(self, run: Run, asset: str) -> CheckFate | None:
-        """Evaluate the checks of a built asset. Return the outcome that stops this run before its readers, or None."""
-        found = None
-        for check in run.log.checks_of([asset], run.checks) if asset in run.committed else ():
-            fate = self._evaluated(run, check)
-            if fate is CheckFate.RAISES:
-                run.raised.add(check)
-            if fate is CheckFate.TIMES_OUT or (run.log.blocks(check) and fate not in (None, CheckFate.SKIPPED)):
-                found = fate
-        return found
+        def _ends(found: _Outcomes) -> None:
+            if any(fate in (CheckFate.RAISES, CheckFate.TIMES_OUT) for fate in found.values()):
+                self._fail(run, RunFate.FAILS, CheckFate.RAISES)
+            else:
+                self._ends_well(run)
 
-    def _evaluated(self, run: Run, check: dg.AssetCheckKey) -> CheckFate | None:
-        """Evaluate a check in a run. Return its outcome, or None if it passed."""
-        fate = next((fate for failing in self.failing if (fate := failing(run, check)) is not None), None)
-        if fate in (None, CheckFate.FAILS):
-            run.log.checked(run.id, check, passed=fate is None)
-            run.results[check] = self._clock.now, fate is None
-        return fate
+        self._check(run, sorted(run.checks or ()), _ends)
+
+    def _check(self, run: Run, checks: Sequence[dg.AssetCheckKey], then: Callable[[_Outcomes], None]) -> None:
+        """Evaluate checks in a run, one after the other, and pass their outcomes on, unless the run ends before."""
+        left, found = list(checks), _Outcomes()
+
+        def _next() -> None:
+            if run.ended_at is not None:
+                return
+            if not left:
+                then(found)
+                return
+            check = left.pop(0)
+            run.evaluating[check] = self._clock.now
+            found[check] = fate = next((f for failing in self.failing if (f := failing(run, check)) is not None), None)
+            seconds = self._pace.check_seconds(run.chance)
+            if seconds:
+                self._after(seconds, lambda: _reports(check, fate))
+            else:
+                _reports(check, fate)
+
+        def _reports(check: dg.AssetCheckKey, fate: CheckFate | None) -> None:
+            if run.ended_at is None and fate in (None, CheckFate.FAILS):
+                run.log.checked(run.id, check, passed=fate is None)
+                run.results[check] = self._clock.now, fate is None
+                self._stir()
+            _next()
+
+        _next()
 
     def _ends_well(self, run: Run) -> None:
         if run.raised:  # a check that is not blocking raised; readers of its asset were built
@@ -223,3 +241,14 @@ class Runs:
             if run in held:
                 held.remove(run)
         self._after(_DEQUEUE_SECONDS, self._dequeue)
+
+
+def _stopping(run: Run, found: _Outcomes) -> CheckFate | None:
+    """Return the outcome of an asset's checks that stops a run before the readers of the asset, or None."""
+    run.raised |= {check for check, fate in found.items() if fate is CheckFate.RAISES}
+    stopping = [
+        fate
+        for check, fate in found.items()
+        if fate is CheckFate.TIMES_OUT or (run.log.blocks(check) and fate not in (None, CheckFate.SKIPPED))
+    ]
+    return stopping[-1] if stopping else None

@@ -128,14 +128,19 @@ class Simulation(Platform):
         at: float,
         by_run: bool = True,
         blocking: bool | None = None,
+        seconds: float = 0.0,
     ) -> None:
         """Evaluate a check on the present data, by a run of only this check or by a report without a run.
 
         Args:
+            seconds: Time that the run takes. Its result comes later, and is about the data at its beginning.
             blocking: True if a report without a run reports a blocking check; by default as the check is declared.
         """
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), check)
-        self.at(at, lambda: self._evaluated(key, passed, by_run, blocking))
+        if by_run:
+            self.at(at, lambda: self._check_alone(key, passed, seconds))
+        else:
+            self.at(at, lambda: self._evaluated(key, passed, blocking))
 
     def heal(self, *, at: float) -> None:
         """End all scheduled failures of runs and checks."""

@@ -47,7 +47,7 @@ def require_columns(owner: str, columns: Mapping[str, str], *, nested: bool) -> 
     """
     seen: dict[str, str] = {}
     for name, kind in columns.items():
-        if why := _name_fault(name):
+        if why := name_fault(name):
             raise ValueError(f"{owner}: {why}")
         if other := seen.get(name.lower()):
             raise ValueError(
@@ -71,7 +71,7 @@ def require_names(owner: str, setting: str, names: object) -> None:
         raise ValueError(f"{owner}: expected {setting} as a tuple of strings, found {names!r}")
 
 
-def _name_fault(name: object) -> str:
+def name_fault(name: object) -> str:
     """Return the reason why a column cannot have this name; empty if it can."""
     if not isinstance(name, str):
         return f"expected a string as the name of a column, found {name!r}; put it in quotes"

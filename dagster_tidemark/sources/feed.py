@@ -86,7 +86,8 @@ class Feed:
         encoding: Encoding of the CSV and JSON files, by its Python name: UTF-8, UTF-16 or one byte per character
             (`latin-1`, `cp1252`). Must be declared, because bytes do not reveal it. Stored as the canonical name.
         multiline: True if a record may span lines: line breaks in quotes (CSV), documents over several lines (JSON).
-            A `.json` file whose first line is a lone opening bracket is always read this way.
+            A `.json` file whose first line is a lone opening bracket, or begins an array that continues in the next
+            line, is always read this way.
         exact: True if a value has the wrong type when the declared type would lose a part of it: extra decimal
             places, a leading zero of a number, the time of a `date`. If False, such a value is rounded or shortened,
             and two keys may become equal: 01 becomes 1.

@@ -143,8 +143,8 @@ class Csv(TextFormat):
         trailing_separator: True if each line ends with a separator after its last value.
         decimal: The decimal mark of numbers, `.` or `,`.
         thousands: The mark between groups of three digits: `.`, `,`, a space, `'` or `_`. A space includes the
-            no-break space. If `.` groups thousands, `2.647` is refused in a column with decimal places: it could be
-            2647 or 2.647.
+            no-break spaces, and `'` includes `’`. If `.` groups thousands, `2.647` is refused in a column with
+            decimal places: it could be 2647 or 2.647.
         nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly. Blanks around such a
             text count only in a column of type string.
         times: The form of dates and times, by column: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or

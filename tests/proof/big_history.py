@@ -19,7 +19,7 @@ from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.history import History
 from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.simulation.partitions import partition_tags
-from tests.tidemark.automation.toy_graph import asset, lag, source
+from tests.tidemark.toy_graph import asset, lag, source
 
 START = datetime(2026, 8, 3, tzinfo=UTC)
 HOURS = dg.HourlyPartitionsDefinition("2026-08-03-00:00", end_offset=1)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.tidemark.automation.random_graphs.judging import Judged, judge_many, world_of
-from tests.tidemark.automation.random_graphs.shapes import World
-from tests.tidemark.automation.random_graphs.shrinking import kind_of
+from tests.tidemark.planner.random_graphs.judging import Judged, judge_many, world_of
+from tests.tidemark.planner.random_graphs.shapes import World
+from tests.tidemark.planner.random_graphs.shrinking import kind_of
 
 _PROCESSES = 2
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.proof.conftest import Report
 from tests.proof.random_days import judged_days, summary
-from tests.tidemark.automation.random_graphs.judging import world_of_bulk
+from tests.tidemark.planner.random_graphs.judging import world_of_bulk
 
 FIRST = int(os.environ.get("BULK_FIRST", "0"))
 DAYS = int(os.environ.get("BULK_DAYS", "1000"))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 
 from tests.proof.conftest import Report
-from tests.tidemark.automation.code_plan.histories import generated, play
-from tests.tidemark.automation.code_plan.holding import faults_of
+from tests.tidemark.code_versions.code_plan.histories import generated, play
+from tests.tidemark.code_versions.code_plan.holding import faults_of
 
 FIRST = int(os.environ.get("RANDOM_FIRST", "1000"))
 DEPLOYS = int(os.environ.get("RANDOM_DEPLOYS", "1000"))

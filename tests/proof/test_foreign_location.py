@@ -28,7 +28,7 @@ from tests.checkout import CHECKOUT
 from tests.live.waiting import eventually
 from tests.proof import foreign_location as foreign
 from tests.proof.conftest import Report
-from tests.tidemark.automation.evaluations import evaluations
+from tests.tidemark.engine.evaluations import evaluations
 
 DAYS, SECONDS, EVERY = 7, float(os.environ.get("FOREIGN_SECONDS", "3600")), 300.0
 _LOCATION = CHECKOUT / "tests" / "proof" / "foreign_location.py"

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.proof.conftest import Report
-from tests.tidemark.automation.test_histories import HISTORIES, judge
+from tests.tidemark.sensors.test_histories import HISTORIES, judge
 
 COUNT = 10_000
 

@@ -31,6 +31,7 @@ _IN_A_LOAD: tuple[Boundary, ...] = (
 CELLS = (
     *(Cell(boundary) for boundary in (*_IN_A_LOAD, *get_args(Boundary)[: -len(_IN_A_LOAD)])),
     *(Cell(boundary, overwrites=True) for boundary in _IN_A_LOAD),
+    *(Cell(boundary, overwrites=True, is_large=True) for boundary in _IN_A_LOAD),
 )
 WRONG = (
     Cell("after_receive", defect=Defect.DELETE_BEFORE_OBSERVING),

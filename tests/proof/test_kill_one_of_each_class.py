@@ -8,7 +8,12 @@ import pytest
 from dagster_tidemark.settings import Settings
 from tests.tidemark.kill.cell import Cell, Outcome, play
 
-CELLS = (Cell("before_delete"), Cell("between_quarantine_and_table"), Cell("after_commit"))
+CELLS = (
+    Cell("before_delete"),
+    Cell("between_quarantine_and_table"),
+    Cell("after_commit"),
+    Cell("before_commit", overwrites=True, is_large=True),
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 from tests.grocer_days import HOUR, PARTITIONS, READS, WITHIN, counts, promise, reads, window
 from tests.live.platform import Platform, running
 from tests.proof.conftest import Report
-from tests.tidemark.automation.lag_oracle import Oracle, RunRecord, Target, sample
+from tests.tidemark.planner.lag_oracle import Oracle, RunRecord, Target, sample
 
 SCALE = 0.05
 MINUTES = float(os.environ.get("PROOF_MINUTES", "30"))

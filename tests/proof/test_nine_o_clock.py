@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from tests.proof.conftest import Report
-from tests.tidemark.automation.mornings import mornings
+from tests.tidemark.simulation.mornings import mornings
 
 
 def test_thirty_daily_reports_are_built_by_nine_after_a_failure(report: Report) -> None:

@@ -1,7 +1,7 @@
 """A week of marts/margin_hourly tried on branches and published, on a whole platform whose users go on reading.
 
 The judges are DuckDB, which compares both versions itself, and the oracle of the tables with the change worked out by
-hand. Does not belong here: kills and collisions, each on its own (`tests.tidemark.test_preview`).
+hand. Does not belong here: kills and collisions, each on its own (`tests.tidemark.preview.test_preview`).
 """
 
 import json

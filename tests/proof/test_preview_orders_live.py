@@ -2,7 +2,7 @@
 
 A whole platform runs all the time, a file lands in between, and a reader polls. DuckDB (`tests.oracle`) is the judge,
 with the change made in its own SQL: rows, quarantine, and the marts below. Does not belong here: two tables
-at a smaller scale (`tests.tidemark.test_preview_first_layer`).
+at a smaller scale (`tests.tidemark.preview.test_preview_first_layer`).
 """
 
 import json

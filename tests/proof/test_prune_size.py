@@ -14,8 +14,8 @@ import dagster as dg
 
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.proof.conftest import Report
-from tests.tidemark.automation.toy_graph import ASAP, START, asset, lag, source
 from tests.tidemark.retention.histories import pruned
+from tests.tidemark.toy_graph import ASAP, START, asset, lag, source
 
 TABLES, DAYS, AGE = 30, 30, timedelta(days=1)
 EVERY_FIVE_MINUTES = 288

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.proof.conftest import Report
 from tests.proof.random_days import judged_days, summary
-from tests.tidemark.automation.random_graphs.judging import Judged, world_of, wrong_with
-from tests.tidemark.automation.random_graphs.shrinking import kind_of, shrunk, told
+from tests.tidemark.planner.random_graphs.judging import Judged, world_of, wrong_with
+from tests.tidemark.planner.random_graphs.shrinking import kind_of, shrunk, told
 
 FIRST = int(os.environ.get("RANDOM_FIRST", "10000"))
 DAYS = int(os.environ.get("RANDOM_DAYS", "2000"))

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 
 from tests.proof.conftest import Report
-from tests.tidemark.automation.override_days import Play
+from tests.tidemark.planner.override_days import Play
 
 HISTORIES = int(os.environ.get("PROOF_OVERRIDES", "5000"))
 

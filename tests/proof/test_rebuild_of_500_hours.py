@@ -1,7 +1,7 @@
 """New code on five hundred hours, four tables deep: the rebuild in the simulator, alone and with arrivals."""
 
 from tests.proof.conftest import Report
-from tests.tidemark.automation.test_rebuilds import ALLOWED, DEPTH, goes_through, whatever_arrives_is_there_in_time
+from tests.tidemark.planner.test_rebuilds import ALLOWED, DEPTH, goes_through, whatever_arrives_is_there_in_time
 
 HOURS = 500
 

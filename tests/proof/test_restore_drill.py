@@ -74,11 +74,15 @@ class Drill:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def environment(self) -> dict[str, str]:
-        """The environment of the deployment, with PostgreSQL's programs and this machine's port."""
+        """The environment of the deployment, with PostgreSQL's programs and this machine's port, without TLS."""
         variables = self.platform.environment
         port = variables["TIDEMARK_CATALOG_URI"].rpartition("/")[0].rpartition(":")[2]
         pg_dump = shutil.which("pg_dump") or _program("pg_dump")
-        return variables | {"PATH": f"{variables['PATH']}:{Path(str(pg_dump)).parent}", "DAGSTER_PG_PORT": port}
+        return variables | {
+            "PATH": f"{variables['PATH']}:{Path(str(pg_dump)).parent}",
+            "DAGSTER_PG_PORT": port,
+            "PGSSLMODE": "disable",
+        }
 
     def sql(self, database: str, statement: str) -> int:
         """Execute a statement in a database, and return the number of rows."""

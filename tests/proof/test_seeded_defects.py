@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.tidemark.automation import test_any_graph as shapes
-from tests.tidemark.automation import test_contracts as ticks
-from tests.tidemark.automation import test_rebuilds as rebuilds
-from tests.tidemark.automation import test_semantics as meaning
-from tests.tidemark.automation import test_semantics_contracts as contracts
-from tests.tidemark.automation import test_wipes as wipes
-from tests.tidemark.automation.shapes import test_blocking_checks as checks
-from tests.tidemark.automation.shapes import test_deploys as deploys
-from tests.tidemark.automation.shapes import test_fairness as fairness
-from tests.tidemark.automation.shapes import test_isolation as isolation
-from tests.tidemark.automation.shapes import test_keys as keys
-from tests.tidemark.automation.shapes import test_operations as operations
-from tests.tidemark.automation.shapes import test_time as times
+from tests.tidemark.event_log import test_wipes as wipes
+from tests.tidemark.planner import test_any_graph as shapes
+from tests.tidemark.planner import test_contracts as ticks
+from tests.tidemark.planner import test_rebuilds as rebuilds
+from tests.tidemark.planner import test_semantics as meaning
+from tests.tidemark.planner import test_semantics_contracts as contracts
+from tests.tidemark.planner.shapes import test_blocking_checks as checks
+from tests.tidemark.planner.shapes import test_deploys as deploys
+from tests.tidemark.planner.shapes import test_fairness as fairness
+from tests.tidemark.planner.shapes import test_guarded_reads as reads
+from tests.tidemark.planner.shapes import test_isolation as isolation
+from tests.tidemark.planner.shapes import test_keys as keys
+from tests.tidemark.planner.shapes import test_new_inputs as inputs
+from tests.tidemark.planner.shapes import test_operations as operations
+from tests.tidemark.planner.shapes import test_time as times
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ DEFECTS = [
         meaning.test_failed_run_is_retried_with_pauses_from_one_minute_to_one_hour,
     ),
     Defect(
-        "planner.requests:_Found.arrivals",
+        "planner.grouping:_Found.arrivals",
         "newest_first = sorted(due, key=node.order, reverse=True)",
         "newest_first = sorted(due, key=node.order, reverse=True)[:1]",
         meaning.test_every_partition_is_built_after_a_three_day_outage,
@@ -381,25 +383,25 @@ DEFECTS = [
         shapes.test_failed_blocking_check_blocks_readers_until_it_passes_or_a_rebuild_passes,
     ),
     Defect(
-        "planner.requests:_Found._together",
+        "planner.grouping:_Found._together",
         "node.most == 1",
         "False",
         shapes.test_single_partition_runs_are_not_ranges_and_do_not_flood_the_queue,
     ),
     Defect(
-        "planner.requests:_parts",
+        "planner.grouping:_parts",
         "range(len(run), 0, -most)",
         "range(len(run), 0, -len(run))",
         shapes.test_partition_range_is_split_by_the_backfill_policy,
     ),
     Defect(
-        "planner.requests:_Found._operation",
+        "planner.grouping:_Found._operation",
         "if together else (key,)",
         "if False else (key,)",
         shapes.test_multi_asset_outputs_share_one_run_and_are_held_until_it_ends,
     ),
     Defect(
-        "planner.requests:_Found.rebuild",
+        "planner.grouping:_Found.rebuild",
         "if node.conditional:",
         "if False:",
         shapes.test_custom_automation_condition_also_applies_to_rebuilds,
@@ -425,7 +427,7 @@ DEFECTS = [
         (operations.dg.AutomationCondition.eager(),),
     ),
     Defect(
-        "planner.requests:_Found._together",
+        "planner.grouping:_Found._together",
         "assets = self._joined_by_all(node, run, joined)",
         "assets = joined[run[0]]",
         operations.test_partition_range_is_one_run_even_if_a_reader_covers_only_part,
@@ -456,7 +458,7 @@ DEFECTS = [
         checks.test_failed_check_of_an_external_table_stops_blocking_after_its_next_materialization,
     ),
     Defect(
-        "planner.requests:_Found._singly",
+        "planner.grouping:_Found._singly",
         "order >= node.order(partition)",
         "True",
         fairness.test_stuck_runs_of_old_partitions_do_not_delay_new_partitions,
@@ -539,6 +541,38 @@ DEFECTS = [
         "pending.news is None and not pending.stale",
         "False",
         fairness.test_unavailable_input_of_many_partitions_makes_none_of_them_run_early,
+    ),
+    Defect(
+        "planner.guarded_reads:GuardedWrites.read_by",
+        "if not written:",
+        "if True:",
+        reads.test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data,
+        ((5.0, 20.0),),
+    ),
+    Defect(
+        "planner.guarded_reads:readers_first",
+        "if not guarded:",
+        "if True:",
+        reads.test_guarded_table_is_not_written_between_the_request_of_a_reader_and_its_begin,
+    ),
+    Defect(
+        "planner.evaluate:EvaluationPass._waits_for_a_write",
+        "decision.state is State.BLOCKED",
+        "False",
+        reads.test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data,
+        ((5.0, 20.0),),
+    ),
+    Defect(
+        "planner.staleness:PendingWork._withheld_since",
+        "was_added = added_at > self.history.covered(target).started_at",
+        "was_added = False",
+        inputs.test_built_table_is_no_longer_late_after_its_silent_source_is_removed,
+    ),
+    Defect(
+        "planner.check_results:CheckResult.is_on",
+        "self.began > written.id",
+        "True",
+        reads.test_slow_evaluation_by_a_person_is_about_the_data_at_its_begin,
     ),
 ]
 

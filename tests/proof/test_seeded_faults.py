@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.proof.test_seeded_defects import Defect, seed
-from tests.tidemark.automation.test_histories import ARCHIVED, HISTORIES, judge
+from tests.tidemark.sensors.test_histories import ARCHIVED, HISTORIES, judge
 
 _EXAMPLES = 3_000
 

@@ -26,8 +26,8 @@ from dagster_tidemark.maintenance.job import MaintenanceWork
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.proof.conftest import Report
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, START, asset, lag, source
 from tests.tidemark.retention.histories import pruned
+from tests.tidemark.toy_graph import ASAP, DAYS, START, asset, lag, source
 
 LAST = int(os.environ.get("PROOF_DAYS", 365))
 EARLY, WINDOW = 30, 20

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_tidemark.simulation.instance import simulated_instance
 from tests.tidemark.postgres import has_postgres, postgres_instance
 
 
@@ -29,3 +30,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     return folder
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def instance(request: pytest.FixtureRequest) -> Iterator[dg.DagsterInstance]:
+    """An empty instance, in memory and on SQLite files: each test that asks for it runs on both."""
+    if request.param == "memory":
+        with simulated_instance() as made:
+            yield made
+    else:
+        with dg.instance_for_test() as made:
+            yield made

@@ -11,9 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -27,14 +24,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from dagster_tidemark.local.kafka.server import become
 from dagster_tidemark.settings import Settings, load_settings
 from tests.conftest import end_service, free_ports, start_service
+from tests.tidemark.certificates import certificate
 
 _OVERRIDES = "BROKER_OVERRIDES"
 READER, STRANGER = "reader", "stranger"
@@ -52,7 +46,7 @@ class Broker:
         self.settings = settings
         self._locked, controller = free_ports(2)
         place = settings.state_dir / "tls"
-        self.authority = _certificate(place)
+        self.authority = certificate(place)
         users = " ".join(f'user_{name}="{PASSWORD}"' for name in (READER, STRANGER))
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         listeners = f"PLAINTEXT://127.0.0.1:{settings.port_kafka},LOCKED://127.0.0.1:{self._locked}"
@@ -199,27 +193,6 @@ def eventually(condition: Callable[[], bool], *, seconds: float = 20) -> None:
 def _wait(futures: Mapping[Any, Any]) -> None:
     for future in futures.values():
         future.result(30)
-
-
-def _certificate(place: Path) -> Path:
-    """A certificate of this machine that vouches for itself: `server.pem` with its key, `ca.pem` without."""
-    place.mkdir(parents=True, exist_ok=True)
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=30))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    builder = builder.add_extension(
-        x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
-    )
-    signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (place / "server.pem").write_bytes(private + signed)
-    (place / "ca.pem").write_bytes(signed)
-    return place / "ca.pem"
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ def has_postgres() -> bool:
 
 
 @contextlib.contextmanager
-def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
-    """A running, empty server, which asks for a password if it has one; how Dagster's storage connects to it."""
+def postgres_server(password: str | None = None, certificate: Path | None = None) -> Iterator[dict[str, Any]]:
+    """A running, empty server, which asks for a password if it has one; how Dagster's storage connects to it.
+
+    With a certificate (a PEM file with its key) it takes connections with TLS alone.
+    """
     folder = Path(tempfile.mkdtemp(prefix="tidemark-postgres-"))
     data, port = folder / "data", free_port()
     user = _user()
@@ -44,7 +47,7 @@ def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
             check=True,
             capture_output=True,
         )
-        server = start_server(data, port)
+        server = start_server(data, port, *(_with_tls(data, certificate, user) if certificate else ()))
         try:
             _wait_until_ready(port, login["username"], server, folder / "log")
             yield login | {"port": port}
@@ -55,11 +58,22 @@ def postgres_server(password: str | None = None) -> Iterator[dict[str, Any]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_server(data: Path, port: int) -> "subprocess.Popen[bytes]":
+def _with_tls(data: Path, certificate: Path, user: str | None) -> list[str]:
+    """Accept only connections with TLS. Return the server's options."""
+    own = data / "server.pem"
+    own.touch(mode=0o600)
+    own.write_bytes(certificate.read_bytes())
+    if user:
+        shutil.chown(own, user)
+    (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
+    return ["-c", "ssl=on", "-c", f"ssl_cert_file={own}", "-c", f"ssl_key_file={own}"]
+
+
+def start_server(data: Path, port: int, *options: str) -> "subprocess.Popen[bytes]":
     """Start a server on a folder of data. It reads it like any other after a crash."""
     with (data.parent / "log").open("ab") as log:
         return subprocess.Popen(
-            [_program("postgres"), "-D", data, "-p", str(port), "-k", data.parent, "-h", "127.0.0.1", "-F"],
+            [_program("postgres"), "-D", data, "-p", str(port), "-k", data.parent, "-h", "127.0.0.1", "-F", *options],
             user=_user(),
             cwd=data.parent,
             stdout=log,

@@ -1,6 +1,7 @@
 """One mapping for the catalog: read from variables, handed to Spark and to pyiceberg in their own words."""
 
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ def test_short_catalog_settings_give_the_same_catalog_as_the_full_ones(monkeypat
             "TIDEMARK_CATALOG_URI=http://catalog: the URI of a jdbc catalog",
         ),
         ({"CATALOG_URI": "jdbc:mysql://catalog/db?password=hunter2"}, "TIDEMARK_CATALOG_URI=jdbc:mysql://catalog/db: "),
+        (
+            {"CATALOG_URI": "jdbc:postgresql://me:hunter2?x@catalog/db"},
+            "jdbc:postgresql://***: host and port cannot be",
+        ),
+        ({"CATALOG_URI": "jdbc:postgresql://me:hunter2#@catalog/db"}, "jdbc:postgresql://catalog/db: host and port"),
         ({"CATALOG__URI": "jdbc:sqlite:/a", "CATALOG_URI": "jdbc:sqlite:/b"}, "differ: set only one of them"),
         ({"CATALOG": "hunter2"}, "TIDEMARK_CATALOG: expected a JSON object"),
         ({"CATALOG": '{"token": ["hunter2"]}'}, "TIDEMARK_CATALOG: token: expected text, found list"),
@@ -106,6 +112,23 @@ def test_invalid_catalog_options_are_refused_without_showing_secrets(
         given(monkeypatch, **variables)
     assert said in str(refused.value)
     assert "hunter2" not in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_secret_from_a_file_is_used_without_its_line_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An HTTP client refuses such a header, and quotes it in its error.
+    settings = given(monkeypatch, CATALOG=json.dumps(REST | {"token": "hunter2\n"}), WAREHOUSE="s3://acme/lake")
+    assert settings.catalog_options["token"] == "hunter2"
+
+
+def test_no_error_of_settings_quotes_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = {"AWS_SECRET_ACCESS_KEY": "hunter2", "SPARK_REMOTE": "sc://s/;token=hunter2"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    assert "hunter2" not in repr(load_settings())
+    monkeypatch.setenv("TIDEMARK_KAFKA_PASSWORD", "hunter2")
+    with pytest.raises(SettingsError) as refused:
+        given(monkeypatch, PORT_CLOUD="3000")
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_catalog_secrets_are_in_no_settings_text_and_no_asset_page() -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,10 +21,13 @@ from dagster import _check as check
 from dagster._config import validate_config
 from dagster._core.instance.config import dagster_instance_config, dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pyiceberg.catalog import glue
 
+from dagster_tidemark.cli.metrics import metrics
 from dagster_tidemark.production_rules import refusals
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, load_settings
 from tests.checkout import CHECKOUT
 
 DEPLOY = CHECKOUT / "deploy"
@@ -86,7 +90,8 @@ def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
 
 def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
     services = COMPOSE["services"]
-    published = {name for name, service in services.items() if service.get("ports")}
+    ports = {name: service["ports"] for name, service in services.items() if service.get("ports")}
+    published = {name for name, given in ports.items() if not all(port.startswith("127.0.0.1:") for port in given)}
     assert published == {"proxy"}, "nothing else is reached from outside"
     commands = [" ".join(service.get("command", ())) for service in services.values()]
     assert sum("dagster-daemon run" in command for command in commands) == 1
@@ -95,6 +100,35 @@ def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
     text = (DEPLOY / "compose" / "compose.yaml").read_text()
     given = set(re.findall(r"^(\w+)=", (DEPLOY / "compose" / "example.env").read_text(), re.M))
     assert set(re.findall(r"\$\{(\w+)", text)) <= given and VARIABLES.keys() <= given
+
+
+def test_production_accepts_the_example_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "compose" / "example.env").read_text(), re.M))
+    for name in [name for name in os.environ if name.startswith(("TIDEMARK_", "AWS_", "SPARK_", "DAGSTER_"))]:
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value.strip("'"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
+    assert load_settings().landing_bucket == "acme-landing"
+    read = set(re.findall(r"\{env: (\w+)\}", (DEPLOY / "dagster.yaml").read_text()))
+    of_units = {name for unit in (DEPLOY / "systemd").iterdir() for name in re.findall(r"\$\{(\w+)", unit.read_text())}
+    assert read | of_units <= given.keys()
+    dagster_instance_config(str(tmp_path))
+
+
+def test_each_arrangement_serves_metrics_at_the_same_port() -> None:
+    texts = [
+        (DEPLOY / place).read_text()
+        for place in ("compose/compose.yaml", "helm/metrics.yaml", "systemd/tidemark-metrics.service")
+    ]
+    assert all("tidemark, metrics" in text or "tidemark metrics" in text for text in texts)
+    assert inspect.signature(metrics).parameters["port"].default == 9464 and all("9464" in text for text in texts)
+    deployment, service = yaml.safe_load_all(texts[1])
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "acme/tidemark:" + HELM["dagsterWebserver"]["image"]["tag"]
+    assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
+    assert "prometheus-client==" in (DEPLOY / "tidemark-requirements.txt").read_text(), "of the extra `metrics`"
 
 
 def test_every_variable_with_the_prefix_is_a_setting() -> None:
@@ -122,6 +156,31 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> Non
                 assert source in {"./", ".", "pyproject.toml"} or (DEPLOY / source).exists(), source
 
 
+def test_images_install_the_tested_versions_by_their_hashes() -> None:
+    text = (DEPLOY / "tidemark-requirements.txt").read_text().replace("\\\n", " ")
+    lines = [Requirement(line.partition(" --hash")[0]) for line in text.splitlines() if line and line[0] != "#"]
+    assert all(" --hash=sha256:" in line for line in text.splitlines() if line and line[0] != "#")
+    found = {canonicalize_name(each.name): str(each.specifier) for each in lines}
+    tested = [
+        Requirement(line) for line in (CHECKOUT / "constraints.txt").read_text().splitlines() if line[:1].isalpha()
+    ]
+    versions = {canonicalize_name(each.name): str(each.specifier) for each in tested}
+    assert {name: found[name] for name in found & versions.keys()} == {
+        name: versions[name] for name in found & versions.keys()
+    }
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [
+        *project["dependencies"],
+        *(each for name in ("production", "kafka", "avro", "metrics") for each in extras[name]),
+    ]
+    for each in map(Requirement, [*wanted, "dagster-webserver>=1.13.27,<1.14"]):
+        assert each.specifier.contains(found[canonicalize_name(each.name)].removeprefix("==")), each
+    for image in ("Dockerfile", "spark.Dockerfile"):
+        installs = re.findall(r"pip install ([^&\n]*)", (DEPLOY / image).read_text())
+        assert "--require-hashes -r" in installs[0] and "--no-deps dagster-tidemark" in installs[1]
+
+
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     program = shutil.which("systemd-analyze")
     if program is None:
@@ -139,6 +198,15 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     )
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "tidemark" in line]
     assert ours == []
+
+
+def test_a_unit_that_a_timer_starts_ends_even_if_its_command_hangs() -> None:
+    texts = {unit.name: unit.read_text() for unit in (DEPLOY / "systemd").iterdir()}
+    oneshots = {name: text for name, text in texts.items() if "Type=oneshot" in text}
+    assert oneshots.keys() == {name.replace(".timer", ".service") for name in texts if name.endswith(".timer")}
+    for name, text in oneshots.items():
+        [limit] = re.findall(r"^TimeoutStartSec=(\d+)$", text, re.M)
+        assert 60 < int(limit) <= 120, name
 
 
 def test_code_servers_run_without_a_proxy_that_outlives_them() -> None:
@@ -169,13 +237,19 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     said = tmp_path / "said"
     for program in ("pg_dump", "pg_restore", "psql", "tidemark"):
         fake = tmp_path / program
-        answer = f"cat {tmp_path}/beats; " if program == "psql" else ""
+        newest = f"cat {tmp_path}/last; cat {tmp_path}/more >>{tmp_path}/last"
+        looks = f'case "$*" in *max*) {newest} ;; *) cat {tmp_path}/beats; esac'
+        answer = f"{looks}\n" if program == "psql" else ""
         fake.write_text(
             f'#!/bin/sh\n{answer}echo "{program} $*|$PGHOST $PGPORT $PGUSER $PGPASSWORD $PGDATABASE $PGSSLMODE"'
             f" >>{said}\n"
         )
         fake.chmod(0o755)
     environment = VARIABLES | {"TIDEMARK_CATALOG_URI": uri, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["SECONDS_BETWEEN_BEATS"] = "0"
+    assert "PGSSLMODE" not in environment, "as in dagster.yaml, a password needs TLS"
+    (tmp_path / "last").write_text("2026-11-27 08:00:00\n")
+    (tmp_path / "more").write_text("")
 
     def call(what: str) -> int:
         command = [str(DEPLOY / "databases.sh"), what, str(tmp_path / "dumps")]
@@ -184,10 +258,10 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     (tmp_path / "beats").write_text("0\n")
     assert (call("save"), call("restore"), call("remove")) == (0, 0, 2)
     lines = [line.split("|") for line in said.read_text().splitlines()]
-    programs = ["pg_dump", "pg_dump", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
+    programs = ["pg_dump", "pg_dump", "psql", "psql", "psql", "pg_restore", "pg_restore", "psql", "tidemark"]
     assert [words.split()[0] for words, _ in lines] == programs
     lines = [line for line in lines if not line[0].startswith("psql ")]
-    of_dagster, of_catalog = "db.internal 5432 dagster secret dagster ", "db.internal 6543 me p:w% lake require"
+    of_dagster, of_catalog = "db.internal 5432 dagster secret dagster require", "db.internal 6543 me p:w% lake require"
     assert [found for _, found in lines[:4]] == [of_dagster, of_catalog] * 2, "Dagster's database is saved first"
     assert not [words for words, _ in lines if "secret" in words or "p:w" in words]
     assert lines[4][0] == "tidemark restore-catalog --apply"
@@ -195,6 +269,10 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     (tmp_path / "beats").write_text("1\n")
     assert call("restore") == 1
     assert "pg_restore" not in said.read_text(), "a daemon runs"
+    (tmp_path / "beats").write_text("0\n")
+    (tmp_path / "more").write_text("2026-11-27 08:00:30\n")
+    assert call("restore") == 1
+    assert "pg_restore" not in said.read_text(), "a daemon whose clock is behind runs"
 
 
 LOCAL_STATE = {

@@ -16,7 +16,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.checkout import CHECKOUT
 from tests.sampling import sample
-from tests.tidemark.automation.evaluations import evaluations
+from tests.tidemark.engine.evaluations import evaluations
 
 C = dg.AutomationCondition
 DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)

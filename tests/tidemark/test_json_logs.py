@@ -15,7 +15,7 @@ from dagster_tidemark.json_logs import JsonFormatter, JsonLines
 from tests.checkout import CHECKOUT
 
 _PROGRAM = """
-import logging, sys, warnings
+import logging, sys, threading, warnings
 from dagster_tidemark.json_logs import about_this_process, write_json_logs
 early = logging.StreamHandler()
 logging.getLogger("other").addHandler(early)
@@ -28,6 +28,11 @@ try:
     1 / 0
 except ZeroDivisionError:
     logging.getLogger("dagster_tidemark.x").exception("no sum")
+logging.getLogger("other").warning("%d rows", "three")
+logging.getLogger("dagster_tidemark.x").warning("here", stack_info=True)
+thread = threading.Thread(target=lambda: 1 / 0, name="heartbeat")
+thread.start()
+thread.join()
 raise OSError("gone")
 """
 
@@ -40,7 +45,10 @@ def program(*command: str, **environment: str) -> "subprocess.CompletedProcess[s
 def test_logs_warnings_and_uncaught_errors_of_a_process_are_objects() -> None:
     done = program("-c", _PROGRAM)
     lines = [json.loads(line) for line in done.stderr.splitlines()]
-    other, ours, warned, caught, uncaught = lines
+    other, ours, warned, caught, unfit, traced, threaded, uncaught = lines
+    assert unfit["message"].startswith("%d rows (its arguments do not fit: TypeError") and "File" in traced["stack"]
+    assert threaded["message"].startswith("thread heartbeat: ZeroDivisionError") and threaded["level"] == "error"
+    assert "Traceback" in threaded["exception"] and other["message"] == "two\nlines"
     assert {line["run_id"] for line in lines} == {"r1"} and "stream" not in ours
     assert (other["logger"], ours["message"], warned["logger"]) == ("other", "3 rows", "py.warnings")
     assert caught["message"] == "no sum" and "ZeroDivisionError" in caught["exception"]
@@ -108,7 +116,7 @@ def test_any_text_in_any_pieces_becomes_objects_with_its_lines(lines: list[str],
     stream.close_line()
     found = written.getvalue().split("\n")
     assert found.pop() == ""
-    messages = [json.loads(line)["message"] for line in found]
+    messages = [json.loads(line).get("message", line) for line in found]  # an object such as {} passes unchanged
     assert messages == [line.removeprefix("tidemark: ") for line in lines if line.strip()]
 
 

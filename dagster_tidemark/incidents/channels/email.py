@@ -21,6 +21,8 @@ from dagster_tidemark.incidents.channels.channel import (
 from dagster_tidemark.incidents.incident import MessageKind
 from dagster_tidemark.incidents.routing import ChannelRefused
 
+_SAME_HOST = ("localhost", "127.0.0.1", "::1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Email(Channel):
@@ -38,7 +40,7 @@ class Email(Channel):
         password: The variable with the password.
 
     Raises:
-        ChannelRefused: the login is not given as variables, or there is no receiver.
+        ChannelRefused: the login is not given as variables or would be sent without TLS, or there is no receiver.
     """
 
     host: str
@@ -59,6 +61,10 @@ class Email(Channel):
                 require_secret("Email", name, getattr(self, name))
         if (self.username is None) != (self.password is None):
             raise ChannelRefused("Email(...): give both username and password, or neither")
+        if self.security == "none" and self.password is not None and self.host not in _SAME_HOST:
+            raise ChannelRefused(
+                f'Email(security="none") sends the password to {self.host} without TLS: use starttls or tls'
+            )
 
     @property
     def kind(self) -> str:
@@ -72,11 +78,13 @@ class Email(Channel):
         mail = self._mail(delivery)
         try:
             with self._connected() as server:
-                server.send_message(mail)
+                if refused := server.send_message(mail):  # the other receivers got it
+                    raise smtplib.SMTPRecipientsRefused(refused)
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             said = "; ".join(f"{to}: {code} {_text(why)}" for to, (code, why) in error.recipients.items())
-            raise _error(max(codes, default=450), f"the receivers are refused: {said}") from error
+            # A repeated mail has the same id. So it is sent again as long as one receiver is only refused for now.
+            raise _error(min(codes, default=450), f"the receivers are refused: {said}") from error
         except smtplib.SMTPAuthenticationError as error:
             raise ChannelUnavailable(f"the login is refused: {error.smtp_code} {_text(error.smtp_error)}") from error
         except smtplib.SMTPResponseException as error:
@@ -105,7 +113,7 @@ class Email(Channel):
         report, message = delivery.report, delivery.message
         mail = EmailMessage()
         again = "" if message.kind is MessageKind.OPENED else "Re: "
-        mail["Subject"] = f"{again}[Tidemark] {report.title}"[:250].replace("\n", " ")
+        mail["Subject"] = " ".join(f"{again}[Tidemark] {report.title}".split())[:250]
         mail["From"] = self.sender
         mail["To"] = ", ".join(self.to)
         mail["Date"] = format_datetime(datetime.fromtimestamp(delivery.now, UTC))

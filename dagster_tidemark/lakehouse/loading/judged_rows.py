@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
-from dagster_tidemark.lakehouse.read import fetched
+from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 
@@ -45,7 +45,7 @@ class Judged:
             return self.rejected
         if not self.rejected.num_rows:  # Spark creates no frame from an empty table
             return self.rows.limit(0)
-        return self.rows.sparkSession.createDataFrame(self.rejected)
+        return as_frame(self.rows.sparkSession, self.rejected)
 
     @property
     def good(self) -> DataFrame:
@@ -85,7 +85,7 @@ def _in_memory(reading: FileBatch, judged: DataFrame) -> Judged:
         return Judged(judged, rows, {})
     tally = rejected_rows.tally_of(rows, [file.key for file in reading.in_order])
     rows = _with_contents(reading, rows, tally)
-    judged = reading.spark.createDataFrame(rows)  # the new plan does not evaluate the texts again
+    judged = as_frame(reading.spark, rows)  # the new plan does not evaluate the texts again
     return Judged(judged, rows.filter(rows["_reason"].is_valid()), tally)
 
 

@@ -30,8 +30,8 @@ from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, l
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.one_pass import UncommittedLoad, is_grouped_by_task, write_in_one_pass
 from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, rows_at
+from dagster_tidemark.lakehouse.loading.quarantine_counts import QuarantineCount, backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
-from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway, backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.read import fetched
@@ -89,7 +89,7 @@ class Loaded:
     new_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     missing_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     additions: Additions = field(default_factory=Additions)
-    backlog: Sequence[TurnedAway] = ()
+    backlog: Sequence[QuarantineCount] = ()
     largest_share: float = 0.0
     arrived_through: Mapping[Partition, datetime] = field(default_factory=dict)
     accounts: Sequence[Account] = ()

@@ -218,15 +218,16 @@ class _Attempt:
             rejected = first_pass.with_lineage(found.rejected, reading)
             tally = rejected_rows.tally_of_parts(parts, rejected_rows.counted(rejected), keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally)
-        count, chunks = found.count, found.chunks
+        chunks = found.chunks
         load = self.load
         again = judge(reading.rows(chunks=chunks), load.feed, load.table).where("_reason IS NOT NULL")
-        kept = again.persist() if count > FEW else None
+        kept = again.persist() if found.most_rows > FEW else None
         rejected = fetched(again) if kept is None else kept
         try:
             groups = rejected_rows.counted(rejected)
             there = {(group["_file"], group["_block"]) for group in groups}
-            if sum(group["rows"] for group in groups) != count or there != chunks.keys():
+            weight = first_pass.weight_of(*(sum(group[name] for group in groups) for name in ("rows", "places")))
+            if weight != found.weight or there != chunks.keys():
                 raise _Unfit("its rules are not deterministic")
             tally = rejected_rows.tally_of_parts(parts, groups, keys)
             return Judged(judged, with_contents(reading, rejected, tally), tally, kept)
@@ -290,4 +291,5 @@ def is_grouped_by_task(rows: DataFrame) -> bool:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         rows.explain()
-    return not re.search(r"(?<!Broadcast)Exchange", said.getvalue())
+    plan = said.getvalue()  # without a plan, if another thread has redirected the output too
+    return "Physical Plan" in plan and not re.search(r"(?<!Broadcast)Exchange", plan)

@@ -52,13 +52,18 @@ def tally_of(judged: DataFrame | pa.Table, files: Sequence[str]) -> dict[str, Ta
 
 
 def counted(judged: DataFrame | pa.Table) -> list[dict[str, Any]]:
-    """Return one group per `_file`, `_block` and `_reason`, with its number of `rows` and its `first` row."""
+    """Return one group per `_file`, `_block` and `_reason`.
+
+    A group has its number of `rows`, the number of its `first` row, and the sum of the numbers of its rows (`places`).
+    """
     by = ["_file", "_block", "_reason"]
     if isinstance(judged, DataFrame):
-        groups = judged.groupBy(*by).agg(F.count(F.lit(1)).alias("rows"), F.min("_row").alias("first"))
+        rows, first, places = F.count(F.lit(1)), F.min("_row"), F.sum("_row")
+        groups = judged.groupBy(*by).agg(rows.alias("rows"), first.alias("first"), places.alias("places"))
         return [group.asDict() for group in groups.collect()]
-    table = judged.group_by(by).aggregate([([], "count_all"), ("_row", "min")])
-    found: list[dict[str, Any]] = table.rename_columns({"count_all": "rows", "_row_min": "first"}).to_pylist()
+    table = judged.group_by(by).aggregate([([], "count_all"), ("_row", "min"), ("_row", "sum")])
+    names = {"count_all": "rows", "_row_min": "first", "_row_sum": "places"}
+    found: list[dict[str, Any]] = table.rename_columns(names).to_pylist()
     return found
 
 

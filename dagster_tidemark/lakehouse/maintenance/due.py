@@ -1,8 +1,8 @@
 """Due maintenance of a table, from a few facts about the table.
 
 Belongs here: the actions, and the decision which are due. It imports neither Spark nor pyiceberg, so that a sensor's
-tick is fast. Does not belong here: the time when a due action runs (`dagster_tidemark.maintenance.slack`), reading the
-facts (`facts`), and the work (`procedures`).
+tick is fast. Does not belong here: the time when a due action runs (`dagster_tidemark.maintenance.spare_time`), reading
+the facts (`facts`), and the work (`procedures`).
 """
 
 from collections.abc import Iterator, Mapping

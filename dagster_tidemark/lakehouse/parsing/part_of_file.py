@@ -39,6 +39,9 @@ TEXTS, RECORD, WHY, REPORT = "_texts", "_record", "_why", "_report"
 CHUNK_ROWS = 256
 """Number of rows in a chunk. The rows of a part are numbered, and divided into chunks."""
 
+EVERY_CHUNK = -1
+"""Number that stands for all chunks of a part."""
+
 
 @dataclass(frozen=True)
 class PartOfFile:

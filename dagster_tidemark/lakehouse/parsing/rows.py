@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm
+from dagster_tidemark.lakehouse.readers.files import LONGEST_NAME, MOST_NAMES
 from dagster_tidemark.sources.text_formats import AnyText
 
 
@@ -85,7 +86,8 @@ class Rows:
         records: For text formats, each row as it is written in the file. For other formats, each faulty row in a
             readable form.
         faults: For each row, the fault of the whole row, or null if it is sound. None if all rows are sound.
-        others: For formats without a header, the names of all members if no row has a declared column; otherwise None.
+        others: For formats without a header, the names of members (see `joined_names`) if no row has a declared column;
+            otherwise None.
     """
 
     columns: Mapping[str, pa.Array]
@@ -103,8 +105,13 @@ class Rows:
 
 
 def joined_names(one: Sequence[str] | None, other: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the `Rows.others` for two sets of rows together."""
-    return None if one is None or other is None else list(dict.fromkeys([*one, *other]))
+    """Return the `Rows.others` for two sets of rows together: the first `MOST_NAMES` names, each shortened."""
+    if one is None or other is None:
+        return None
+    if len(one) >= MOST_NAMES:
+        return one
+    shortened = (name[:LONGEST_NAME] for name in other)
+    return list(islice(dict.fromkeys(chain(one, shortened)), MOST_NAMES))
 
 
 def in_order(one: Rows, places: npt.NDArray[np.int64], other: Rows, other_places: npt.NDArray[np.int64]) -> Rows:

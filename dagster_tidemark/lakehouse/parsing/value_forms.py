@@ -44,6 +44,11 @@ class ValueForm(Protocol):
         ...
 
 
+def group_mark(thousands: str) -> str:
+    """Return a regular expression of the marks between groups of digits: also those of typesetters."""
+    return {" ": "[ \u00a0\u202f]", "'": "['\u2019]"}.get(thousands, f"[{thousands}]")
+
+
 def without_nulls(texts: pa.Array, kind: str, nulls: Sequence[str]) -> pa.Array:
     """Replace each text that means a missing value with null.
 
@@ -77,9 +82,9 @@ class NumberForm:
         """Return the texts that casts read; null for a text without this form."""
         texts = pc.utf8_trim(texts, characters=_BLANKS)
         mark = re.escape(self.decimal)
-        group = "" if self.thousands is None else "[ \u00a0\u202f]" if self.thousands == " " else self.thousands
+        group = "" if self.thousands is None else group_mark(self.thousands)
         places = f"(?:{mark}[0-9]+)?"
-        groups = f"[0-9]{{1,3}}(?:[{group.strip('[]')}][0-9]{{3}})+{places}|" if group else ""
+        groups = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+{places}|" if group else ""
         number = rf"(?:[0-9]+(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]{{1,3}})?"
         words = "|NaN|[+-]?Infinity" if self.has_places else ""
         fits = pc.match_substring_regex(texts, f"^(?:[+-]?(?:{groups}{number}){words})$")
@@ -88,7 +93,7 @@ class NumberForm:
         if fits.false_count:
             texts = pc.if_else(fits, texts, pa.scalar(None, pa.string()))
         if group:
-            texts = pc.replace_substring_regex(texts, f"[{group.strip('[]')}]", "")
+            texts = pc.replace_substring_regex(texts, group, "")
         return pc.replace_substring(texts, ",", ".") if self.decimal == "," else texts
 
 

@@ -18,10 +18,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport, columns_of_batches
+from dagster_tidemark.lakehouse.parsing.part_of_file import (
+    EVERY_CHUNK,
+    REPORT,
+    PartOfFile,
+    PartReport,
+    columns_of_batches,
+)
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part, joined_names
 from dagster_tidemark.lakehouse.parsing.sources import BucketAddress
 from dagster_tidemark.lakehouse.parsing.spark_tasks import TASK_BYTES, Scan, tasks_of
+from dagster_tidemark.lakehouse.read import as_frame
 from dagster_tidemark.lakehouse.readers import in_memory
 from dagster_tidemark.lakehouse.readers.declared_forms import forms_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
@@ -39,7 +46,8 @@ from dagster_tidemark.sources.text_formats import Json
 _FEW = 5_000  # number of rows that one task handles as fast as several tasks do
 
 Chunks = Mapping[tuple[int, int], Collection[int]]
-"""Numbers of chunks (`CHUNK_ROWS`) of each part of a file. The key is the file's number and the part's first byte."""
+"""Numbers of chunks (`CHUNK_ROWS`, `EVERY_CHUNK`) of each part of a file. The key is the file's number and the part's
+first byte."""
 
 OF_FILES = (*LINEAGE, "_partition")
 """Columns with the same value in all rows of a file."""
@@ -122,7 +130,7 @@ class FileBatch:
             table = self.small
             for name in lineage.schema.names:
                 table = table.append_column(name, lineage[name])
-            frame = with_partition(self.spark.createDataFrame(table), self.partition_values)
+            frame = with_partition(as_frame(self.spark, table), self.partition_values)
             # Without `coalesce` or `repartition`, Spark evaluates these rows one by one, on the driver.
             if in_one_task:
                 frame = frame.coalesce(1)
@@ -153,7 +161,7 @@ class FileBatch:
         ]
         if chunks is None:
             return found
-        wanted = {at: frozenset(of) for at, of in chunks.items()}
+        wanted = {at: None if EVERY_CHUNK in of else frozenset(of) for at, of in chunks.items()}
         return [replace(part, chunks=wanted[at]) for part in found if (at := (part.number, part.part.begin)) in wanted]
 
     def _scanned(self, parts: Sequence[PartOfFile]) -> DataFrame:

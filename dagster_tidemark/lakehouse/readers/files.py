@@ -24,6 +24,12 @@ LIMITS_OF_ARROW = (MemoryError, pa.ArrowCapacityError, pa.ArrowCancelled)
 SPELLED_OUT = 20
 """Largest number of names in a message. The message has only the number of further names."""
 
+MOST_NAMES, LONGEST_NAME = 1_000, 200
+"""Largest number of names of unknown members that a task reports on a file, and their largest number of characters.
+
+Objects may have values as names, such as ids. Then a file has millions of names.
+"""
+
 
 class ObjectStore(Protocol):
     """Store that has the files of the landing bucket."""
@@ -124,7 +130,8 @@ def foreign(feed: Feed, found: Collection[str], rows: str | None = None) -> Unus
 
 def _some(names: Collection[str]) -> str:
     listed = list(names)
-    more = f" and {len(listed) - SPELLED_OUT} more" if len(listed) > SPELLED_OUT else ""
+    at_least = "at least " if len(listed) >= MOST_NAMES else ""
+    more = f" and {at_least}{len(listed) - SPELLED_OUT} more" if len(listed) > SPELLED_OUT else ""
     return ", ".join(listed[:SPELLED_OUT]) + more or "none"
 
 

@@ -137,7 +137,7 @@ def _shape_of(feed: Feed, source: FileBytes) -> Shape:
     watched = WatchedSource(source)
     with watched.errors_raised():
         shape: Shape = format_of(source.key, feed).shape(feed, watched)
-    shape = _with_declared_names(feed, shape)
+    shape = with_declared_names(feed, shape)
     names = [name for name, _ in shape.columns]
     if format_named(shape.format).has_header:  # otherwise each row has its own columns
         if not any(c in names for c in feed.columns):
@@ -157,7 +157,7 @@ def _shape_of(feed: Feed, source: FileBytes) -> Shape:
     return shape
 
 
-def _with_declared_names(feed: Feed, shape: Shape) -> Shape:
+def with_declared_names(feed: Feed, shape: Shape) -> Shape:
     """Return a shape with the declared names of columns in place of the names in the file.
 
     Raises:

@@ -170,14 +170,17 @@ def in_a_list(text: str) -> str:
 
 
 def is_over_lines(key: str, text: bytes, charset: str) -> bool:
-    """Return True if a JSON file has documents of several lines: its first line is only an opening bracket.
+    """Return True if a JSON file has documents of several lines.
 
-    In a `.jsonl` file, each line is always a row.
+    Its first line is only an opening bracket, or it begins a list that continues in the next line, as PostgreSQL's
+    `json_agg` writes it. In a `.jsonl` file, each line is always a row.
     """
     if key.lower().removesuffix(GZIP).endswith(".jsonl"):
         return False
-    first = next((line.text.strip(BLANKS) for line in lines_of(text, charset) if line.text.strip(BLANKS)), "")
-    return first in ("[", "{")
+    lines = [line.text.strip(BLANKS) for line in lines_of(text, charset)]
+    at = next((n for n, line in enumerate(lines) if line), 0)
+    is_complete = at < len(lines) - 1  # the text may end inside of a long line
+    return lines[at] in ("[", "{") or (is_complete and lines[at].startswith("[") and opened(lines[at]) > 0)
 
 
 def opened(line: str) -> int:

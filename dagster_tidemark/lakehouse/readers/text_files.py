@@ -102,7 +102,8 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialec
     if is_cut:
         head = head[: len(head) // len(line_end) * len(line_end)]
     in_array = isinstance(feed.text_format, Json) and feed.text_format.rows is not None
-    multiline = feed.multiline or (json and (in_array or is_over_lines(key, head, charset)))
+    through = head if end < 0 else text[: end + len(line_end)]
+    multiline = feed.multiline or (json and (in_array or is_over_lines(key, through, charset)))
     records = records_of(head, encoding=charset, multiline=multiline, json=json, dialect=dialect)
     if records:
         ahead = 0 if dialect is None else _bytes_ahead(dialect, head, charset)

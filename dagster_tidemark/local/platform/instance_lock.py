@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dagster_tidemark.errors import Terminal, Transient
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings, SettingsError, load_settings
 
 _SECONDS_FOR_A_LOOK = 2
 
@@ -90,11 +90,16 @@ def running_environment(settings: Settings) -> dict[str, str]:
 def take_environment(settings: Settings) -> Settings:
     """Adopt the environment of the running platform, and return its settings, which may scale the times of contracts.
 
-    If no platform runs, keep the present environment and settings.
+    If no platform runs, keep the present environment and settings. In production, never use a platform.
 
     Raises:
         NothingRuns: no platform runs, and the present environment names no Dagster home.
+        SettingsError: production, and the environment names no Dagster home.
     """
+    if settings.environment == "production":
+        if settings.dagster_home is None:
+            raise SettingsError("DAGSTER_HOME is not set: set it to the folder with production's dagster.yaml")
+        return settings
     try:
         os.environ.update(running_environment(settings))
     except NothingRuns:

@@ -93,7 +93,7 @@ def followed_logs(settings: Settings, names: Sequence[str]) -> Iterator[None]:
         try:
             yield
         finally:
-            tail.terminate()
+            tail.kill()  # it may have inherited that SIGTERM is ignored
 
 
 def platform_environment(settings: Settings) -> dict[str, str]:

@@ -183,6 +183,13 @@ KINDS = [
     written("empty texts", '""', valued(None), "string"),
     written("a name twice in an object", '1, "value": 2', valued(2), "bigint"),
     document("an array in one line", lambda rows: rows, plain),
+    Kind(
+        "an array as PostgreSQL writes it",
+        BASE,
+        lambda count, pad: ("[" + ", \n ".join(json.dumps(plain(n, pad(n))) for n in range(count)) + "]\n").encode(),
+        both,
+        key="f.json",
+    ),
     document("an array over lines", lambda rows: rows, plain, indent=2),
     document("an array over lines, gzip", lambda rows: rows, plain, indent=1, pack=packed, key="f.JSON.GZ"),
     document("CloudTrail in one line", lambda rows: {"Records": rows}, event, **TRAIL),

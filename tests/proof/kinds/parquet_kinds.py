@@ -1,5 +1,6 @@
 """Kinds of Parquet: written by pyarrow with the types and encodings of old and new writers, some footers by hand."""
 
+import base64
 import io
 import struct
 import uuid
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 
 from tests.proof.kinds.kind import Kind, Row, beside_number_and_text
 
@@ -64,6 +66,33 @@ def as_decimal(physical: int, scale: int, precision: int) -> Callable[[bytes], b
 
 def numbers_as(kind: pa.DataType, view: pa.DataType, number: int) -> Callable[[int], pa.Array]:
     return lambda count: pa.array([number] * count, kind).view(view)
+
+
+class KeysInMemory(encryption.KmsClient):
+    """A key service that wraps a key by Base64."""
+
+    def __init__(self, _: encryption.KmsConnectionConfig) -> None:
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, _: str) -> bytes:
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped_key)
+
+
+def encrypted(count: int, pad: Callable[[int], str], *, plaintext_footer: bool) -> bytes:
+    """Return a file whose column `text` is encrypted."""
+    keys = encryption.CryptoFactory(KeysInMemory)
+    config = encryption.EncryptionConfiguration(
+        footer_key="footer", column_keys={"column": ["text"]}, plaintext_footer=plaintext_footer
+    )
+    properties = keys.file_encryption_properties(encryption.KmsConnectionConfig(), config)
+    table = pa.table({"n": range(count), "text": [pad(n) for n in range(count)]})
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 BYTES = {"store_schema": False, "use_dictionary": False}
@@ -177,6 +206,14 @@ KINDS = [
         uuid.UUID(int=5).bytes,
     ),
     typed(
+        "UUIDs with their type in a column of bytes",
+        lambda count: pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([uuid.UUID(int=5).bytes] * count, pa.binary(16))
+        ),
+        "binary",
+        uuid.UUID(int=5).bytes,
+    ),
+    typed(
         "zstd, data pages of version 2",
         same(1, pa.int64()),
         "bigint",
@@ -228,6 +265,20 @@ KINDS = [
         lambda count, pad: file_of({"n": range(count), "text": [pad(n) for n in range(count)]})[:-20],
         key="f.parquet",
         refused="not a valid Parquet file, or damaged",
+    ),
+    Kind(
+        "encrypted columns, readable footer",
+        {"n": "bigint"},
+        lambda count, pad: encrypted(count, pad, plaintext_footer=True),
+        key="f.parquet",
+        refused="the file is encrypted, which is not read",
+    ),
+    Kind(
+        "an encrypted footer",
+        {"n": "bigint"},
+        lambda count, pad: encrypted(count, pad, plaintext_footer=False),
+        key="f.parquet",
+        refused="the file is encrypted, which is not read",
     ),
     Kind(
         "CSV called .parquet",

@@ -124,6 +124,13 @@ BANKS = [
         odd=[("-1;1'23.50;x", "found 1'23.50")],
     ),
     amount(
+        "Swiss bank: typographic apostrophes between groups",
+        "1\u2019234.50",
+        "1234.50",
+        form={"thousands": "'"},
+        odd=[("-1;1\u201923.50;x", "found 1\u201923.50")],
+    ),
+    amount(
         "French bank: no-break spaces between groups",
         "-1\u202f234,50",
         "-1234.50",

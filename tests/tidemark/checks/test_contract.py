@@ -8,14 +8,16 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_graph import planner_graph
+from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine import overview as overview_module
 from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.sensors.contract_sensor import STATE, contract_checks, contract_sensor
+from dagster_tidemark.settings import load_settings
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DATA_VERSION
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 from tests.toys.definitions import defs
 
 HOUR_7 = "2026-10-05-07:00"
@@ -65,6 +67,16 @@ class Watched:
         evaluation = record.event.get_dagster_event().event_specific_data
         assert isinstance(evaluation, dg.AssetCheckEvaluation)
         return evaluation
+
+
+def test_check_and_page_state_that_the_last_result_stays_while_the_daemon_is_stopped() -> None:
+    promised = asset("core/orders", by=HOURS, freshness_policy=lag(minutes=5))
+    [check] = contract_checks([promised])
+    [spec] = check.check_specs
+    [page] = with_pages([promised], {}, load_settings())
+    on_page = page.descriptions_by_key[dg.AssetKey(["core", "orders"])]
+    for said, words in ((spec.description, "the last one stays here"), (on_page, "keeps the last one")):
+        assert words in (said or "") and "daemon" in (said or "") and "stopped" in (said or "")
 
 
 def test_contract_check_reports_each_change_of_state_once() -> None:

@@ -16,8 +16,6 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.events import EngineEventData
-from dagster._core.launcher import DefaultRunLauncher
-from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -38,6 +36,7 @@ from dagster_tidemark.event_log.run_process import (
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.sensors.dead_runs import end_dead_runs
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
+from tests.tidemark.launched_runs import launched
 from tests.tidemark.processes import ended_process
 
 
@@ -103,6 +102,18 @@ def test_dead_run_keeps_a_status_reported_before_it_is_ended(
     instance.report_run_canceled(run)
     monkeypatch.setattr(instance, "get_runs", lambda *_, **__: before)
     assert end_dead_runs(instance) == []
+
+
+def test_process_that_a_retry_copies_from_its_failed_run_is_not_its_own(instance: DagsterInstance) -> None:
+    gone = ended_process()
+    failed = started(instance, gone, DagsterRunStatus.FAILURE)
+    tags, parents = {PROCESS: gone}, {"parent_run_id": failed.run_id, "root_run_id": failed.run_id}
+    retry = create_run_for_test(instance, "job", tags=tags, status=DagsterRunStatus.STARTING, **parents)
+    assert end_dead_runs(instance) == []
+    later = ended_process()
+    assert later != gone
+    instance.add_run_tags(retry.run_id, {PROCESS: later})
+    assert [run.run_id for run in end_dead_runs(instance)] == [retry.run_id]
 
 
 def test_process_identity_does_not_change_when_the_clock_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,18 +212,6 @@ def some_job():
 
 defs = dg.Definitions(jobs=[some_job])
 """
-
-
-def launched(instance: DagsterInstance, server: GrpcServerProcess) -> dg.DagsterRun:
-    """A run that Dagster's own launcher has started."""
-    client = server.create_client()
-    at = GrpcServerCodeLocationOrigin(host="localhost", socket=server.socket, location_name="slow")
-    origin = RemoteRepositoryOrigin(at, "__repository__").get_job_origin("some_job")
-    run = create_run_for_test(instance, job_name="some_job", remote_job_origin=origin, status=DagsterRunStatus.STARTING)
-    DefaultRunLauncher.launch_run_from_grpc_client(instance, run, client)
-    found = instance.get_run_by_id(run.run_id)
-    assert found is not None
-    return found
 
 
 def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(

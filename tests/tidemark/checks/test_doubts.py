@@ -45,6 +45,7 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.contract_rows import ContractRow, causes, kept_rows, not_looked_yet, unknown
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine import saved_overview
+from dagster_tidemark.engine.complete_listings import note_listing
 from dagster_tidemark.engine.doubts import (
     CONTRACTS,
     LANDING,
@@ -65,6 +66,7 @@ from dagster_tidemark.sensors.contract_sensor import _World, contract_sensor
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.tags import LOOKED
 from tests.tidemark.checks.test_contract import HOUR_7
 from tests.tidemark.checks.test_contract import Watched as Simulated
 from tests.tidemark.postgres import postgres_server
@@ -243,6 +245,47 @@ def test_backlog_of_notifications_makes_contracts_unknown_since_the_queue_was_re
     assert doubts(instance, WATCHED, NOW).sources["raw/orders"].since == NOW - 90
     note_look(instance, "grocer", LANDING, Looked(NOW))
     assert told(instance) == {}
+
+
+@pytest.mark.parametrize("hindered", ["bucket", "backlog", "never", "off"])
+def test_complete_listing_of_a_feed_is_a_check_of_its_source_as_of_its_start(
+    instance: DagsterInstance, hindered: str
+) -> None:
+    looks = {
+        "bucket": Looked(hindrance="the bucket landing does not answer"),
+        "backlog": Looked(NOW, backlog="a tick reads 400 at a time"),
+        "off": Looked(NOW - 9000),
+    }
+    if hindered == "never":
+        instance_store.save(instance, f"{LOOKED}grocer/{LANDING}", "{}")
+    else:
+        note_look(instance, "grocer", LANDING, Looked(NOW - 9000))
+        note_look(instance, "grocer", LANDING, looks[hindered])
+    if hindered == "off":
+        ticked(instance, LANDING, NOW - 9000, InstigatorStatus.STOPPED)
+    before = doubts(instance, WATCHED, NOW).sources["raw/orders"]
+    note_listing(instance, "grocer", "prices", NOW - 10)
+    note_listing(instance, "elsewhere", "orders", NOW - 10)
+    note_listing(instance, "grocer", "orders", NOW - 9900)
+    if hindered != "never":
+        assert doubts(instance, WATCHED, NOW).sources["raw/orders"] == before, "older than the last check"
+    note_listing(instance, "grocer", "orders", NOW - 60)
+    note_listing(instance, "grocer", "orders", NOW - 90)  # an earlier listing that took longer
+    after = doubts(instance, WATCHED, NOW).sources["raw/orders"]
+    assert (after.since, after.identity) == (NOW - 60, before.identity)
+    assert after.said == f"{before.said}; its feed was listed completely at {moment(NOW - 60)}"
+    standing = in_doubt(ContractStatus("core/orders", FreshnessStatus.MET, 0.0), [after])
+    assert standing.verdict is FreshnessStatus.UNKNOWN, "nobody checks the source after the listing"
+    if hindered == "backlog":
+        note_look(instance, "grocer", LANDING, Looked(NOW))
+        assert told(instance) == {}
+
+
+def test_unreadable_record_of_listings_counts_as_none(instance: DagsterInstance) -> None:
+    note_look(instance, "grocer", LANDING, Looked(hindrance="the bucket landing does not answer"))
+    for text in ("not JSON", "[]", '{"orders": "yesterday"}'):
+        instance_store.save(instance, f"{LOOKED}grocer/listed", text)
+        assert told(instance) == {"core/orders": "the bucket landing does not answer"}
 
 
 @pytest.mark.parametrize(("sensor", "asset"), [(LANDING, "core/orders"), ("streams", "core/readings")])

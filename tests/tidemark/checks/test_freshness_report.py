@@ -22,7 +22,7 @@ from dagster_tidemark.sensors.freshness_sensor import NAME, missing_days
 from dagster_tidemark.settings import Settings, load_settings
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import CODE_LOCATION, REQUESTED_BY
-from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
+from tests.tidemark.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 
 @pytest.fixture

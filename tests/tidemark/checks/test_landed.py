@@ -12,7 +12,7 @@ from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading.accounting import Account
 from dagster_tidemark.lakehouse.loading.load import Loaded
 from dagster_tidemark.lakehouse.loading.load_plan import Where
-from dagster_tidemark.lakehouse.loading.turned_away import TurnedAway
+from dagster_tidemark.lakehouse.loading.quarantine_counts import QuarantineCount
 from dagster_tidemark.sources.removals import RemovedFiles
 from tests.toys.feeds import ORDERS
 
@@ -21,8 +21,8 @@ HOUR, OTHER = "2026-10-01-07:00", "2026-10-01-08:00"
 CLEAN = Loaded(1, {HOUR: Content("v", 100)})
 
 
-def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> TurnedAway:
-    return TurnedAway(where, reason, is_waived, count, 1, 1, (f"orders/{reason}.csv",))
+def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = False) -> QuarantineCount:
+    return QuarantineCount(where, reason, is_waived, count, 1, 1, (f"orders/{reason}.csv",))
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def turned_away(where: Where, reason: str, count: int, *, is_waived: bool = Fals
     ],
 )
 def test_quarantine_check_warns_on_few_rejected_rows_and_fails_on_many(
-    backlog: list[TurnedAway], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
+    backlog: list[QuarantineCount], share: float, passed: bool, severity: dg.AssetCheckSeverity, words: str
 ) -> None:
     result = quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog, largest_share=share))
     assert (result.passed, result.severity, result.description) == (passed, severity, words)
 
 
 def test_quarantine_check_counts_pending_entries_by_reason_and_age() -> None:
-    old = TurnedAway(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, ("orders/a.csv",))
+    old = QuarantineCount(Where.REJECTED_ROWS, "null_value", False, 9, 2, 5, ("orders/a.csv",))
     waived = turned_away(Where.WHOLE_FILE, "unreadable", 7, is_waived=True)
     backlog = [turned_away(Where.REJECTED_ROWS, "bad_type", 1), old, waived]
     metadata = said(quarantine_result(ORDERS, KEY, dataclasses.replace(CLEAN, backlog=backlog)))

@@ -24,8 +24,8 @@ from dagster_tidemark.cli.contract_rows import (
 from dagster_tidemark.cli.status_view import explained, table
 from dagster_tidemark.engine.doubts import Cause
 from dagster_tidemark.tags import DATA_VERSION
-from tests.tidemark.automation.toy_graph import HOURS, asset
 from tests.tidemark.checks.test_contract import HOUR_7, Watched, graph, refuse
+from tests.tidemark.toy_graph import HOURS, asset
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -15,7 +15,7 @@ from dagster_tidemark.engine.code_plan import plan_of
 from dagster_tidemark.engine.unkept import UnkeptContracts
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.simulation.simulator import RunPace, Simulation
-from tests.tidemark.automation.toy_graph import DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.toy_graph import DAYS, HOURS, START, asset, lag, source, within
 
 HERE = "tests of unkept contracts"
 FIVE = dg.FreshnessPolicy.cron(deadline_cron="0 5 * * *", lower_bound_delta=timedelta(minutes=30))

@@ -79,6 +79,11 @@ def test_automation_context_has_the_annotated_types() -> None:
     assert isinstance(condition.get_node_snapshot("id"), AutomationConditionNodeSnapshot)
 
 
+def test_condition_on_an_input_is_that_of_any_deps_updated() -> None:
+    of_any = dg.AutomationCondition.any_deps_match(conditions.update_of_input()).with_label("any_deps_updated")
+    assert of_any == dg.AutomationCondition.any_deps_updated()
+
+
 def test_automation_result_is_limited_to_its_candidates() -> None:
     condition = Evaluated(AutomationResult)
     evaluated(condition, times=1)

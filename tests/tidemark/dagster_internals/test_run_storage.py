@@ -58,6 +58,20 @@ def test_unfinished_runs_are_found_by_status_and_tags(instance: dg.DagsterInstan
     assert waiting == run_storage.QueuedRun(record.create_timestamp.timestamp(), ())
 
 
+def test_planned_assets_of_a_run_are_its_selection_or_those_of_its_job(instance: dg.DagsterInstance) -> None:
+    chosen = dg.DagsterRun(
+        "job",
+        asset_selection=frozenset([dg.AssetKey("chosen")]),
+        asset_check_selection=frozenset([dg.AssetCheckKey(dg.AssetKey("checked"), "check")]),
+    )
+    assert run_storage.planned_assets(instance, chosen) == {dg.AssetKey("chosen"), dg.AssetKey("checked")}
+    job = dg.Definitions([table], jobs=[dg.define_asset_job("all_of_it")]).resolve_job_def("all_of_it")
+    ran = instance.get_run_by_id(job.execute_in_process(instance=instance).run_id)
+    assert ran is not None and not ran.asset_selection
+    assert run_storage.planned_assets(instance, ran) == {table.key}
+    assert run_storage.planned_assets(instance, run(instance, 1, DagsterRunStatus.STARTED)) == frozenset()
+
+
 def test_lost_run_fails_with_a_platform_failure_reason(instance: dg.DagsterInstance) -> None:
     lost = run(instance, 1, DagsterRunStatus.STARTED)
     run_storage.end_lost_run(instance, lost, "its process is gone")

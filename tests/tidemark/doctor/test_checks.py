@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.testing import CliRunner
 
+from dagster_tidemark import location
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.doctor import every
 from dagster_tidemark.doctor.checks import (
@@ -22,7 +23,9 @@ from dagster_tidemark.doctor.checks import (
     outcomes,
     permission_in,
     same_clock,
+    secrets_of,
 )
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import BucketUnavailable
 
 
@@ -106,6 +109,34 @@ def test_an_outcome_is_one_line_without_the_token() -> None:
         one_line("lost sc://spark/;token=abc\nJVM stacktrace:\n\n at x") == "lost sc://spark/;token=*** JVM stacktrace:"
     )
     assert len(one_line("a" * 1000)) == 300
+
+
+def test_an_outcome_shows_no_secret_not_even_the_begin_of_one() -> None:
+    settings = Settings(
+        catalog={"type": "rest", "uri": "https://c", "token": "hunter2hunter2"},
+        warehouse="s3://lake/house",
+        catalog_uri="",
+        kafka_password="p%20w0rd",
+    )
+    secrets = secrets_of(settings)
+    assert secrets >= {"hunter2hunter2", "p%20w0rd", "p w0rd"} and not [each for each in secrets if len(each) < 6]
+    said = f"{'a' * 290} Bearer hunter2hunter2, p w0rd"
+    [found] = outcomes([Check("catalog", _raising(OSError(said)), "start it")], secrets=secrets)
+    assert "hunter" not in found.found and "w0rd" not in found.found
+
+
+def test_a_code_location_that_hangs_while_it_is_read_does_not_stop_the_checks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(location, "streams", lambda _: go_on.wait(20))
+    monkeypatch.setattr(every, "checks_of", lambda *_: [Check("a", lambda: "there", "")])
+    monkeypatch.setattr("dagster_tidemark.doctor.checks.end_now", lambda code: None)
+    shown = CliRunner().invoke(app, ["doctor", "--seconds", "1"])
+    go_on.set()
+    first, second = shown.stdout.splitlines()
+    assert first.startswith("undecided code location: no answer within 1 s. Remedy: look for calls of services")
+    assert (second, shown.exit_code) == ("ok        a: there", 1)
 
 
 @pytest.mark.parametrize(("error", "code"), [(None, 0), (CheckFailed("broken", "mend it"), 1), (KeyError("x"), 1)])

@@ -20,8 +20,8 @@ from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
 from dagster_tidemark.simulation.simulator import CheckFate
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
 from tests.tidemark.incidents.test_causes import Location, graph
+from tests.tidemark.toy_graph import ASAP, DAYS, HOURS, asset, lag, source, within
 
 CHAINS = ("orders", "prices", "stock")
 FIFTY_ASSETS = (*CHAINS, *(f"chain_{number:02}" for number in range(13)))

@@ -57,11 +57,17 @@ def http_server(usual: tuple[int, dict[str, str], str]) -> Iterator[HttpServer]:
 
 @dataclass
 class SmtpServer:
-    """A server that keeps mails. `refuse` maps a command (`RCPT`, `DATA`, `AUTH`) to the answer that refuses it."""
+    """A server that keeps mails.
+
+    Args:
+        refuse: The answer that refuses a command (`RCPT`, `DATA`, `AUTH`).
+        refuse_to: The answer that refuses a receiver.
+    """
 
     port: int = 0
     mails: list[str] = field(default_factory=list)
     refuse: dict[str, str] = field(default_factory=dict)
+    refuse_to: dict[str, str] = field(default_factory=dict)
     logins: list[str] = field(default_factory=list)
 
 
@@ -75,7 +81,10 @@ def smtp_server() -> Iterator[SmtpServer]:
             self._say("220 test ESMTP")
             while line := self.rfile.readline().decode().strip():
                 word = line.split()[0].upper()
-                if word in served.refuse:
+                receiver = line.partition("<")[2].partition(">")[0] if word == "RCPT" else ""
+                if receiver in served.refuse_to:
+                    self._say(served.refuse_to[receiver])
+                elif word in served.refuse:
                     self._say(served.refuse[word])
                 elif word == "EHLO":
                     self._say("250-test\r\n250 AUTH PLAIN")

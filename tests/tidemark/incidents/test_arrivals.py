@@ -138,6 +138,13 @@ def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:
     }
 
 
+def test_equal_files_of_several_keys_in_the_first_window_are_not_repeated() -> None:
+    feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, distinct=True)
+    for key in feed.keys:
+        feed.lands(f"{key}|000", HOUR, digest="same")
+    assert set(feed.states(expected, HOUR + 900).values()) == {ArrivalState.ON_TIME}
+
+
 def test_arrival_with_fewer_bytes_than_usual_is_reported_from_the_fourth_partition() -> None:
     feed, expected = Feed(), replace(EXPECTED, usual=0.5)
     for hour, size in enumerate((100, 20, 120, 49, 51)):

@@ -27,7 +27,7 @@ from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.settings import load_settings
 from dagster_tidemark.simulation.simulator import Simulation
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 
 HOUR_1 = "2026-10-05-01:00"
 NINE = dg.FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))

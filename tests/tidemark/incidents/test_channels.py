@@ -244,6 +244,31 @@ def test_webhook_channel_follows_no_redirect_and_reveals_no_secret(settings: Set
     assert len(server.posts) == 1
 
 
+def test_email_that_one_of_two_receivers_refuses_is_not_sent(smtp: SmtpServer, settings: Settings) -> None:
+    to = ["ada@acme.test", "bob@acme.test"]
+    channel = Email(host="127.0.0.1", port=smtp.port, security="none", to=to, sender="alerts@acme.test")
+    smtp.refuse_to = {"bob@acme.test": "451 try again later"}  # as servers do that delay unknown senders
+    with pytest.raises(ChannelUnavailable, match=r"bob@acme\.test: 451"):
+        channel.send(delivery(settings))
+    smtp.refuse_to |= {"ada@acme.test": "550 no such user"}
+    with pytest.raises(ChannelUnavailable, match=r"ada@acme\.test: 550 no such user; bob@acme\.test: 451"):
+        channel.send(delivery(settings))
+    smtp.refuse_to.pop("bob@acme.test")
+    with pytest.raises(MessageRefused, match=r"ada@acme\.test: 550"):
+        channel.send(delivery(settings))
+    assert len(smtp.mails) == 2, "the other receiver got it each time"
+
+
+def test_email_has_a_subject_in_one_line(smtp: SmtpServer, settings: Settings) -> None:
+    channel = Email(host="127.0.0.1", port=smtp.port, security="none", to=["ada@acme.test"], sender="a@acme.test")
+    given = delivery(settings)
+    cause = replace(CAUSE, said="core/orders is set aside: expected a day,\r\nfound\r'noon'")
+    incident = replace(given.message.incident, cause=cause)
+    channel.send(replace(given, message=replace(given.message, incident=incident)))
+    (mail,) = smtp.mails
+    assert "expected a day, found 'noon'" in message_from_string(mail, policy=default)["Subject"]
+
+
 def test_email_channel_sends_an_incident_as_one_thread(smtp: SmtpServer, settings: Settings) -> None:
     channel = Email(
         host="127.0.0.1",
@@ -324,6 +349,10 @@ def test_invalid_channel_declarations_are_refused(settings: Settings, monkeypatc
         (lambda: Webhook(url="ftp://x", secret=secret), "begins with https"),
         (lambda: Email(host="h", to="ada@acme.test", sender="s"), "expected a list"),
         (lambda: Email(host="h", to=["a@b.c"], sender="s", username=secret), "both username and password"),
+        (
+            lambda: Email(host="h", to=["a@b.c"], sender="s", username=secret, password=secret, security="none"),
+            "sends the password to h without TLS",
+        ),
         (lambda: QuietHours("25:00", "07:00"), "write times as 22:00"),
         (lambda: QuietHours("22:00+02:00", "07:00"), "it has an offset"),
         (lambda: QuietHours("22:00", "07:00", timezone="Mars/North"), "zone"),

@@ -28,7 +28,7 @@ from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.trial import sent_by, uncovered
 from dagster_tidemark.settings import load_settings
-from tests.tidemark.automation.toy_graph import HOURS, asset, lag, source
+from tests.tidemark.toy_graph import HOURS, asset, lag, source
 
 CHANNEL = FakeChannel()
 TROUBLE = Trouble(
@@ -95,7 +95,10 @@ def test_incidents_command_lists_a_closed_incident_in_the_history(store: Inciden
 def test_acknowledge_command_requires_an_open_incident_a_reason_and_an_end(store: IncidentStore) -> None:
     (incident,) = store.read().open
     assert "no open incident" in said("acknowledge", "i-none", "--because", "x", "--for", "1h", code=2)
+    assert "needs a reason" in said("acknowledge", incident.id, "--because", " ", "--for", "4h", code=2)
     assert "either --for" in said("acknowledge", incident.id, "--because", "x", code=2)
+    assert "from 1 to" in said("acknowledge", incident.id, "--because", "x", "--for", "0m", code=2)
+    assert "from 1 to" in said("acknowledge", incident.id, "--because", "x", "--for", "9999999999d", code=2)
     assert "expected a number" in said("acknowledge", incident.id, "--because", "x", "--for", "soon", code=2)
     assert "zone is missing" in said(
         "acknowledge", incident.id, "--because", "x", "--until", "2050-01-01T00:00", code=2

@@ -4,7 +4,18 @@ import pytest
 
 from dagster_tidemark.simulation.simulator import CheckFate
 from tests.tidemark.incidents.days import CHAINS, FAULTS, assets_of, play
+from tests.tidemark.incidents.simultaneous import play_hour
 from tests.tidemark.incidents.test_causes import HOUR_1, Location
+
+PAIRS = [
+    {"file missing": "tills", "four failures": "orders"},
+    {"file empty": "tills", "service down for twelve minutes": "x"},
+    {"file missing": "tills", "sensor off for twelve minutes": "x"},
+    {"one file of two": "tills", "check fails for twelve minutes": "stock"},
+    {"four failures": "orders", "ten minutes slow": "prices"},
+    {"check fails for twelve minutes": "stock", "four failures": "orders"},
+    {"dead letters": "x", "four failures": "orders"},
+]
 
 
 @pytest.mark.parametrize("seed", [3])
@@ -26,3 +37,8 @@ def test_incident_of_a_raising_check_says_that_the_check_is_run_again() -> None:
     assert opened.cause.said == f"the check complete of core/stock {HOUR_1} has no result"
     assert opened.cause.repairs_itself and "the log of the newest run of the check" in opened.cause.remedy
     assert [each.asset for each in opened.assets] == ["marts/stock"]
+
+
+@pytest.mark.parametrize("faults", [PAIRS[0], *(pytest.param(each, marks=pytest.mark.proof) for each in PAIRS[1:])])
+def test_two_faults_in_the_same_hour_are_two_incidents(faults: dict[str, str]) -> None:
+    play_hour(faults)

@@ -93,6 +93,11 @@ def test_invalid_expected_arrivals_are_refused() -> None:
         ({"by": "06:00+02:00"}, "it has an offset"),
         ({"timezone": "Mars/North"}, "Europe/Berlin"),
         ({"days": ("Monday",)}, "unknown day"),
+        ({"days": ()}, "days is empty"),
+        ({"except_on": {"2026-12-25"}}, "equals no date"),
+        ({"except_on": [datetime(2026, 12, 25)]}, "equals no date"),
+        ({"except_on": "2026-12-25"}, "expected dates"),
+        ({"grace": timedelta(minutes=-5)}, "is negative"),
     ):
         with pytest.raises(ExpectationRefused, match=said):
             replace(good, **wrong)  # type: ignore[arg-type]

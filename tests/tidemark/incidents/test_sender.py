@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, time
 from typing import Any
 
 import dagster as dg
@@ -14,7 +15,8 @@ from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.incidents.channels.channel import ChannelUnavailable, Delivery, FakeChannel, MessageRefused
 from dagster_tidemark.incidents.incident import Book, CauseKind, ChannelState, LateAsset, RootCause, Trouble
 from dagster_tidemark.incidents.lifecycle import reviewed
-from dagster_tidemark.incidents.sender import GIVEN_UP_SECONDS, LEASE_SECONDS, Sender, dead
+from dagster_tidemark.incidents.routing import QuietHours
+from dagster_tidemark.incidents.sender import GIVEN_UP_SECONDS, LEASE_SECONDS, Sender, dead, undelivered
 from dagster_tidemark.incidents.store import BookBusy, IncidentStore
 from dagster_tidemark.settings import Settings, load_settings
 from tests.tidemark.postgres import has_postgres, postgres_instance
@@ -167,6 +169,26 @@ def test_refused_incident_message_is_dropped_and_the_next_message_is_sent(
     assert any(step.said == "fake: too long" for step in given_up.timeline)
 
 
+def test_channel_that_refuses_every_message_is_dead_after_a_minute_until_it_takes_one(
+    store: IncidentStore, settings: Settings
+) -> None:
+    refusals = [MessageRefused("it answers with 400: Invalid routing key")] * 2
+
+    def _refuses(_: Delivery) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    clock, channel = Clock(), FakeChannel(before=_refuses)
+    written(store, channel, causes=1)
+    sender = Sender.started(store, [channel], settings, clock)
+    sender.send(seconds=60)
+    assert not channel.sent and store.read().outbox == ()
+    assert dead(store.read(), clock.now + 60) == {"fake": "refused: it answers with 400: Invalid routing key"}
+    written(store, channel, causes=1)
+    sender.send(seconds=60)
+    assert channel.sent and dead(store.read(), clock.now + 60) == {}
+
+
 def test_failing_incident_message_delays_no_other_and_is_dropped_after_a_day(
     store: IncidentStore, settings: Settings
 ) -> None:
@@ -186,6 +208,78 @@ def test_failing_incident_message_delays_no_other_and_is_dropped_after_a_day(
         sender.send(seconds=60)
         clock.now += 301
     assert store.read().outbox == ()
+
+
+def test_failed_message_from_before_the_quiet_hours_is_sent_after_them(
+    store: IncidentStore, settings: Settings
+) -> None:
+    answers = [ChannelUnavailable("down")]
+
+    def _answers(_: Delivery) -> None:
+        if answers:
+            raise answers.pop()
+
+    clock = Clock()
+    assert datetime.fromtimestamp(clock.now, UTC).time() == time(14, 13, 20)
+    channel = FakeChannel(before=_answers, quiet=QuietHours("14:14", "23:30"))
+    ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
+    sender.send(seconds=60)
+    assert not answers and not channel.sent
+    for _ in range(9):  # until 23:13
+        clock.now += 3600
+        sender.send(seconds=60)
+        assert not channel.sent, "it sends nothing in quiet hours"
+        assert not [*undelivered(store.read(), clock.now)], "a message that waits for their end is not overdue"
+    clock.now += 2 * 3600
+    sender.send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids
+
+
+def test_message_waits_for_the_end_of_a_quiet_weekend_and_is_tried_again_after_a_failure(
+    store: IncidentStore, settings: Settings
+) -> None:
+    answers = [ChannelUnavailable("down")]
+
+    def _answers(_: Delivery) -> None:
+        if answers:
+            raise answers.pop()
+
+    clock = Clock()
+    saturday = datetime(2026, 11, 28, 0, 5, tzinfo=UTC).timestamp()
+    weekend = QuietHours("00:00", "00:00", days=("sat", "sun"))
+    channel = FakeChannel(before=_answers, quiet=weekend)
+    (trouble,) = [Trouble(RootCause(CauseKind.FAILING, "a", "fails", NOW), (LateAsset("x"),))]
+    for at, found in ((saturday - 600, [trouble]), (saturday, []), (saturday + 100, [])):
+        store.change(lambda book, f=found, t=at: reviewed(book, f, [channel.route], t, location="here"))  # type: ignore[misc]
+    sender = Sender.started(store, [channel], settings, clock)
+    for hour in range(47):
+        clock.now = saturday + 200 + hour * 3600
+        sender.send(seconds=60)
+    assert answers and not channel.sent, "Sunday is quiet, too"
+    for _ in range(2):
+        clock.now += 2 * 3600
+        sender.send(seconds=60)
+    assert [delivery.message.kind for delivery in channel.sent] == ["opened", "closed"]
+
+
+def test_channel_that_asks_for_a_pause_of_a_year_is_tried_again_after_an_hour(
+    store: IncidentStore, settings: Settings
+) -> None:
+    answers = [ChannelUnavailable("busy", retry_after=31_536_000, is_busy=True)]
+
+    def _answers(_: Delivery) -> None:
+        if answers:
+            raise answers.pop()
+
+    clock, channel = Clock(), FakeChannel(before=_answers)
+    ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
+    sender.send(seconds=60)
+    clock.now += 3599
+    sender.send(seconds=60)
+    assert not channel.sent
+    clock.now += 2
+    sender.send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids
 
 
 def test_concurrent_change_of_the_incident_store_is_never_overwritten(instance: DagsterInstance) -> None:

@@ -43,10 +43,12 @@ from tests.toys.feeds import ORDERS
 from tests.toys.schemas import order_lines
 
 _HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at"
+_FILLERS = 30_000  # lines of a large file beside those of the cell: more than `small_files.SMALL` bytes
 _SECONDS_TO_DIE = 300
 _SECONDS_TO_RECOVER = 400
 _SECONDS_TO_STAY_WRONG = 60  # three redeliveries; what a defect has lost does not come back
 _making_tables = threading.Lock()
+_IS_OF_A_TASK = re.compile(r"/[0-9a-f]{32}-[-0-9a-f]{36}\.parquet$").search  # Spark's own begin with its task's number
 _ENTRY = ("source_file", "source_version", "row_number", "content", "reason")
 _UNFINISHED = [s for s in dg.DagsterRunStatus if s.value in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED")]
 
@@ -57,6 +59,7 @@ class Cell:
 
     Args:
         overwrites: Whether a file known before is overwritten too, so that the partition is replaced and not merged.
+        is_large: Whether Spark reads the files, and tasks write the data files.
         defect: What is wrong on purpose.
     """
 
@@ -64,9 +67,11 @@ class Cell:
     count: int = 1
     overwrites: bool = False
     defect: Defect | None = None
+    is_large: bool = False
 
     def __str__(self) -> str:
         said = f"{self.boundary}:{self.count}" + (", a file overwritten" if self.overwrites else "")
+        said += ", large files" if self.is_large else ""
         return said + (f", {self.defect}" if self.defect else "")
 
 
@@ -123,6 +128,9 @@ class Place:
         """Put a file of order lines; a row is "order_id,quantity,discount"."""
         at = f"{self.hour[:10]}T{self.hour[11:13]}:15:00Z"
         lines = [f"{o},1,3,4,5,{quantity},1.25,{share},{at}" for o, quantity, share in (r.split(",") for r in rows)]
+        if self.cell.is_large:
+            begin = sum(name.encode()) * _FILLERS
+            lines += [f"{o},1,3,4,5,{o % 9},1.25,0.1,{at}" for o in range(begin, begin + _FILLERS)]
         text = "\n".join([_HEADER, *lines, ""]).encode()
         self.s3.put_object(
             Bucket=self.settings.landing_bucket, Key=ORDERS.prefix_of(self.hour) + name, Body=body or text
@@ -196,6 +204,11 @@ class Place:
         table = self._catalog.load_table("core.orders").scan(row_filter=f"hour == '{_iso(self.hour)}'").to_arrow()
         return table
 
+    def data_files(self) -> list[str]:
+        """The paths of the hour's data files of core/orders."""
+        scan = self._catalog.load_table("core.orders").scan(row_filter=f"hour == '{_iso(self.hour)}'")
+        return [task.file.file_path for task in scan.plan_files()]
+
     def entries(self, asset: str) -> Counter[tuple[Any, ...]]:
         """The hour's entries in ops/quarantine of an asset."""
         table = self._catalog.load_table("ops.quarantine").scan().to_arrow()
@@ -235,9 +248,11 @@ def _play(place: Place, outcome: Outcome) -> None:
     with _making_tables:  # of two first loads on an empty lake one may fail, and is then tried again
         place.load(load)
     outcome.snapshots_before = place.snapshots()
-    place.put("c.csv", "3,8,0.2", "5,9,0", "6,9,-1")
+    again = "8" if cell.is_large else "3"  # rows of one key are ranked, which tasks that write data files do not do
+    added = f"{again},8,0.2", "5,9,0", "6,9,-1"
+    place.put("c.csv", *added)
     place.put("junk.parquet", body=b"no parquet")
-    place.put("c.csv", "3,8,0.2", "5,9,0", "6,9,-1")  # told twice
+    place.put("c.csv", *added)  # told twice
     if cell.overwrites:
         place.put("a.csv", "1,50,0.1", "7,6,0")
     defect = {"SEEDED_DEFECT": cell.defect} if cell.defect else {}
@@ -251,6 +266,8 @@ def _play(place: Place, outcome: Outcome) -> None:
         outcome.faults.append(f"ended by signal {outcome.exit_signal}, not SIGKILL")
     with place.daemon(**defect):
         _recover(place, load, outcome)
+    if cell.is_large and cell.overwrites and not any(map(_IS_OF_A_TASK, place.data_files())):
+        outcome.faults.append("Spark's writer wrote all data files")
     outcome.snapshots_after = place.snapshots()
 
 

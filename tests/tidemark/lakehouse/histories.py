@@ -8,6 +8,7 @@ what a load asks for, new code. Belongs here: playing one. Does not belong here:
 import contextlib
 import dataclasses
 import uuid
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from unittest import mock
 
@@ -86,7 +87,12 @@ Event = PutFile | DeleteFile | RenameFile | RunLoad | Overlap | NewCode
 _hour, _name = st.sampled_from(HOURS), st.sampled_from(FILES)
 _line = st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(1, 9)))
 _put = st.builds(PutFile, _hour, _name, st.lists(_line, max_size=3).map(tuple))
-_load = st.builds(RunLoad, st.sampled_from([HOURS, HOURS[:1], HOURS[1:]]), st.sampled_from([None, None, None, *DEATHS]))
+_load = st.builds(
+    RunLoad,
+    st.sampled_from([HOURS, HOURS[:1], HOURS[1:]]),
+    st.sampled_from([None, None, None, *DEATHS]),
+    scans=st.booleans(),
+)
 _KINDS = [(403, "ExpiredToken"), (403, "InvalidObjectState"), (403, "AccessDenied"), (404, "NoSuchKey"), (200, "")]
 _fault = st.builds(
     lambda kind, **options: Fault(status=kind[0], code=kind[1], **options),
@@ -141,7 +147,8 @@ def play(spark: SparkSession, other: SparkSession, landing: S3Bucket, base: Load
         elif event.fault:
             _load_with_fault(spark, landing, load, event, event.fault)
         else:
-            overlap(landing, (Run(spark, load, event.hours, event.dies_at),), (0,))
+            with _sizes(event):
+                overlap(landing, (Run(spark, load, event.hours, event.dies_at),), (0,))
     load = dataclasses.replace(load, code_version=str(version))
     try:
         assert_loads_once_more_into_what_is_fresh(spark, landing, load)
@@ -167,9 +174,12 @@ def _load_with_fault(spark: SparkSession, landing: S3Bucket, load: Load, event: 
     endpoint = landing._client.meta.endpoint_url
     below = f"{load.feed.prefix}dt=2026-10-01/hour="
     of = dataclasses.replace(fault, below=below, name=fault.below)
-    small = 0 if event.scans else small_files.SMALL
-    with faults(endpoint, of), mock.patch.object(small_files, "SMALL", small), contextlib.suppress(Exception):
+    with faults(endpoint, of), _sizes(event), contextlib.suppress(Exception):
         run_load(spark, landing, load, event.hours, run_id=uuid.uuid4().hex)
+
+
+def _sizes(event: RunLoad) -> AbstractContextManager[object]:
+    return mock.patch.object(small_files, "SMALL", 0 if event.scans else small_files.SMALL)
 
 
 def _change(landing: S3Bucket, load: Load, event: PutFile | DeleteFile | RenameFile) -> None:
@@ -193,7 +203,8 @@ def _overlap_in(landing: S3Bucket, load: Load, event: Overlap, sessions: tuple[S
 
     first = Run(sessions[0], load, event.first.hours, event.first.dies_at)
     second = Run(sessions[1], load, event.second.hours, event.second.dies_at, before_looking=lands)
-    overlap(landing, (first, second), event.turns)
+    with _sizes(event.first):
+        overlap(landing, (first, second), event.turns)
 
 
 def _body(event: PutFile) -> bytes:

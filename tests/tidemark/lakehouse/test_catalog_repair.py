@@ -1,17 +1,23 @@
 """A catalog that was lost, or restored from another moment than the warehouse, is compared and registered again."""
 
 import shutil
+import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 from pyiceberg.catalog import Catalog
 from typer.testing import CliRunner
 
+from dagster_tidemark.cli import restore_catalog, storage
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.dagster_internals import daemons
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.catalog_repair import CatalogState, NotRepaired, compared, forget, repair
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.local.platform import instance_lock
 from dagster_tidemark.settings import Settings
 from tests.conftest import make_settings
 
@@ -155,6 +161,22 @@ def test_generations_get_the_names_that_they_had(settings: Settings) -> None:
     catalog_file(settings).unlink()
     repaired(settings)
     assert (ids(settings, "core.sales"), ids(settings, "core.sales_generation_1")) == ([2], [1])
+
+
+@pytest.mark.parametrize(
+    ("age", "beats_again", "runs"), [(10, False, True), (90, True, True), (90, False, False), (-70, False, True)]
+)
+def test_a_daemon_with_another_clock_is_noticed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, age: float, beats_again: bool, runs: bool
+) -> None:
+    last = [time.time() - age]
+    monkeypatch.setattr(instance_lock, "take_environment", lambda settings: settings)
+    monkeypatch.setattr(storage, "opened_instance", lambda: nullcontext(None))
+    monkeypatch.setattr(daemons, "heartbeats", lambda instance: {"SENSOR": last[-1]})
+    monkeypatch.setattr(restore_catalog.time, "sleep", lambda seconds: last.append(last[0] + 30 * beats_again))
+    expected: AbstractContextManager[object] = pytest.raises(typer.Exit) if runs else nullcontext()
+    with expected:
+        restore_catalog._require_no_daemon(settings)
 
 
 def test_the_command_changes_nothing_without_apply_and_fails_while_a_table_differs(

@@ -19,7 +19,7 @@ from tests.tidemark.lakehouse.histories import (
 )
 
 SEVEN, EIGHT = HOURS
-LOAD = RunLoad(HOURS)
+LOAD, SCAN = RunLoad(HOURS), RunLoad(HOURS, scans=True)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,18 @@ LOAD = RunLoad(HOURS)
             LOAD,
             PutFile(SEVEN, "c.csv", ((1, 6),)),
             RunLoad(HOURS, "after_commit"),
+        ],
+        # Each load reads files once and dies at another boundary. A file is overwritten, one vanishes, code changes.
+        [
+            PutFile(SEVEN, "a.csv", ((1, 4), (2, None))),
+            PutFile(EIGHT, "a.csv", ((1, None),)),
+            RunLoad(HOURS, "between_quarantine_and_table", scans=True),
+            RunLoad(HOURS, "before_commit", scans=True),
+            RunLoad(HOURS, "after_commit", scans=True),
+            PutFile(SEVEN, "a.csv", ((1, 5), (3, None))),
+            NewCode(),
+            Overlap(SCAN, RunLoad(HOURS, "after_commit"), DeleteFile(EIGHT, "a.csv"), turns=(0, 1, 1, 0, 0, 1)),
+            RunLoad((EIGHT,), scans=True),
         ],
         # Added in one hour, overwritten and re-coded in another.
         pytest.param(

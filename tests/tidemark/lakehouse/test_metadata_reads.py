@@ -10,7 +10,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.lakehouse import catalog, metadata_reads, write
-from dagster_tidemark.lakehouse.loading import provenance, quarantine_actions, turned_away
+from dagster_tidemark.lakehouse.loading import provenance, quarantine_actions, quarantine_counts
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.load_plan import Where
 from dagster_tidemark.lakehouse.loading.provenance import Known, known_files
@@ -192,17 +192,17 @@ def test_backlog_read_from_metadata_equals_the_one_counted_by_spark(
     quarantine_actions.waive(spark, selection, "known", run_id="w")
 
     def both() -> tuple[object, ...]:
-        share = turned_away.largest_share(spark, orders.table, orders.asset, rows)
-        return turned_away.backlog_of(spark, orders.asset), share
+        share = quarantine_counts.largest_share(spark, orders.table, orders.asset, rows)
+        return quarantine_counts.backlog_of(spark, orders.asset), share
 
-    assert turned_away._few_entries(spark, orders.asset, QUARANTINE) is not None
+    assert quarantine_counts._few_entries(spark, orders.asset, QUARANTINE) is not None
     assert metadata_reads.rows_held(spark, orders.table, [orders.table.partition_values(NEXT)]) == [2]
     seen = both()
     monkeypatch.setattr(metadata_reads, "_seen", lambda *_: None)
     assert both() == seen
     assert seen[1] == 3 / 5
-    assert turned_away.largest_share(spark, orders.table, orders.asset, {HOUR: 1_000}) == 1 / 3
-    said = [(of.where, of.reason, of.is_waived, of.count) for of in turned_away.backlog_of(spark, orders.asset)]
+    assert quarantine_counts.largest_share(spark, orders.table, orders.asset, {HOUR: 1_000}) == 1 / 3
+    said = [(of.where, of.reason, of.is_waived, of.count) for of in quarantine_counts.backlog_of(spark, orders.asset)]
     assert said == [
         (Where.REJECTED_ROWS, "bad_type", False, 3),
         (Where.REJECTED_ROWS, "bad_type", True, 1),

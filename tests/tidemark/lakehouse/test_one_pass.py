@@ -12,13 +12,17 @@ from pyiceberg.exceptions import RESTError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse import append, data_files
+from dagster_tidemark.lakehouse import append, data_files, write
+from dagster_tidemark.lakehouse.commits import CommitConflict
 from dagster_tidemark.lakehouse.loading import first_pass, one_pass
 from dagster_tidemark.lakehouse.loading import load as loads
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.parsing import spark_tasks
+from dagster_tidemark.lakehouse.partitioning import ByKey
 from dagster_tidemark.lakehouse.readers import batch, small_files
+from dagster_tidemark.lakehouse.table import LINEAGE, Table
+from dagster_tidemark.sources.feed import Feed, Grain
 from tests.sampling import sample
 from tests.tidemark.lakehouse.conftest import HOUR, Loading, Put, csv, key, line, quantities, renamed, rows
 
@@ -243,11 +247,40 @@ def test_nondeterministic_rule_loses_no_row(
     assert stray_files(spark, orders) == set()
 
 
+def test_second_pass_that_rejects_as_many_other_rows_loses_no_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21))))
+    judge, rejected = one_pass.judge, [5, 7]
+
+    def differently(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
+        rule = {"drawn": f"order_id <> {rejected.pop(0)}"}
+        return judge(read, dataclasses.replace(feed, rules=rule), table)
+
+    monkeypatch.setattr(one_pass, "judge", differently)
+    monkeypatch.setattr(first_pass, "_MOST_BYTES", 1)
+    loaded = loading(orders, HOUR)
+    assert passes.last is None and not rejected
+    assert len(rows(spark, orders)) == loaded.rows_read == 20 and entries(spark, orders) == []
+
+
+@pytest.mark.proof
+def test_many_long_rejected_rows_fit_into_the_messages_of_spark(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes
+) -> None:
+    long = "\U0001f600" * 3_700
+    put(key(orders, "a.csv"), csv(line(1), *(f"{n},1,3,4,5,{long},1.25,0.1,{at(HOUR)}" for n in range(2, 5_002))))
+    loaded = loading(orders, HOUR)
+    assert passes.last is not None
+    assert (loaded.rows_read, loaded.rows_rejected, len(rows(spark, orders))) == (5_001, 5_000, 1)
+
+
 @pytest.mark.parametrize(
-    ("limit", "value"),
+    "limits",
     [
-        pytest.param("_MOST_ROWS", 100, id="more rows than the first pass returns"),
-        pytest.param("_MOST_CHARACTERS", 30, id="a row that the first pass does not return", marks=pytest.mark.proof),
+        pytest.param({"_MOST_ROWS": 100}, id="more rows than the first pass returns"),
+        pytest.param({"_MOST_BYTES": 3_000}, id="more bytes than the first pass returns", marks=pytest.mark.proof),
+        pytest.param({"_MOST_ROWS": 100, "_MOST_CHUNKS": 10}, id="more chunks than the first pass returns"),
     ],
 )
 def test_rejected_rows_of_a_second_pass_equal_those_of_the_first_pass(
@@ -257,14 +290,13 @@ def test_rejected_rows_of_a_second_pass_equal_those_of_the_first_pass(
     orders: Load,
     passes: Passes,
     monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-    value: int,
+    limits: dict[str, int],
 ) -> None:
     monkeypatch.setattr(batch, "TASK_BYTES", 30_000)
     other = renamed(orders)
     for load in (orders, other):
         put_hours(put, load, count=1_000)
-    counted: list[object] = []
+    counted: list[Any] = []
     rows_of = batch.FileBatch.rows
 
     def spied(reading: batch.FileBatch, **options: Any) -> DataFrame:
@@ -274,9 +306,11 @@ def test_rejected_rows_of_a_second_pass_equal_those_of_the_first_pass(
     monkeypatch.setattr(batch.FileBatch, "rows", spied)
     once = loading(orders, *HOURS)
     assert passes.last is not None and counted == [None]
-    monkeypatch.setattr(first_pass, limit, value)
+    for limit, value in limits.items():
+        monkeypatch.setattr(first_pass, limit, value)
     twice = loading(other, *HOURS)
     assert passes.last is not None and [bool(chunks) for chunks in counted] == [False, False, True]
+    assert any({-1} < set(of) for of in counted[-1].values()) == ("_MOST_CHUNKS" in limits)
     assert entries(spark, orders) == entries(spark, other) != []
     assert once.rows_rejected == twice.rows_rejected > 100
     assert once.content == twice.content
@@ -410,6 +444,37 @@ def test_catalog_failure_during_the_commit_leaves_the_data_files(
     assert quantities(spark, orders) == {1: 3}
 
 
+@pytest.mark.parametrize("is_replaced", sample([False, True], False))
+def test_commit_that_a_catalog_reports_as_a_conflict_keeps_its_data_files(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    passes: Passes,
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,
+) -> None:
+    put(key(orders, "a.csv"), csv(line(1), line(2)))
+    commit = append.commit_on_head
+    failed: list[int] = []
+
+    def repeated(*arguments: Any) -> None:
+        """Commit, and fail like a client that repeats a request without an answer."""
+        commit(*arguments)
+        if orders.table.name == ".".join(arguments[0].name()) and not failed:
+            failed.append(1)
+            if is_replaced:
+                spark.sql(f"UPDATE {orders.table.identifier} SET quantity = 7 WHERE order_id = 1")
+            raise CommitConflict("the table was changed by a concurrent request")
+
+    monkeypatch.setattr(append, "commit_on_head", repeated)
+    loaded = loading(orders, HOUR)
+    assert failed and loaded.files_read == 1
+    assert quantities(spark, orders) == {1: 7 if is_replaced else 3, 2: 3}
+    assert len(spark.sql(f"SELECT * FROM {orders.table.identifier} VERSION AS OF {loaded.snapshot_id}").collect()) == 2
+    assert stray_files(spark, orders) == set()
+
+
 def test_one_pass_load_replaces_a_feed_of_one_object(
     spark: SparkSession, put: Put, loading: Loading, customers: Load, passes: Passes
 ) -> None:
@@ -489,3 +554,50 @@ def test_data_files_written_in_one_pass_have_exact_column_bounds(
     assert min(f.m.lower_bound for f in files) == found[0]
     assert max(f.m.upper_bound for f in files) == found[1]
     assert sum(f.record_count for f in files) == found[2]
+
+
+REGIONS = ("a b", "x+y", "50%", "\u00fc", "q?#&", "a'b", "a%2Fb")
+
+
+def test_tasks_that_spark_runs_twice_add_no_row(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(key(orders, "a.csv"), csv(*(line(n) for n in range(1, 21)), line(99, quantity=TOO_MANY)))
+    collected, twice = one_pass._collected, list[int]()
+
+    def running_twice(reports: DataFrame, **options: Any) -> Any:
+        twice.append(len(reports.where("report IS NOT NULL").collect()))
+        return collected(reports, **options)
+
+    monkeypatch.setattr(one_pass, "_collected", running_twice)
+    loaded = loading(orders, HOUR)
+    assert passes.last is not None and twice == [1]
+    assert quantities(spark, orders) == dict.fromkeys(range(1, 21), 3)
+    assert (loaded.rows_read, loaded.rows_rejected, loaded.table_rows) == (21, 1, 20)
+    assert len(stray_files(spark, orders)) == 1, "the file of the first attempt is in no snapshot"
+
+
+def test_one_pass_load_writes_partitions_with_any_characters_in_their_keys(
+    spark: SparkSession, put: Put, loading: Loading, passes: Passes
+) -> None:
+    columns = {"n": "bigint"}
+    load = renamed(
+        Load(
+            Feed("regions", "regions/", Grain.NONE, columns, required=("n",), keys={"region": REGIONS}),
+            Table("core.regions", {"region": "string"} | columns | LINEAGE, ("region", "n"), ByKey("region")),
+            lambda landed: landed,
+            code_version="1",
+        )
+    )
+    for n, region in enumerate(REGIONS):
+        put(load.feed.prefix_of(region) + "a.csv", f"n\n{n}\n{n + 100}\n")
+    for version in "12":
+        loading(dataclasses.replace(load, code_version=version), *REGIONS)
+        assert passes.last is not None
+        found = spark.table(load.table.identifier).select("region", "n", "loaded_by").collect()
+        expected = [(region, n + more, version) for n, region in enumerate(REGIONS) for more in (0, 100)]
+        assert sorted(map(tuple, found)) == sorted(expected)
+        assert stray_files(spark, load) == set()
+    for region in REGIONS:
+        assert spark.table(load.table.identifier).where(F.col("region") == region).count() == 2, region
+        assert loads.held_at(spark, load.table, [region], write.current_snapshot(spark, load.table)).content

@@ -18,7 +18,7 @@ from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import rehearse
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
-from dagster_tidemark.lakehouse.loading.turned_away import backlog_of
+from dagster_tidemark.lakehouse.loading.quarantine_counts import backlog_of
 from dagster_tidemark.sources.partition_listing import look_beside_all
 from dagster_tidemark.sources.s3 import S3Bucket
 from tests.tidemark.lakehouse.conftest import (

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -133,6 +134,24 @@ def worker(tmp_path: Path) -> list[str]:
         if (there / name).exists():
             (library / name).symlink_to(there / name)
     return [sys.executable, "-I", "-S", "-c", WORKER, str(library)]
+
+
+def test_functions_sent_from_several_threads_include_their_code() -> None:
+    scan = Scan(DeclaredContent(COLUMNS), BucketAddress("b", "r"), [])
+    with ThreadPoolExecutor(4) as pool:
+        sizes = list(pool.map(lambda _: len(cloudpickle.dumps(shipped(scan.run))), range(12)))
+    assert min(sizes) > 20_000
+
+
+def test_code_that_cannot_be_sent_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "whole_package.py").write_text(
+        "import dagster_tidemark as tm\n\n\ndef rows_of(*given):\n    return tm.formats.Rows({}, 0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows_of = importlib.import_module("whole_package").rows_of
+    with pytest.raises(TypeError, match=r"code of dagster_tidemark, whole_package cannot be sent.*import each name"):
+        shipped(rows_of, rows_of)
+    monkeypatch.delitem(sys.modules, "whole_package")
 
 
 @pytest.mark.usefixtures("acme")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from dagster_tidemark.lakehouse.maintenance.due import Action, LastAction, MaintenancePolicy, TableFacts, due_actions
-from dagster_tidemark.maintenance.slack import OpenRuns, why_not_now
+from dagster_tidemark.maintenance.spare_time import OpenRuns, why_not_now
 from dagster_tidemark.planner.decisions import Decision, Plan, State
 
 DAY = 86_400.0

@@ -14,7 +14,7 @@ from dagster_tidemark.lakehouse.maintenance.facts import NotRead, TableNeeds, fa
 from dagster_tidemark.lakehouse.table import Retention, Table
 from dagster_tidemark.maintenance.lake_facts import LakeFacts, locations
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep
-from dagster_tidemark.maintenance.slack import OpenRuns
+from dagster_tidemark.maintenance.spare_time import OpenRuns
 from dagster_tidemark.settings import Settings
 from tests.tidemark.maintenance.conftest import commits, table
 

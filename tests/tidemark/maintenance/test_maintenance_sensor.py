@@ -15,7 +15,7 @@ from dagster_tidemark.lakehouse.maintenance.orphans import OrphanSearch
 from dagster_tidemark.maintenance.lake_facts import LakeFacts
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upkeep, saved_upkeep
 from dagster_tidemark.maintenance.maintenance_overview import keep_overview, kept_overview
-from dagster_tidemark.maintenance.slack import open_runs
+from dagster_tidemark.maintenance.spare_time import open_runs
 from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.sensors.maintenance_sensor import FactsReader, look, maintenance_sensor
 from dagster_tidemark.settings import Settings
@@ -50,7 +50,9 @@ def test_due_maintenance_is_requested_when_nothing_else_is_due(
     assert line.startswith("maintenance of core.orders: would rewrite_data_files (6 small files); not now: marts/x is")
 
 
-def test_slack_must_fit_the_usual_duration(settings: Settings, instance: DagsterInstance, reader: FactsReader) -> None:
+def test_spare_time_must_fit_the_usual_duration(
+    settings: Settings, instance: DagsterInstance, reader: FactsReader
+) -> None:
     commits(settings, ORDERS, 6)
     usual = TableUpkeep({Action.COMPACT: LastAction(0.0, seconds=400)}, OrphanSearch(7.0, frozenset({"a"})))
     save_upkeep(instance, settings.code_location, ORDERS.name, usual)

@@ -16,7 +16,7 @@ from dagster_tidemark.asset_graph import planner_graph
 from dagster_tidemark.engine import engine
 from dagster_tidemark.retention.prune import Pruning, prune
 from dagster_tidemark.simulation.simulator import CheckFate, RunFate, RunPace, Simulation
-from tests.tidemark.automation.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
+from tests.tidemark.toy_graph import ASAP, DAYS, HOURS, START, asset, lag, source, within
 
 FEED, HOURLY, DAILY, TOTAL, SIDE = "raw/orders", "core/orders", "marts/daily", "marts/total", "marts/side"
 HOURS_OF_START = [f"2026-10-0{day}-{hour:02}:00" for day in (3, 4) for hour in range(24)]

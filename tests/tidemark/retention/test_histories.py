@@ -9,7 +9,7 @@ from dagster_tidemark.retention import choice
 from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.sampling import sample
-from tests.tidemark.automation.test_deleted_runs import lose_what_was_saved
+from tests.tidemark.event_log.test_deleted_runs import lose_what_was_saved
 from tests.tidemark.retention.histories import Played, play
 
 

@@ -20,9 +20,9 @@ from dagster_tidemark.simulation.instance import simulated_instance
 from dagster_tidemark.simulation.simulator import Simulation
 from dagster_tidemark.tags import DEPLOYED, HISTORY, JOURNAL
 from tests.sampling import sample
-from tests.tidemark.automation.test_deleted_runs import lose_what_was_saved
-from tests.tidemark.automation.toy_graph import ASAP, HOURS, START, asset, lag, source
+from tests.tidemark.event_log.test_deleted_runs import lose_what_was_saved
 from tests.tidemark.retention.histories import pruned
+from tests.tidemark.toy_graph import ASAP, HOURS, START, asset, lag, source
 
 RAW, CORE, MART = "raw/orders", "core/orders", "marts/orders"
 HOUR = "2026-10-04-23:00"

@@ -118,6 +118,12 @@ def test_exact_feed_rejects_keys_that_differ_from_another_only_in_notation(
         ("a.csv", "what\nZürich\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
         ("a.csv", b"# by hand, 2026\na,b\n", (), "'# by hand', '2026' look like others"),
         ("a.csv", b"a,b\n1,2\na,b\n", (), "row 2 repeats the names"),
+        ("a.csv", b"a,b\n1,2\n\xef\xbb\xbfa,b\n", (), "row 2 begins with a byte order mark"),
+        ("a.csv", b"a,b\n1,2\n,\n", (), "row 2 has no value"),
+        ("a.csv", b"shop,n\na,1\nTotal,1\n", (), "the last row looks like a total of the others"),
+        ("a.csv", b"w;p;q\na;1.234;1,50\n", (), "p stays text: '1.234' has a group of digits or decimal places"),
+        ("a.json", b'{"a": [{"n": 1}, {"n": 2}], "b": [{"n": 3}, {"n": 4}]}', (), "give --rows a or --rows b"),
+        ("a.json", b'{"n": [1, 2], "m": [3, 4]}', (), "it is one row of arrays"),
         ("a.parquet", as_parquet({"at": pa.array([1], pa.timestamp("ns"))}), (), "have nanoseconds"),
     ],
 )

@@ -164,10 +164,11 @@ def test_every_cell_of_a_random_sample_is_loaded_as_it_is_written(seed: int, tmp
         rows = loaded(seen, file, body)
         assert [row[len(seen.columns)] for row in rows] == [None] * len(columns["what"]), (rows, body)
         for name, texts in columns.items():
-            values = [(row[[*seen.columns].index(name)], row[-1]) for row in rows]
-            for text, (value, left_to_spark) in zip(texts, values, strict=True):
-                if value is None and left_to_spark and text not in MARKS:
-                    continue  # a number such as .5 or 1e-3, which Spark casts
+            at = [*seen.columns].index(name)
+            for text, row in zip(texts, rows, strict=True):
+                value, left_to_spark = row[at], row[-1]
+                if value is None and left_to_spark and left_to_spark[at] == text and name == "share":
+                    continue  # .5 and 1e-3 reach Spark as they are written, and Spark casts them
                 others = [t for t in texts if t not in MARKS]
                 assert is_kept(text, value, name, seen, others), (name, text, value, seen.settings, body)
         found |= {seen.columns[name] for name in columns}

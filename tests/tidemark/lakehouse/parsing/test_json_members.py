@@ -8,9 +8,12 @@ import pytest
 
 from dagster_tidemark.lakehouse.parsing import json_objects
 from dagster_tidemark.lakehouse.parsing.json_rows import rows_of as read
+from dagster_tidemark.lakehouse.parsing.part_of_file import PartOfFile, read_part
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+from dagster_tidemark.lakehouse.readers.batch import unrecognized
 from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.sources.feed import Feed, Grain
 from tests.tidemark.lakehouse.parsing.declared import rows_of
 
 NAMES = ["n", "a.b", "a.b.c", "a.c", "x.y.z", 'é."q']
@@ -85,3 +88,15 @@ def test_file_is_recognized_by_a_member_of_a_member_alone() -> None:
     assert rows.others is None
     (rows,) = read(declared, Shape("json"), MemoryFile("a.jsonl", b'{"properties":{"town":"Oslo"}}'), WHOLE)
     assert rows.others == ["properties"]
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_file_with_ids_as_names_has_a_short_report(is_exact: bool) -> None:
+    mark = "\\u00e9\\ud800" if is_exact else ""  # half a character: read object by object
+    body = "".join(f'{{"id{n}{"x" * 500}{mark}": {n}}}\n' for n in range(9_000)).encode()
+    declared, source = DeclaredContent({"city": "string"}), MemoryFile("a.jsonl", body)
+    *_, (_, report) = read_part(declared, PartOfFile(0, "a.jsonl", len(body), "", Shape("json"), read, WHOLE), source)
+    assert report.rows == 9_000
+    assert len(report.to_json()) < 500_000
+    refused = unrecognized(Feed("feed", "feed/", Grain.DAY, {"city": "string"}), [report] * 9, Shape("json"))
+    assert refused is not None and "found id0x" in str(refused) and "and at least 980 more" in str(refused)

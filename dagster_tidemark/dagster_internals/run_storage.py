@@ -95,11 +95,16 @@ def started_process(instance: DagsterInstance, run_id: str) -> int | None:
     return None
 
 
+def selected_assets(run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
+    """Return the assets that a run is asked to build or check; none for a run of a whole job."""
+    checks = run.asset_check_selection or ()
+    return frozenset({*(run.asset_selection or ()), *(check.asset_key for check in checks)})
+
+
 def planned_assets(instance: DagsterInstance, run: dg.DagsterRun) -> frozenset[dg.AssetKey]:
     """Return the assets that a run builds or checks. A run of a whole job has no selection, but planned assets."""
-    selected = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
-    if selected:
-        return frozenset(selected)
+    if selected := selected_assets(run):
+        return selected
     planned = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     return frozenset(key for entry in planned if (key := entry.get_dagster_event().asset_key) is not None)
 

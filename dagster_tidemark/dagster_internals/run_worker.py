@@ -1,4 +1,4 @@
-"""The run for which a launcher started this process, known before the run executes.
+"""The run of this process, if a launcher started the process. It is known before the run executes.
 
 Dagster's launchers start a run's process in two ways. A code server starts a subprocess and passes the run as the
 subprocess's argument. Other launchers start the command `dagster api execute_run`, or `resume_run` after the first
@@ -23,7 +23,7 @@ _EXECUTE, _RESUME = "execute_run", "resume_run"
 
 @dataclass(frozen=True)
 class LaunchedRun:
-    """The run for which a launcher started this process.
+    """The run of this process, as its launcher passed it.
 
     Args:
         is_resumed: True if an earlier process has executed a part of the run.
@@ -36,7 +36,7 @@ class LaunchedRun:
 
 @contextmanager
 def launched_run() -> Iterator[LaunchedRun | None]:
-    """Open the instance with the run for which a launcher started this process; None if it is no such process.
+    """Open the instance and return the run of this process; None if no launcher started the process for a run.
 
     Raises:
         Exception: the instance's storage does not answer.

@@ -279,7 +279,7 @@ def _since_listings(
 ) -> dict[str, Cause]:
     """Return the causes that concern the sources of feeds, with each complete listing as a completed check.
 
-    What hinders the sensor stays a cause: nobody checks the source after the listing.
+    The fault of the sensor stays a cause: nobody checks the source after the listing.
 
     Args:
         listed: Start of the latest complete listing, by feed.

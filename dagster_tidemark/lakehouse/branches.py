@@ -153,7 +153,7 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
     """Return True if a run has committed the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
-        return any(_said(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
+        return any(metadata_reads.properties_of(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
     query = (
         f"SELECT 1 FROM {table.identifier}.snapshots s JOIN {table.identifier}.history h USING (snapshot_id) "
         f"WHERE h.is_current_ancestor AND s.summary['{RUN_ID}'] = '{run_id}'"
@@ -167,11 +167,6 @@ def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
     while at is not None and (snapshot := seen.metadata.snapshot_by_id(at)) is not None:
         yield snapshot
         at = snapshot.parent_snapshot_id
-
-
-def _said(snapshot: "Snapshot") -> Mapping[str, str]:
-    """Return the properties in a snapshot's summary, without the operation."""
-    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def drop(spark: SparkSession, table: Table, branch: str) -> None:
@@ -199,7 +194,7 @@ def rows_at(spark: SparkSession, table: Table, snapshot_id: int) -> int | None:
         snapshot = seen.metadata.snapshot_by_id(snapshot_id)
         if snapshot is None:
             return None
-        summary = _said(snapshot)
+        summary = metadata_reads.properties_of(snapshot)
         return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
     query = (
         "SELECT CAST(summary['total-records'] AS BIGINT) "

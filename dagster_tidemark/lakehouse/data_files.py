@@ -137,7 +137,7 @@ class DataFileTarget:
         of_run = (
             snapshot.snapshot_id
             for snapshot in found.metadata.snapshots
-            if snapshot.summary and snapshot.summary.additional_properties.get(write.RUN_ID) == run_id
+            if metadata_reads.properties_of(snapshot).get(write.RUN_ID) == run_id
         )
         return any(own & _paths(self._files(found, snapshot_id)) for snapshot_id in of_run)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
     from dagster_tidemark.lakehouse.table_changes import Stored
@@ -50,6 +51,11 @@ logger = logging.getLogger(__name__)
 def loaded(spark: SparkSession, table: Table) -> IcebergTable | None:
     """Return the current state of a table; None if the table does not exist or cannot be read directly."""
     return _seen(spark, lambda lake: lake.load_table(table.name))
+
+
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the properties in a snapshot's summary, without the operation."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def stored(spark: SparkSession, table: Table) -> Stored | None:

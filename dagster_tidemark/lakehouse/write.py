@@ -237,7 +237,7 @@ def _snapshots(spark: SparkSession, table: Table, run_id: str) -> list[_Snapshot
                 int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0)),
             )
             for snapshot in seen.metadata.snapshots
-            for said in [snapshot.summary.additional_properties if snapshot.summary else {}]
+            for said in [metadata_reads.properties_of(snapshot)]
         ]
     # All snapshots are fetched, because an aggregate query takes twice as long as fetching a thousand rows.
     found = spark.sql(

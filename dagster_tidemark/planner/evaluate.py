@@ -466,7 +466,7 @@ def _without_data(facts: Decision, pending: Pending) -> Decision:
 
 
 def _oldest(partitions: Sequence[Partition], entries: Mapping[Partition, Pending]) -> Partition:
-    """Return the partition with the earliest arrival. Of equal ones, and without arrivals, it is the last partition."""
+    """Return the partition with the earliest arrival, the last one if several are equal or if nothing arrived."""
     oldest, earliest = partitions[-1], math.inf
     for partition in reversed(partitions):  # `min` with a key takes three times as long
         arrival = entries[partition].arrival

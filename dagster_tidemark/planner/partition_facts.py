@@ -75,7 +75,7 @@ class PartitionFacts:
     """The facts about all partitions. An unknown partition has empty facts."""
 
     def __init__(self) -> None:
-        # Kept apart, so that an asset's partitions with content need no set of their own.
+        # The keys of the first are the partitions with content. A separate set of them would take more memory.
         self._with_content: dict[str, _Records] = {}
         self._without: dict[str, _Records] = {}
 

@@ -327,6 +327,4 @@ def _is_own(instance: DagsterInstance, source: str) -> bool:
 
 
 def _assets_of(run: dg.DagsterRun) -> set[str]:
-    checks = run.asset_check_selection or ()
-    keys = {*(run.asset_selection or ()), *(check.asset_key for check in checks)}
-    return {key.to_user_string() for key in keys}
+    return {key.to_user_string() for key in run_storage.selected_assets(run)}

@@ -34,7 +34,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_counts import QuarantineCount
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
-from dagster_tidemark.lakehouse.read import fetched
+from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
@@ -287,7 +287,7 @@ def _bring_up(
             may_be_committed = True
             commit = written.commit(run_id)
         else:
-            rows = _one_a_key(load, reading, judged, rows_read)
+            rows = _one_a_key(load, found, reading, judged, rows_read)
             commit = _commit(load, found, rows, run_id, is_large=rows_read >= _MANY_ROWS)
         reached("after_commit")
         held = _held(written, spark, load.table, list(found.listed), commit)
@@ -386,19 +386,22 @@ def is_emptied(load: Load, found: LoadState, tally: Mapping[str, rejected_rows.T
     return bool(step.read) and holds_another and not good
 
 
-def _one_a_key(load: Load, reading: FileBatch, judged: Judged, rows_read: int) -> DataFrame:
-    """Return the good rows as table rows, one row per key."""
+def _one_a_key(load: Load, found: LoadState, reading: FileBatch, judged: Judged, rows_read: int) -> DataFrame:
+    """Return the good rows as table rows, one row per key.
+
+    Rows that are read twice are evaluated once, because a transform may have random values.
+    """
     good, transform = judged.good, partial(new_columns.transformed, load)
     if reading.is_small:  # for few rows, ranking as part of the commit takes 50 % longer
         few = fetched(transform(good).select(*load.table.columns))
         if few.num_rows and has_one_a_key(few, load.table):
-            return reading.spark.createDataFrame(few)
+            return as_frame(reading.spark, few)
     if rows_read >= _MANY_ROWS:  # ranking shuffles whole rows, but a search for duplicates only their keys
-        # The transform may have random values. Evaluated again for the commit, it could return other rows.
         rows = transform(good).localCheckpoint()
         if not has_duplicate_keys(rows, load.table):
             return rows
-    return deduplicate(good, load.table, transform)
+    rows = deduplicate(good, load.table, transform)
+    return rows.localCheckpoint() if _joins_existing_rows(found) else rows
 
 
 def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_large: bool) -> write.Commit:
@@ -408,7 +411,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     # If two files arrived at the same time, the greater name counts as newer.
     newer = "(s.arrived_at > t.arrived_at OR (s.arrived_at = t.arrived_at AND s.source_file > t.source_file))"
     added_to = [p for p, step in found.steps.items() if not step.replaces]
-    if added_to and not _takes_away(found):
+    if added_to and not _joins_existing_rows(found):
         return write.merge(
             rows, table, within=partial(table.predicate, keys), on=table.same_key(), wins=newer, run_id=run_id
         )
@@ -433,6 +436,11 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     return write.replace_since(found.snapshot_id, rows, table, predicate, run_id=run_id, is_grouped=is_grouped)
 
 
+def _joins_existing_rows(found: LoadState) -> bool:
+    """Return True if the commit compares new with existing rows in both directions (`_latest`)."""
+    return _takes_away(found) and any(not step.replaces for step in found.steps.values())
+
+
 def _takes_away(found: LoadState) -> bool:
     """Return True if the steps may remove rows without replacing them."""
     filled = {p for p, known in found.known.items() if any(k.where is Where.TABLE for k in known)}
@@ -441,8 +449,6 @@ def _takes_away(found: LoadState) -> bool:
 
 def _latest(rows: DataFrame, standing: DataFrame, table: Table, newer: str) -> DataFrame:
     """Return the latest row of each key, from new and existing rows."""
-    # Both joins must see the same new rows. The transform may have random values.
-    rows = rows.localCheckpoint()
     new, old = rows.alias("s"), standing.alias("t")
     stays = old.join(new, on=F.expr(f"{table.same_key()} AND {newer}"), how="left_anti")
     enters = new.join(old, on=F.expr(f"{table.same_key()} AND NOT {newer}"), how="left_anti")

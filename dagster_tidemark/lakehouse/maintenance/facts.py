@@ -28,6 +28,7 @@ from dagster_tidemark.lakehouse.maintenance.expirable import (
     held_bytes,
     unwritten_preview,
 )
+from dagster_tidemark.lakehouse.metadata_reads import properties_of
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.lakehouse.write import RUN_ID
 
@@ -158,7 +159,7 @@ def small_below(found: IcebergTable, policy: MaintenancePolicy) -> int:
 
 
 def _facts(snapshot: Snapshot) -> SnapshotFacts:
-    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    said = properties_of(snapshot)
     return SnapshotFacts(
         snapshot.snapshot_id,
         snapshot.parent_snapshot_id,
@@ -170,7 +171,7 @@ def _facts(snapshot: Snapshot) -> SnapshotFacts:
 
 
 def _number(snapshot: Snapshot, name: str) -> int:
-    return int(snapshot.summary.additional_properties.get(name, 0)) if snapshot.summary else 0
+    return int(properties_of(snapshot).get(name, 0))
 
 
 def _superfluous(manifests: list[ManifestFile], target: int) -> int:

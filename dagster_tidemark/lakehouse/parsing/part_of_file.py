@@ -40,7 +40,7 @@ CHUNK_ROWS = 256
 """Number of rows in a chunk. The rows of a part are numbered, and divided into chunks."""
 
 EVERY_CHUNK = -1
-"""Number that stands for all chunks of a part."""
+"""Chunk number that means every chunk of a part."""
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def test_planned_assets_of_a_run_are_its_selection_or_those_of_its_job(instance:
     ran = instance.get_run_by_id(job.execute_in_process(instance=instance).run_id)
     assert ran is not None and not ran.asset_selection
     assert run_storage.planned_assets(instance, ran) == {table.key}
+    assert (len(run_storage.selected_assets(chosen)), run_storage.selected_assets(ran)) == (2, frozenset())
     assert run_storage.planned_assets(instance, run(instance, 1, DagsterRunStatus.STARTED)) == frozenset()
 
 

@@ -17,6 +17,7 @@ import pytest
 from tests.tidemark.event_log import test_wipes as wipes
 from tests.tidemark.planner import test_any_graph as shapes
 from tests.tidemark.planner import test_contracts as ticks
+from tests.tidemark.planner import test_random_graphs as random_graphs
 from tests.tidemark.planner import test_rebuilds as rebuilds
 from tests.tidemark.planner import test_semantics as meaning
 from tests.tidemark.planner import test_semantics_contracts as contracts
@@ -546,8 +547,8 @@ DEFECTS = [
         "planner.guarded_reads:GuardedWrites.read_by",
         "if not written:",
         "if True:",
-        reads.test_late_reader_of_a_table_that_is_always_written_reads_only_checked_data,
-        ((5.0, 20.0),),
+        random_graphs.test_readers_stay_blocked_on_random_days_when_checks_give_no_result,
+        (30,),
     ),
     Defect(
         "planner.guarded_reads:readers_first",

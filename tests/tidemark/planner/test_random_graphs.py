@@ -9,7 +9,7 @@ from tests.tidemark.planner.random_graphs.judging import judged, world_of, world
 from tests.tidemark.planner.random_graphs.shapes import World
 from tests.tidemark.planner.random_graphs.shrinking import kind_of, shrunk, told
 
-CHECKED = (0, 2)
+CHECKED = (0, 2, 30)
 BULK = (1, 12)
 BOUND = (3, 6)
 SEEDS = (1, 3, 4, 5, 6, 7, 10, 11, 12, 18, 19, 23, 29)

@@ -129,6 +129,8 @@ def test_weekly_job_of_ci_checks_the_range(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(command.split(), cwd=CHECKOUT, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    done = subprocess.run(
+        command.split(), cwd=CHECKOUT, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "make check-range" and "make test" not in done.stdout

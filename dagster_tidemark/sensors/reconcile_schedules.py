@@ -126,7 +126,10 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
     if home is None or not (home / "dagster.yaml").exists():
-        raise CannotReconcile(f"DAGSTER_HOME={home} has no dagster.yaml; `make dev` creates a Dagster home")
+        raise CannotReconcile(
+            f"DAGSTER_HOME={home} has no dagster.yaml; set DAGSTER_HOME to the home of the running Dagster, or run "
+            "`tidemark up`, which creates one on this machine"
+        )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 

@@ -128,8 +128,8 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
     # Dagster needs no dagster.yaml: its storages are there as soon as it runs.
     if home is None or not any((home / name).exists() for name in ("dagster.yaml", "storage", "history")):
         raise CannotReconcile(
-            f"DAGSTER_HOME={home} has no dagster.yaml and no storage; set DAGSTER_HOME to the home of the running Dagster, or run "
-            "`tidemark up`, which creates one on this machine"
+            f"DAGSTER_HOME={home} has no dagster.yaml and no storage; set DAGSTER_HOME to the home of the running "
+            "Dagster, or run `tidemark up`, which creates one on this machine"
         )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance

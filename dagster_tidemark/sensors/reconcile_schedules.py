@@ -125,8 +125,12 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
         CannotReconcile: the instance does not exist yet.
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
-    if home is None or not (home / "dagster.yaml").exists():
-        raise CannotReconcile(f"DAGSTER_HOME={home} has no dagster.yaml; `make dev` creates a Dagster home")
+    # Dagster needs no dagster.yaml: its storages are there as soon as it runs.
+    if home is None or not any((home / name).exists() for name in ("dagster.yaml", "storage", "history")):
+        raise CannotReconcile(
+            f"DAGSTER_HOME={home} has no dagster.yaml and no storage; set DAGSTER_HOME to the home of the running "
+            "Dagster, or run `tidemark up`, which creates one on this machine"
+        )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 

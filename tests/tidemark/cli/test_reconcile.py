@@ -88,4 +88,4 @@ def test_reconcile_without_a_dagster_home_names_the_command_that_creates_it(
     zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", "/nowhere")
-    assert "`make dev` creates a Dagster home" in reconcile(code=1).stderr
+    assert "`tidemark up`, which creates one on this machine" in reconcile(code=1).stderr

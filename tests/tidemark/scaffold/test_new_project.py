@@ -89,7 +89,8 @@ def test_new_project_configuration_names_the_package(project: Path) -> None:
     assert yaml.safe_load((project / "workspace.yaml").read_text())["load_from"] == [
         {"python_module": {"module_name": "my_shop.definitions", "location_name": "my_shop"}}
     ]
-    assert "make test" in str(yaml.safe_load((project / ".github/workflows/ci.yml").read_text()))
+    workflow = yaml.safe_load((project / ".github/workflows/ci.yml").read_text())
+    assert "make test" in str(workflow) and workflow[True]["schedule"], "YAML reads the key `on` as true"
 
 
 def test_new_project_has_the_dagster_instance_configuration_of_the_checkout(project: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.conditions import ConditionRefused, between, check_passed, every, updated
+from dagster_tidemark.conditions_to_combine import ConditionRefused, between, check_passed, every, updated
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.planner.shapes.playing import asked, play

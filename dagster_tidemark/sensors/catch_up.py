@@ -38,8 +38,10 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if why := reason_to_stand_by(context, scope.settings):
             return dg.SkipReason(why)
-        asked, plan = _ask(context, scope.settings, time.monotonic(), ranges=True)
-        asked += _checks(context, scope.settings, plan)
+        begun = time.monotonic()
+        asked, plan = _ask(context, scope.settings, begun, ranges=True)
+        if not is_given_up(context, begun):
+            asked += _checks(context, scope.settings, plan)
         if not asked:
             return dg.SkipReason("; ".join(["no range of partitions is due", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)

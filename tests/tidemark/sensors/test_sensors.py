@@ -11,8 +11,8 @@ from dagster._core.definitions.sensor_definition import SensorEvaluationContext
 
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.engine.engine import engine_for
-from dagster_tidemark.sensors.automation import automation_sensor
 from dagster_tidemark.sensors import catch_up as range_sensor
+from dagster_tidemark.sensors.automation import automation_sensor
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.checks.test_contract import refuse

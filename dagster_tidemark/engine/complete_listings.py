@@ -27,9 +27,9 @@ class FeedListing:
 
     Args:
         at: Start of the latest complete listing (Unix seconds); 0 if there was none.
-        place: Identity of what was listed, from `place_of`.
+        place: Identity of the listed place, from `place_of`.
         begun_at: Start of the first listing that is under way; 0 if none is.
-        progress: What that listing has found so far.
+        progress: Numbers of files and partitions of that listing so far, or the fault that stopped it.
     """
 
     at: float = 0.0
@@ -39,7 +39,7 @@ class FeedListing:
 
 
 def place_of(feed: Feed, bucket: str, start: date) -> str:
-    """Return the identity of what a complete listing finds: it changes with the bucket, the prefix and the partitions.
+    """Return the identity of a feed's place: it changes with the bucket, the prefix, the partitions and the endings.
 
     Args:
         start: First day with partitions.
@@ -60,7 +60,7 @@ def note_listing(instance: DagsterInstance, location: str, feed: str, at: float,
 
     Args:
         at: Start of the listing (Unix seconds).
-        place: Identity of what was listed, from `place_of`.
+        place: Identity of the listed place, from `place_of`.
     """
     while True:
         before = instance_store.saved(instance, key_of(location, feed))

@@ -10,12 +10,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from itertools import islice
 
+import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.engine.complete_listings import note_listing, note_progress, place_of, read_listings
+from dagster_tidemark.engine.complete_listings import (
+    FeedListing,
+    note_listing,
+    note_progress,
+    place_of,
+    read_listings,
+)
 from dagster_tidemark.engine.engine import reporting
-from dagster_tidemark.event_log.observations import Ledger, Tags, version_of, when_listed
+from dagster_tidemark.event_log.observations import Ledger, Tags, source_key, version_of, when_listed
 from dagster_tidemark.sensors.change_detection import DetectedChanges, changes, observe
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable, Listing, version_of_listing
@@ -24,6 +32,7 @@ from dagster_tidemark.sources.partition_listing import Walk
 SLICE_SECONDS = 5.0
 _MOST_PARTITIONS = 400  # in a slice; each changed one is reported separately
 _PAUSE_SECONDS = 30.0  # after a listing that failed
+_DAY_SECONDS = 86_400.0
 
 
 class FirstListings:
@@ -43,7 +52,12 @@ class FirstListings:
         self._location, self._start = location, start
         self._places = {feed: place_of(feed, bucket, start) for feed in feeds}
         known = read_listings(instance, location, [feed.name for feed in feeds])
-        self._left = [feed for feed in feeds if known[feed.name].place != self._places[feed]]
+        left = [feed for feed in feeds if known[feed.name].place != self._places[feed]]
+        for feed in left:
+            if known[feed.name] == FeedListing() and _is_older_than_records(instance, feed):
+                note_listing(instance, location, feed.name, 0.0, self._places[feed])
+                left = [other for other in left if other is not feed]
+        self._left = left
         self._told: dict[Feed, str] = {}
         self._under_way: _FirstListing | None = None
         self._again_at = float("-inf")
@@ -66,7 +80,7 @@ class FirstListings:
             try:
                 found += listing.advance(ledger, bucket, end)
             except BucketUnavailable as fault:
-                # Another feed may be listable meanwhile. This one begins again.
+                # Other feeds may be listable. This one begins again.
                 self._left = [*self._left[1:], feed]
                 self._under_way, self._again_at = None, time.monotonic() + _PAUSE_SECONDS
                 self._tell(instance, feed, listing.begun_at, f"it cannot be listed: {fault}")
@@ -113,6 +127,7 @@ class _FirstListing:
     files: int = 0
     _there: set[Partition] = field(default_factory=set)
     _pages: Iterator[list[tuple[Partition, Listing]]] = field(init=False)
+    _waiting: dict[Partition, Listing] = field(default_factory=dict)  # listed, not compared yet
 
     def __post_init__(self) -> None:
         self._pages = self.walk.by_page()
@@ -126,17 +141,23 @@ class _FirstListing:
         Raises:
             BucketUnavailable: the bucket does not answer. The listing cannot be continued.
         """
-        listings: dict[Partition, Listing] = {}
-        for page in self._pages:
-            listings |= page
-            if time.monotonic() >= end or len(listings) >= _MOST_PARTITIONS:
+        is_read = False
+        while len(self._waiting) < _MOST_PARTITIONS and not is_read:
+            page = next(self._pages, None)
+            self._waiting |= page or {}
+            is_read = page is None
+            if time.monotonic() >= end:
                 break
-        else:
-            self.is_complete = True
+        listings = dict(islice(self._waiting.items(), _MOST_PARTITIONS))
+        found = self._compare(ledger, bucket, listings)
+        if found.failed:
+            raise BucketUnavailable(next(iter(found.failed.values())))
         self._there |= listings.keys()
         self.files += sum(len(listing.objects) for listing in listings.values())
-        found = self._compare(ledger, bucket, listings)
-        if self.is_complete:
+        for partition in listings:
+            del self._waiting[partition]
+        if is_read and not self._waiting:
+            self.is_complete = True
             found += self._end(ledger)
         self.held += found.held
         return found
@@ -146,11 +167,11 @@ class _FirstListing:
             return DetectedChanges()
         with reporting():
             seen = ledger.latest(self.feed, listings)
-            older = {p: listing for p, listing in listings.items() if self._is_older(seen.get(p, {}))}
+            older = {p for p in listings if self._is_older(seen.get(p, {}))}
             found = changes(self.feed, {p: of for p, of in listings.items() if p not in older}, seen, ledger)
             _report(ledger, found)
         # A page may be older than an observation that was made since: such partitions are listed again.
-        differing = [p for p, of in older.items() if version_of_listing(of) != version_of(seen[p])]
+        differing = [p for p in older if version_of_listing(listings[p]) != version_of(seen[p])]
         now = datetime.now(UTC)
         return found + observe(ledger, bucket, {(self.feed, partition): now for partition in differing})
 
@@ -162,7 +183,7 @@ class _FirstListing:
             listings = {partition: Listing((), self.walk.listed_at) for partition in vanished}
             found = changes(self.feed, listings, seen, ledger)
             _report(ledger, found)
-            # Folders that were reported meanwhile stay: their pages may have been read before.
+            # Folders that notifications have reported stay: their pages may have been read before.
             ledger.tell_misplaced(self.feed, {**(ledger.misplaced(self.feed) or {}), **self.walk.beside})
         return found
 
@@ -170,6 +191,13 @@ class _FirstListing:
         """Return True if this listing began before a partition was observed."""
         observed_at = when_listed(before)
         return observed_at is not None and observed_at >= self.walk.listed_at
+
+
+def _is_older_than_records(instance: DagsterInstance, feed: Feed) -> bool:
+    """Return True if a feed without a record was observed a day ago: a release without records has listed it nightly."""
+    before = time.time() - _DAY_SECONDS
+    wanted = dg.AssetRecordsFilter(source_key(feed), before_timestamp=before)
+    return bool(instance.fetch_observations(wanted, limit=1).records)
 
 
 def _report(ledger: Ledger, found: DetectedChanges) -> None:

@@ -10,7 +10,7 @@ import pytest
 from dagster_tidemark import Feed, Grain
 from dagster_tidemark.engine.complete_listings import FeedListing, note_listing, place_of, read_listings
 from dagster_tidemark.event_log.observations import ObservationLedger, version_of
-from dagster_tidemark.sensors import first_listings
+from dagster_tidemark.sensors import change_detection, first_listings
 from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
 from dagster_tidemark.sensors.first_listings import FirstListings
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
@@ -177,6 +177,53 @@ def test_feed_that_cannot_be_listed_is_named_and_does_not_stop_the_others(
     bucket.away = None
     assert len(steps.step(bucket, 5).changed) == len(DAYS)
     assert steps.record().begun_at == 0.0
+
+
+def test_feed_that_an_earlier_release_listed_nightly_is_not_listed_again(
+    instance: dg.DagsterInstance, bucket: InPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe(ObservationLedger(instance, START), bucket, {(PRICES, DAYS[0]): NOON})
+    assert len(Steps(instance, PRICES).step(bucket, 5).changed) == len(DAYS) - 1, "it was observed a moment ago"
+    bucket.put(CUSTOMERS.prefix, b"1")
+    observe(ObservationLedger(instance, START), bucket, {(CUSTOMERS, None): NOON})
+    monkeypatch.setattr(first_listings, "_DAY_SECONDS", -60.0)
+    steps = Steps(instance, CUSTOMERS, ORDERS)
+    listed = len(bucket.prefixes_listed)
+    steps.step(bucket, 5)
+    assert bucket.prefixes_listed[listed:] == ["orders/"] * 2, "the other feed has no observation"
+    moved = replace(CUSTOMERS, prefix="customers/moved.csv")
+    assert len(Steps(instance, moved).step(bucket, 5).changed) == 1, "the record knows the old prefix"
+
+
+def test_many_partitions_of_one_page_are_reported_in_several_ticks(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = FakeBucket(now=NOON)
+    for day in DAYS:
+        bucket.put(f"prices/dt={day}/a.csv", b"1")
+    monkeypatch.setattr(first_listings, "_MOST_PARTITIONS", 3)
+    steps = Steps(instance, PRICES)
+    assert [len(steps.step(bucket).changed) for _ in range(4)] == [3, 3, 1, 0]
+    assert len(steps.said) == 1 and steps.record().at > 0
+
+
+def test_partition_that_cannot_be_listed_again_keeps_the_listing_incomplete(
+    instance: dg.DagsterInstance, bucket: InPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Steps(instance, PRICES)
+    steps.step(bucket)
+    bucket.now += timedelta(seconds=5)
+    bucket.put(f"prices/dt={DAYS[0]}/a.csv", b"another")
+    observe(steps.ledger, bucket, {(PRICES, DAYS[0]): bucket.now})
+    bucket.put(f"prices/dt={DAYS[0]}/d.csv", b"1")
+
+    def _away(*_: object) -> Listing:
+        raise BucketUnavailable("access denied")
+
+    with monkeypatch.context() as away:
+        away.setattr(change_detection, "look", _away)
+        steps.step(bucket, 5)
+    assert steps.said == [] and steps.record().progress == "it cannot be listed: access denied"
 
 
 def test_listing_whose_report_failed_begins_again(instance: dg.DagsterInstance, bucket: InPages) -> None:

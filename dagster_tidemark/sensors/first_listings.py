@@ -194,7 +194,7 @@ class _FirstListing:
 
 
 def _is_older_than_records(instance: DagsterInstance, feed: Feed) -> bool:
-    """Return True if a feed without a record was observed a day ago: a release without records has listed it nightly."""
+    """Return True if a feed without a record was observed a day ago: an earlier release has then listed it at night."""
     before = time.time() - _DAY_SECONDS
     wanted = dg.AssetRecordsFilter(source_key(feed), before_timestamp=before)
     return bool(instance.fetch_observations(wanted, limit=1).records)

@@ -31,7 +31,7 @@ class LandingTicks:
         self._url = self._sqs.create_queue(QueueName=self.bucket)["QueueUrl"]
         self._sensor: Any = landing_sensor(feeds, start)
         self.queue: Any = QueueResource(queue=self.bucket, **options)
-        self._landing = LandingResource(s3=ImpatientS3(**options), bucket=self.bucket, start_date=str(start))
+        self.landing: Any = LandingResource(s3=ImpatientS3(**options), bucket=self.bucket, start_date=str(start))
 
     def put(self, key: str, body: bytes = b"x") -> None:
         """Put a file into the bucket, without a notification."""
@@ -50,7 +50,7 @@ class LandingTicks:
 
     def __call__(self) -> Any:
         """Tick."""
-        resources = {"tidemark_landing": self._landing, "tidemark_events_queue": self.queue}
+        resources = {"tidemark_landing": self.landing, "tidemark_events_queue": self.queue}
         repository = defs.get_repository_def()
         with dg.build_sensor_context(self.instance, resources=resources, repository_def=repository) as context:
             return self._sensor(context)

@@ -1,5 +1,6 @@
 """Files whose notifications are hidden after a fault of the queue or the bucket: they are found at once, and once."""
 
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -10,7 +11,9 @@ import dagster as dg
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.complete_listings import note_listing, place_of
+from dagster_tidemark.engine.doubts import LANDING
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.sensors import listings_after_faults
 from dagster_tidemark.sensors.listings_after_faults import ListingsAfterFaults
@@ -18,7 +21,9 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing
 from dagster_tidemark.sources.notification_queue import Message
+from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
+from dagster_tidemark.tags import LOOKED
 from tests.tidemark.sensors.landing_ticks import LandingTicks
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
@@ -77,6 +82,45 @@ def test_file_whose_notification_was_received_without_an_answer_is_found_before_
         assert time.monotonic() < hidden_at + 60
         tick()
     assert observed(instance) == 1, "the message changes nothing"
+
+
+class Refusing:
+    """A real bucket that refuses to list while `refuses` is set."""
+
+    def __init__(self, bucket: S3Bucket) -> None:
+        self._bucket, self.refuses = bucket, True
+
+    def list(self, prefix: str) -> Listing:
+        if self.refuses:
+            raise BucketUnavailable("access denied")
+        return self._bucket.list(prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
+
+
+def test_feed_is_named_until_its_partition_is_listed_without_waiting_for_the_message(
+    instance: dg.DagsterInstance, cloud: Settings
+) -> None:
+    tick = LandingTicks(instance, cloud, FEEDS, START)
+    for feed in FEEDS:
+        note_listing(instance, tick.location, feed.name, 1.0, place_of(feed, tick.bucket, START))
+    refusing = Refusing(tick.landing.open())
+    tick.landing = SimpleNamespace(open=lambda: refusing)
+    tick.put(KEY)
+    tick.notify(KEY)
+
+    def named() -> Any:
+        return json.loads(instance_store.saved(instance, f"{LOOKED}{tick.location}/{LANDING}") or "")["parts"]
+
+    for _ in range(2):  # the message is deferred for a minute
+        tick()
+        assert named() == {"orders": "orders could not be listed: access denied"}
+    refusing.refuses, began = False, time.monotonic()
+    while observed(instance) == 0 and time.monotonic() < began + 30:
+        tick()
+    assert observed(instance) == 1 and tick.waiting() == 1
+    assert named() == {}
 
 
 class Counting(FakeBucket):

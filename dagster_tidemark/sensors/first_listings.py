@@ -144,7 +144,7 @@ class _FirstListing:
         is_read = False
         while len(self._waiting) < _MOST_PARTITIONS and not is_read:
             page = next(self._pages, None)
-            self._waiting |= page or {}
+            self._waiting |= page or ()
             is_read = page is None
             if time.monotonic() >= end:
                 break

@@ -24,6 +24,8 @@ START = date(2026, 9, 28)
 NOON = datetime(2026, 10, 20, 12, tzinfo=UTC)
 DAYS = [f"2026-10-{day:02}" for day in range(1, 8)]
 HOUR = "2026-10-01-07:00"
+# Dagster warns of its own nested resources.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")
 
 
 class InPages(FakeBucket):

@@ -31,6 +31,8 @@ TODAY = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 START = TODAY.date() - timedelta(days=9)
 HOUR = f"{TODAY:%Y-%m-%d-%H}:00"
 KEY = f"{ORDERS.prefix_of(HOUR)}a.csv"
+# Dagster warns of its own nested resources.
+pytestmark = pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def landing_sensor(
         reads_message: Reads messages that are not S3 events.
     """
     others = tuple(feed.prefix for feed in elsewhere)
-    beside_of = ListingsBeside.of_location(scope.location, feeds, start, lost_for=_WAIT_SECONDS + 1.0)
+    beside_of = ListingsBeside.of_location(scope.location, feeds, start, lost_for=_WAIT_SECONDS)
 
     @dg.sensor(
         name=scope.named(LANDING),

@@ -30,7 +30,8 @@ class ListingsAfterFaults:
 
     Args:
         lost_for: Seconds after the recovery during which lost receives may still take messages: the longest wait of a
-            receive, because the queue may execute waiting requests only when it recovers.
+            receive, because the queue may execute waiting requests only when it recovers. So the tick whose receive
+            waited in vain also lists.
     """
 
     def __init__(self, feeds: Sequence[Feed], lost_for: float) -> None:

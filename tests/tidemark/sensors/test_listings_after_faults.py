@@ -169,6 +169,12 @@ def test_newest_partitions_are_listed_once_per_recovery_however_long_the_queue_w
     assert cost == 3, "today, yesterday, and the one object"
     after.note_answer(time.monotonic() - 5.0)
     assert after.step(ledger, bucket)[1] == [] and len(bucket.prefixes_listed) == cost
+    after.note_fault()
+    after.note_answer(time.monotonic() - 5.0)
+    assert after.step(ledger, bucket)[1] == [], "a queue that fails again and again causes a listing per minute"
+    after._listed_at -= 60.0
+    after.note_answer(time.monotonic() - 5.0)
+    assert after.step(ledger, bucket)[1] == [ORDERS, CUSTOMERS]
 
 
 def test_feed_that_cannot_be_listed_after_a_fault_is_tried_again_after_a_pause(

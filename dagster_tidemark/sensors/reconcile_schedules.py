@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.engine.complete_listings import note_listing
+from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import Ledger, ObservationLedger
@@ -106,15 +106,15 @@ def reconcile_instance(
             days=days,
             accept_removals=accept_removals,
             looked=looked,
-            listed=_noting(instance, settings.code_location),
+            listed=_noting(instance, settings.code_location, bucket.name, settings.start_date),
         )
     except BucketUnavailable as fault:
         raise CannotReconcile(str(fault)) from fault
 
 
-def _noting(instance: DagsterInstance, location: str) -> Listed:
+def _noting(instance: DagsterInstance, location: str, bucket: str, start: date) -> Listed:
     """Return the callback that records complete listings as checks of the sources of a code location."""
-    return lambda feed, at: note_listing(instance, location, feed.name, at)
+    return lambda feed, at: note_listing(instance, location, feed.name, at, place_of(feed, bucket, start))
 
 
 @contextmanager
@@ -188,12 +188,13 @@ def _reconcile_job(feeds: Sequence[Feed], start: date, scope: LocationScope) -> 
         def _tell(feed: Feed, found: DetectedChanges) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
+        bucket = tidemark_landing.open()
         found = reconcile(
             ObservationLedger(context.instance, start),
-            tidemark_landing.open(),
+            bucket,
             feeds,
             looked=_tell,
-            listed=_noting(context.instance, scope.location),
+            listed=_noting(context.instance, scope.location, bucket.name, start),
         )
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.conftest import free_ports
-from tests.live.ui import UNFINISHED, Ui
+from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
 
 _BIN = Path(sys.executable).parent
@@ -226,7 +226,7 @@ class Platform:
         """Wait until no run is under way and none follows."""
 
         def no_run() -> None:
-            runs = [run for run in self.ui.runs() if run.status in UNFINISHED]
+            runs = self.ui.unfinished()
             assert not runs, f"still running: {runs}"
 
         def calm_now() -> None:

@@ -26,9 +26,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 from tests.conftest import free_ports
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
+from tests.warm_python import run_python
 
 _BIN = Path(sys.executable).parent
 _OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$|KAFKA$")
+_TIDEMARK = "import sys; from dagster_tidemark.cli.app import main; sys.argv[0] = 'tidemark'; main()"
 _SECONDS_TO_START = 480  # of which the jars, the first time on a machine, take most; another process tests beside
 _SECONDS_TO_STOP = 40
 
@@ -140,15 +142,20 @@ class Platform:
         self, *arguments: str, code: int = 0, seconds: float = 120, shell: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, in a shell that knows no more than which platform is meant, or in this one."""
-        done = subprocess.run(
-            [self._tidemark, *arguments],
-            cwd=self._project,
-            env=self.asked if shell is None else shell,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        environment = self.asked if shell is None else shell
+        if self._project:
+            command = [self._tidemark, *arguments]
+            done = subprocess.run(
+                command,
+                cwd=self._project,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        else:
+            done = run_python(["-P", "-c", _TIDEMARK, *arguments], env=environment, timeout=seconds)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy
 
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
@@ -81,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Watch which processes quick tests start, and let tests and what they start heed signals."""
     if config.option.quick:
         sys.addaudithook(_skip_what_starts_a_process)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
     # What a shell starts in the background ignores SIGINT, and a run of Dagster has SIGTERM treated as SIGINT is: then
     # the tests and what they start from there on would ignore both, and be killed after a wait.
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -97,6 +100,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(*_GARBAGE)
         gc.enable()
+
+
+def _write_without_waiting(connection: Any, _: object) -> None:
+    """Let SQLite leave writes to the kernel: no test takes the machine's power away, and processes may be killed."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def _skip_what_starts_a_process(event: str, arguments: tuple[Any, ...]) -> None:
@@ -324,6 +333,7 @@ def copied_checkout(target: Path) -> Path:
 
 def _end_with_parent() -> None:
     """Of a child that is about to begin: the kernel asks it to end when its parent has died, however that was."""
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
     # What a shell starts in the background ignores SIGINT, and Dagster has SIGTERM treated as SIGINT is.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -27,6 +27,7 @@ import pytest
 import sqlalchemy
 
 from dagster_tidemark.settings import Settings
+from tests import warm_python
 from tests.checkout import CHECKOUT
 from tests.long_tests import long_tests
 
@@ -205,7 +206,8 @@ def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand the figures to the process that prints them."""
+    """Hand the figures to the process that prints them, and end what was started for several tests."""
+    warm_python.stop()
     handed: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if handed is not None:
         handed["figures"] = _figures

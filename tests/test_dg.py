@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 from tests.checkout import CHECKOUT
-from tests.warm_python import run_dg
+from tests.warm_python import run_script
 
 
 def dg(*arguments: str, cwd: Path) -> str:
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(cwd)}
-    done = run_dg(arguments, cwd=cwd, env=os.environ | quiet)
+    done = run_script("dg", arguments, cwd=cwd, env=os.environ | quiet)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -47,7 +47,7 @@ _LIBRARIES = (
     "upath.implementations.local",
 )
 """Not pyiceberg, which reads the environment when it is imported."""
-_DG = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; sys.exit(main())"
+_SCRIPTS = {"dg": "dagster_dg_cli.cli", "tidemark": "dagster_tidemark.cli.app"}
 _LENGTH = struct.Struct("!I")
 _server: "_Server | None" = None
 
@@ -87,11 +87,29 @@ def run_python(
     return subprocess.CompletedProcess([sys.executable, *arguments], code, *texts)
 
 
-def run_dg(
-    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 200
+def run_script(
+    name: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 200,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command `dg`."""
-    return run_python(["-P", "-c", _DG, *arguments], cwd=cwd, env=env, timeout=timeout)
+    """Run `dg` or `tidemark`, as their scripts beside Python do. The folder of the scripts is first in the path."""
+    path = str(Path(sys.executable).with_name(name))
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(path).parent)!r}); sys.argv[0] = {path!r}; "
+        f"from {_SCRIPTS[name]} import main; sys.exit(main())"
+    )
+    return run_python(["-P", "-c", code, *arguments], cwd=cwd, env=env, timeout=timeout)
+
+
+def stop() -> None:
+    """End the process with the libraries, if there is one."""
+    global _server
+    if _server is not None:
+        _server.stop()
+        _server = None
 
 
 class _Server:
@@ -100,13 +118,17 @@ class _Server:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             )
+
+    def stop(self) -> None:
+        self._socket.close()
+        self._process.wait(20)
 
     def run(self, wanted: dict[str, Any], out: int, error: int, timeout: float) -> int:
         message = pickle.dumps(wanted)

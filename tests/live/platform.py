@@ -26,11 +26,10 @@ from pyiceberg.catalog import Catalog, load_catalog
 from tests.conftest import free_ports
 from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
-from tests.warm_python import run_python
+from tests.warm_python import run_script
 
 _BIN = Path(sys.executable).parent
 _OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$|KAFKA$")
-_TIDEMARK = "import sys; from dagster_tidemark.cli.app import main; sys.argv[0] = 'tidemark'; main()"
 _SECONDS_TO_START = 480  # of which the jars, the first time on a machine, take most; another process tests beside
 _SECONDS_TO_STOP = 40
 
@@ -155,7 +154,7 @@ class Platform:
                 check=False,
             )
         else:
-            done = run_python(["-P", "-c", _TIDEMARK, *arguments], env=environment, timeout=seconds)
+            done = run_script("tidemark", arguments, env=environment, timeout=seconds)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -79,7 +80,15 @@ def run_python(
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
         }
-        code = _server.run(wanted, out.fileno(), error.fileno(), timeout)
+        try:
+            code = _server.run(wanted, out.fileno(), error.fileno(), timeout)
+        except subprocess.TimeoutExpired:
+            raise
+        except (
+            BaseException
+        ):  # as when the test's time is over: the program's exit code would be taken for the next one's
+            stop()
+            raise
         texts = []
         for file in (out, error):
             file.seek(0)
@@ -117,7 +126,8 @@ class _Server:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
-        with theirs:
+        with theirs, ExitStack() as unless_started:
+            unless_started.callback(self._socket.close)
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -125,9 +135,11 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             )
+            unless_started.pop_all()
 
     def stop(self) -> None:
         self._socket.close()
+        self._process.terminate()
         self._process.wait(20)
 
     def run(self, wanted: dict[str, Any], out: int, error: int, timeout: float) -> int:
@@ -155,6 +167,11 @@ def _number(connection: socket.socket) -> int:
     return number
 
 
+def _end_with_parent(by: signal.Signals) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, by)  # PR_SET_PDEATHSIG
+
+
 def _serve(connection: socket.socket) -> None:
     """Fork a process for each program, one after the other."""
     for name in _LIBRARIES:
@@ -169,6 +186,7 @@ def _serve(connection: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             connection.close()
+            _end_with_parent(signal.SIGKILL)
             _become(wanted, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -231,8 +249,7 @@ def _run(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    _end_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with socket.socket(fileno=int(sys.argv[1])) as to_tests:
         _serve(to_tests)

@@ -48,6 +48,8 @@ _LIBRARIES = (
     "upath.implementations.local",
 )
 """Not pyiceberg, which reads the environment when it is imported."""
+_OF_TESTS = ("AWS_", "DAGSTER_", "PYICEBERG_", "PYTHON", "SPARK_", "TIDEMARK_")
+"""Beginnings of variables that a test may set. By them a platform knows its processes, and libraries their defaults."""
 _SCRIPTS = {"dg": "dagster_dg_cli.cli", "tidemark": "dagster_tidemark.cli.app"}
 _LENGTH = struct.Struct("!I")
 _server: "_Server | None" = None
@@ -133,7 +135,7 @@ class _Server:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+                env={name: value for name, value in os.environ.items() if not name.startswith(_OF_TESTS)},
             )
             unless_started.pop_all()
 

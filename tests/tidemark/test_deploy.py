@@ -36,6 +36,7 @@ HELM = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
 VARIABLES = {
     "DAGSTER_PG_HOST": "db.internal",
+    "DAGSTER_PG_PORT": "5432",
     "DAGSTER_PG_USER": "dagster",
     "DAGSTER_PG_PASSWORD": "secret",
     "DAGSTER_PG_DB": "dagster",
@@ -138,8 +139,8 @@ def test_every_variable_with_the_prefix_is_a_setting() -> None:
             assert name.lower() in Settings.model_fields, f"{path.name}: TIDEMARK_{name}"
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "spark.Dockerfile"])
-def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> None:
+@pytest.mark.parametrize(("name", "context"), [("Dockerfile", CHECKOUT), ("spark.Dockerfile", DEPLOY)])
+def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str, context: Path) -> None:
     text = (DEPLOY / name).read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     assert lines[0][0] == "FROM" and ":" in lines[0][1] and not lines[0][1].endswith(":latest")
@@ -153,7 +154,7 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> Non
         if word == "COPY":
             sources = [each for each in arguments.split()[:-1] if not each.startswith("--")]
             for source in sources:
-                assert source in {"./", ".", "pyproject.toml"} or (DEPLOY / source).exists(), source
+                assert source == "." or (context / source).exists(), source
 
 
 def test_images_install_the_tested_versions_by_their_hashes() -> None:
@@ -422,6 +423,11 @@ def test_the_template_makes_what_the_page_describes() -> None:
     bucket = found["LandingBucket"]
     events = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
     assert [each["Event"] for each in events] == ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
-    assert bucket["DeletionPolicy"] == "Retain"
+    lake, logs = found["LakeBucket"], found["LogsBucket"]
+    assert bucket["DeletionPolicy"] == lake["DeletionPolicy"] == "Retain"
+    for each in (bucket, lake, logs):
+        assert all(each["Properties"]["PublicAccessBlockConfiguration"].values())
+    [rule] = lake["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert "ExpirationInDays" not in rule, "Iceberg deletes files of the warehouse itself"
     alarms = [each for each in found.values() if each["Type"] == "AWS::CloudWatch::Alarm"]
     assert len(alarms) == len(queues) - 1

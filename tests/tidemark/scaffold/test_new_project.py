@@ -81,7 +81,8 @@ def test_new_project_configuration_names_the_package(project: Path) -> None:
     assert code_location(project) == "my_shop"
     said = tomllib.loads((project / "pyproject.toml").read_text())
     assert said["project"]["name"] == "my-shop"
-    assert said["project"]["dependencies"] == ["dagster-tidemark[local]"]
+    assert said["project"]["dependencies"] == ["dagster-tidemark"], "production goes without the laptop's platform"
+    assert "dagster-tidemark[local]" in said["dependency-groups"]["dev"]
     assert said["tool"]["dagster"]["module_name"] == "my_shop.definitions"
     assert yaml.safe_load((project / "workspace.yaml").read_text())["load_from"] == [
         {"python_module": {"module_name": "my_shop.definitions", "location_name": "my_shop"}}

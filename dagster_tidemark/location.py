@@ -12,6 +12,7 @@ code (`plan`, `lock`) fail with these lines. Commands that only read use `withou
 """
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -302,6 +303,8 @@ def _demo(settings: Settings, name: str) -> Any:
 
 
 def _has(settings: Settings, name: str) -> bool:
+    if f"{settings.code_location}.{name}" in sys.modules:  # a module created in memory has no spec
+        return True
     try:
         return find_spec(f"{settings.code_location}.{name}") is not None
     except Exception as error:  # this imports the packages above it

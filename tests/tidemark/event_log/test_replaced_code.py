@@ -13,6 +13,10 @@ from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.settings import Settings
 
 SETTINGS = Settings()
+# Quick tests may not start the two processes that mirror a run's output.
+WITHOUT_OUTPUT = {
+    "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+}
 
 
 @dg.asset
@@ -40,7 +44,7 @@ def test_run_with_replaced_code_builds_nothing_and_is_requested_again(
 ) -> None:
     # Dagster notes for the whole process that definitions are loaded for a run: later tests would skip their checks.
     monkeypatch.setattr(DefinitionsLoadContext, "_instance", DefinitionsLoadContext._instance)
-    with dg.instance_for_test() as instance:
+    with dg.instance_for_test(overrides=WITHOUT_OUTPUT) as instance:
         instance_store.save(instance, key_of(SETTINGS, ""), str(record))
         with dg.execute_job(dg.reconstructable(job), instance) as done:
             found = run_facts(instance, [done.run_id])[done.run_id].outcome

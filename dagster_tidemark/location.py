@@ -161,7 +161,10 @@ def _listed(settings: Settings, module: str, name: str, kind: "type | tuple[type
 
 def _lists_feeds(settings: Settings) -> bool:
     """Return True if the package `feeds` lists Tidemark's feeds. Its text is read, because its import takes seconds."""
-    module = find_spec(f"{settings.code_location}.feeds") if _has(settings, "feeds") else None
+    try:
+        module = find_spec(f"{settings.code_location}.feeds") if _has(settings, "feeds") else None
+    except ValueError:  # a module created in memory has no spec and no text
+        return False
     if module is None or module.origin is None:
         return False
     text = Path(module.origin).read_text(encoding="utf-8", errors="replace")

@@ -20,5 +20,6 @@ while IFS= read -r line || [ -n "$line" ]; do
 done <"$file"
 export DAGSTER_HOME=/etc/tidemark/dagster TIDEMARK_STATE_DIR=/var/lib/tidemark CODE_SERVER_HOST=127.0.0.1
 export TIDEMARK_PROJECT="${TIDEMARK_PROJECT:-/opt/tidemark/project}" PATH="/opt/tidemark/venv/bin:$PATH"
-[ "$(id -u)" != 0 ] || exec runuser --user "${SETTINGS_USER:-tidemark}" -- "$@"
-exec "$@"
+[ "$(id -u)" = 0 ] || exec "$@"
+export HOME="$TIDEMARK_STATE_DIR"
+exec runuser --user "${SETTINGS_USER:-tidemark}" -- "$@"

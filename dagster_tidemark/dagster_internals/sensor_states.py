@@ -19,9 +19,15 @@ from dagster._core.scheduler.instigation import (
     SensorInstigatorData,
     TickStatus,
 )
+from dagster._grpc.utils import default_sensor_grpc_timeout
 from dagster_shared.error import SerializableErrorInfo
 
 from dagster_tidemark.tags import PREFIX
+
+
+def longest_tick() -> float:
+    """Return the seconds after which Dagster gives up on a tick: `DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS`, or 60."""
+    return float(default_sensor_grpc_timeout())
 
 
 def stopped_sensors(

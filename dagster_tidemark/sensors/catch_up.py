@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.dagster_internals.sensor_states import longest_tick
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.set_aside import log_new
@@ -21,7 +22,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
 
 _TOLD = 10
-_LONGEST_TICK = 50.0
+_ANSWER_SECONDS = 10.0  # before the end of a tick's time: its result has to reach the daemon
 
 
 def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinition:
@@ -64,15 +65,16 @@ def due_now(
 
 
 def is_given_up(context: dg.SensorEvaluationContext, begun: float) -> bool:
-    """Return True, and log it, if a tick has lasted so long that its requests are lost: Dagster gives up after 60 s.
+    """Return True, and log it, if a tick has lasted so long that Dagster may have given up on it.
 
-    The code server continues such a tick: it waited for a service, or its process was stopped. The planner must not
-    count the requests as made, because it would wait a minute for their runs.
+    Dagster drops the requests of such a tick, but the code server completes it: it waited for a service, or its process
+    was stopped. The planner must not count the requests as made, because it would wait a minute for their runs.
     """
     lasted = time.monotonic() - begun
-    if lasted > _LONGEST_TICK:
+    is_too_long = lasted > longest_tick() - _ANSWER_SECONDS
+    if is_too_long:
         context.log.warning(f"this tick lasted {lasted:.0f} s, so it requests nothing; the next ticks do")
-    return lasted > _LONGEST_TICK
+    return is_too_long
 
 
 def _ask(

@@ -32,6 +32,14 @@ def stored(
     instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
 
 
+def test_longest_tick_is_a_minute_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", raising=False)
+    monkeypatch.delenv("DAGSTER_GRPC_TIMEOUT_SECONDS", raising=False)
+    assert sensor_states.longest_tick() == 60.0
+    monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "300")
+    assert sensor_states.longest_tick() == 300.0
+
+
 def test_stopped_sensors_are_found_by_code_location() -> None:
     with dg.instance_for_test() as instance:
         assert sensor_states.stopped_sensors(instance) == frozenset()

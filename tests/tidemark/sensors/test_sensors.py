@@ -134,12 +134,12 @@ def test_ticks_that_dagster_has_given_up_on_keep_their_requests_for_the_next_tic
     hour, location = "2026-10-05-00:00", Location(instance, small())
     location.observe("raw/orders", hour)
     with monkeypatch.context() as slow:
-        slow.setattr(range_sensor, "_LONGEST_TICK", -1.0)
+        slow.setattr(range_sensor, "longest_tick", lambda: 0.0)
         assert location.tick().asked == set()
     assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}, "not a minute later"
     observe(instance, "orders", *HOURS)
     with monkeypatch.context() as slow:
-        slow.setattr(range_sensor, "_LONGEST_TICK", -1.0)
+        slow.setattr(range_sensor, "longest_tick", lambda: 0.0)
         assert isinstance(catch_up(instance), dg.SkipReason)
     result = catch_up(instance)
     assert isinstance(result, dg.SensorResult)

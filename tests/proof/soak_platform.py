@@ -7,6 +7,7 @@ status`. Does not belong here: what is sent (`soak_feed`), faults and expectatio
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -29,11 +30,12 @@ from dagster_tidemark.settings import Settings
 from pipelines.streams.readings import READINGS
 from tests.conftest import JARS
 from tests.proof.bare_platform import Status, _family
-from tests.proof.deployed import PASSWORD, Deployed
+from tests.proof.deployed import BIN, PASSWORD, Deployed
 from tests.proof.faulty_cloud import MODES, Mode
 from tests.tidemark.postgres import start_server
 
 SAMPLED_EVERY = 10.0
+LONGEST_STATUS = 60.0
 _MB = 1e6
 
 
@@ -111,9 +113,19 @@ class SoakPlatform(Deployed):
         self._engine.dispose()
 
     def status(self) -> Status:
-        """Ask `tidemark status --json`."""
-        begun = time.monotonic()
-        done = self.tidemark("status", "--json")
+        """Ask `tidemark status --json`. An answer that does not come is an error of its own."""
+        begun, command = time.monotonic(), [BIN / "tidemark", "status", "--json"]
+        try:
+            done = subprocess.run(
+                command,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_STATUS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Status(-1, time.monotonic() - begun, {}, f"status did not answer within {LONGEST_STATUS} s")
         rows = json.loads(done.stdout) if done.stdout.startswith("[") else []
         return Status(
             done.returncode, time.monotonic() - begun, {row["asset"]: row for row in rows}, done.stderr[-2000:]

@@ -21,7 +21,6 @@ from typing import Any
 
 import psutil
 
-from dagster_tidemark.lakehouse.append import open_lake
 from tests.live.waiting import eventually
 from tests.oracle import assert_same, download, expected_tables
 from tests.proof.bare_platform import Status
@@ -161,7 +160,7 @@ def _one(platform: SoakPlatform, feed: SoakFeed, fault: SoakFault) -> dict[str, 
         time.sleep(1)
     fault.end(platform)
     if fault.loses_messages:
-        feed.send_lost_messages(open_lake(platform.settings()))
+        feed.send_lost_messages(platform.lake)
     ended = time.monotonic()
     rows = _seconds_until_rows(platform, feed)
     met_again = _seconds_until_met(platform, since=ended)
@@ -182,7 +181,7 @@ def _seconds_until_rows(platform: SoakPlatform, feed: SoakFeed) -> float | None:
     order, device = feed.probe()
 
     def there() -> None:
-        lake = open_lake(platform.settings())
+        lake = platform.lake
         orders = lake.load_table("core.orders").scan(f"order_id = {order}").to_arrow()
         readings = lake.load_table("raw.readings").scan(f"device_id = '{device}'").to_arrow()
         assert orders.num_rows and readings.num_rows, f"{orders.num_rows} orders, {readings.num_rows} readings"
@@ -222,7 +221,7 @@ def _seconds_until_equal(platform: SoakPlatform, feed: SoakFeed, folder: Path, f
     figures["rows"] = {name: expected.tables[name].num_rows for name in TABLES} | {"readings": len(feed.readings)}
 
     def equal() -> None:
-        lake, found = open_lake(platform.settings()), list[str]()
+        lake, found = platform.lake, list[str]()
         for name in TABLES:
             try:
                 assert_same(name, expected.tables[name], rows_of(lake, name), shown=2)

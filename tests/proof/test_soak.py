@@ -166,7 +166,7 @@ def _one(platform: SoakPlatform, feed: SoakFeed, fault: SoakFault) -> dict[str, 
     ended = time.monotonic()
     rows = _seconds_until_rows(platform, feed)
     met_again = _seconds_until_met(platform, since=ended)
-    found = {"fault": fault.name, "named": named, "rows": rows, "met again": met_again}
+    found: dict[str, Any] = {"fault": fault.name, "named": named, "rows": rows, "met again": met_again}
     good = rows is not None and met_again is not None and met_again <= MET_WITHIN and not met_while_blind
     good = good and (not fault.words or (named is not None and named <= NAMED_WITHIN))
     if not good:

@@ -6,6 +6,7 @@ that the files become, which the oracle computes from the bucket (`tests.oracle`
 
 import gzip
 import json
+import os
 import random
 import re
 import threading
@@ -26,7 +27,7 @@ from dagster_tidemark.settings import LOCAL_KEY
 from pipelines.streams.readings import READINGS
 from tests.proof.soak_platform import SoakPlatform
 
-PAUSE = 4.0
+PAUSE = float(os.environ.get("SOAK_PAUSE", "4"))
 LINES = 20
 _HEADER = "order_id,line_number,customer_id,product_id,store_id,quantity,unit_price_usd,discount,ordered_at\n"
 _CUSTOMERS = "customer_id,name,email,segment,nation,signed_up_at\n"

@@ -210,7 +210,8 @@ class Usage:
         pids = {name: process.pid for name, process in [*self.platform.processes.items()]}
         with suppress(StopIteration, psutil.Error):
             pids["postgres"] = self.platform._postgres().pid
-        return {name: used for name, pid in pids.items() if (used := _used(pid))}
+        below = _children()
+        return {name: used for name, pid in pids.items() if (used := _used(pid, below))}
 
     def _disk(self) -> dict[str, float]:
         """Return the megabytes of each folder that grows."""
@@ -263,8 +264,17 @@ class Usage:
         }
 
 
-def _used(pid: int) -> dict[str, float]:
-    """Return the memory, handles and threads of a process, and the number and memory of its children."""
+def _children() -> dict[int, list[psutil.Process]]:
+    """Return the children of each process, from one look at all."""
+    found: dict[int, list[psutil.Process]] = defaultdict(list)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            found[process.ppid()].append(process)
+    return found
+
+
+def _used(pid: int, below: dict[int, list[psutil.Process]]) -> dict[str, float]:
+    """Return the memory, handles and threads of a process, and the number and memory of what it started."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
         with process.oneshot():
@@ -274,12 +284,12 @@ def _used(pid: int) -> dict[str, float]:
                 "handles": process.num_fds(),
                 "threads": process.num_threads(),
             }
-        children = 0.0
-        below = process.children(recursive=True)
-        for child in below:
+        started, mb = [*below.get(pid, ())], 0.0
+        for child in started:  # grows
+            started += below.get(child.pid, ())
             with suppress(psutil.Error):
-                children += child.memory_info().rss / _MB
-        return own | ({"children": len(below), "MB of children": round(children, 1)} if below else {})
+                mb += child.memory_info().rss / _MB
+        return own | ({"children": len(started), "MB of children": round(mb, 1)} if started else {})
     return {}
 
 

@@ -33,8 +33,10 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "120"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SCALE = float(os.environ.get("SOAK_SCALE", "1"))
 EVERY, HELD, NAMED_WITHIN, EQUAL_WITHIN = 120.0, 60.0, 45.0, 480.0
-MET_WITHIN = 300.0 * SCALE
-"""The shortest contract: what arrived during the fault is due by then."""
+LOOKED_EVERY = 6.0
+"""Seconds between two looks. Each starts a process, whose work the arrangement lacks."""
+MET_WITHIN = 300.0
+"""The shortest contract as it is declared: what arrived during the fault is due by then."""
 DUE_AT_ONCE = "0.0001"
 """The contract scale of the last minutes: every mart is due, not only those whose contract is short."""
 TABLES = (
@@ -114,8 +116,6 @@ def test_arrangement_survives_hours_of_faults_with_correct_tables(tmp_path: Path
         begun = time.monotonic()
         feed.start()
         figures["first met"] = _seconds_until_met(platform, seconds=600)
-        _, checks, _ = platform.doctor(180)
-        figures["doctor"] = {name: each["found"] for name, each in checks.items() if each["verdict"] != "ok"}
         with usage.sampled():
             figures["faults"] = told = list[dict[str, Any]]()
             for fault in _chosen(MINUTES - (time.monotonic() - begun) / 60):
@@ -132,7 +132,7 @@ def test_arrangement_survives_hours_of_faults_with_correct_tables(tmp_path: Path
     figures["processes left"] = _left(tmp_path)
     report("soak", figures)
     wrong = [each for each in told if not each["as promised"]]
-    assert not figures["processes left"] and not figures["doctor"], figures
+    assert not figures["processes left"]
     assert not figures.get("differences"), figures["differences"]
     assert told and not wrong, wrong
 
@@ -152,9 +152,11 @@ def _one(platform: SoakPlatform, feed: SoakFeed, fault: SoakFault) -> dict[str, 
     print(f"{datetime.now(UTC):%H:%M:%S} {fault.name}", flush=True)
     begun, named, said = time.monotonic(), None, dict[str, None]()
     met_while_blind: set[str] = set()
+    slowest = 0.0
     fault.begin(platform)
     while time.monotonic() - begun < HELD:
         status = platform.status()
+        slowest = max(slowest, status.seconds)
         looked = time.monotonic() - begun - status.seconds  # the answer reports an earlier moment than its own
         if named is None and status.code != 0 and any(word in _told(status) for word in fault.words):
             named = round(looked, 1)
@@ -162,7 +164,7 @@ def _one(platform: SoakPlatform, feed: SoakFeed, fault: SoakFault) -> dict[str, 
             met = {key for key, state in status.states().items() if state == "met"}
             met_while_blind |= met if fault.blinds is None else met & fault.blinds
         said[_told(status)[:600]] = None
-        time.sleep(1)
+        time.sleep(LOOKED_EVERY)
     fault.end(platform)
     if fault.loses_messages:
         feed.send_lost_messages(platform.lake)
@@ -170,7 +172,8 @@ def _one(platform: SoakPlatform, feed: SoakFeed, fault: SoakFault) -> dict[str, 
     rows = _seconds_until_rows(platform, feed)
     met_again = _seconds_until_met(platform, since=ended)
     load = round(os.getloadavg()[0])
-    found: dict[str, Any] = {"fault": fault.name, "named": named, "rows": rows, "met again": met_again, "load": load}
+    found: dict[str, Any] = {"fault": fault.name, "named": named, "rows": rows, "met again": met_again}
+    found |= {"slowest status": round(slowest, 1), "load": load}
     good = rows is not None and met_again is not None and met_again <= MET_WITHIN and not met_while_blind
     good = good and (not fault.words or (named is not None and named <= NAMED_WITHIN))
     if not good:
@@ -193,14 +196,14 @@ def _seconds_until_rows(platform: SoakPlatform, feed: SoakFeed) -> float | None:
         assert orders.num_rows and readings.num_rows, f"{orders.num_rows} orders, {readings.num_rows} readings"
 
     try:
-        eventually(lambda: _unless_it_fails(there), seconds=2 * MET_WITHIN, every=2)
+        eventually(lambda: _unless_it_fails(there), seconds=MET_WITHIN, every=3)
     except AssertionError:
         return None
     return round(time.monotonic() - begun, 1)
 
 
 def _seconds_until_met(
-    platform: SoakPlatform, *, seconds: float = 2 * MET_WITHIN, since: float | None = None
+    platform: SoakPlatform, *, seconds: float = MET_WITHIN, since: float | None = None
 ) -> float | None:
     """Return the seconds until no contract is breached or unknown."""
     begun = time.monotonic() if since is None else since
@@ -212,7 +215,7 @@ def _seconds_until_met(
         return status
 
     try:
-        status = eventually(met, seconds=seconds, every=2)
+        status = eventually(met, seconds=seconds, every=LOOKED_EVERY)
     except AssertionError as error:
         print(str(error)[:1000], flush=True)
         return None

@@ -69,7 +69,7 @@ docs: $(INSTALLED)
 	@exec env $(SITE) serve --dev-addr 127.0.0.1:8000
 
 # The tests of Dagster's private names with the lowest and the newest Dagster of the range in pyproject.toml. Ten minutes;
-# run it once a week, and before a release.
+# `.ci/run weekly` runs it. Run it before a release, too.
 check-range: $(INSTALLED)
 	@exec .venv/bin/python -m tests.check_range
 

@@ -6,10 +6,10 @@ from .asset_events.listen import event_extras as event_extras
 from .code_versions.assets import versioned_by_code as versioned_by_code
 from .components import FeedComponent as FeedComponent
 from .components import TableComponent as TableComponent
-from .conditions import between as between
-from .conditions import check_passed as check_passed
-from .conditions import every as every
-from .conditions import updated as updated
+from .conditions_to_combine import between as between
+from .conditions_to_combine import check_passed as check_passed
+from .conditions_to_combine import every as every
+from .conditions_to_combine import updated as updated
 from .definitions import assets_in as assets_in
 from .definitions import build_definitions as build_definitions
 from .definitions import extend as extend

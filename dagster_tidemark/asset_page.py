@@ -6,6 +6,7 @@ not belong here: metadata of materializations (`execution.metadata`).
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.checks import STREAM
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-
-_MACHINERY = Path(__file__).parent
 
 
 def with_pages(
@@ -58,7 +57,8 @@ def _linked(asset: Any) -> Any:
     assert isinstance(linked, dg.AssetsDefinition)
     references = next(iter(linked.metadata_by_key.values()), {}).get("dagster/code_references")
     paths = [Path(str(getattr(r, "file_path", ""))) for r in getattr(references, "code_references", ())]
-    return asset if any(path.is_relative_to(_MACHINERY) for path in paths) else linked
+    library = str(files("dagster_tidemark"))
+    return asset if any(path.is_relative_to(library) for path in paths) else linked
 
 
 def _with_page(

@@ -1,9 +1,9 @@
 """The user's code location. The library imports it by name when it is needed, never by an import statement.
 
-The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) must have `definitions.defs`. It may have
-`definitions.TABLES`, `feeds.FEEDS`, `streams.STREAMS`, and a sample feed in `demo`: `demo.feed.first_round(settings)`
-writes the due files once, and returns a line about them. `demo.command.app` is the command `tidemark feed`, which adds
-files until it is stopped.
+The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) must have `definitions.defs`. It may list its
+declarations in `definitions.TABLES`, `feeds.FEEDS` and `streams.STREAMS`: then commands that need no Dagster start
+faster. It may have a sample feed in `demo`: `demo.feed.first_round(settings)` writes the due files once, and returns a
+line about them. `demo.command.app` is the command `tidemark feed`, which adds files until it is stopped.
 
 Commands must import this module inside a function: a code location reads the environment when it is imported.
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
+    from dagster_tidemark.streams.deliveries.declaration import Deliveries
     from dagster_tidemark.streams.stream_declaration import Stream
 
 _Read = TypeVar("_Read")
@@ -103,28 +104,76 @@ def sensor_names(settings: Settings) -> frozenset[str]:
 
 
 def feeds(settings: Settings) -> "Sequence[Feed]":
-    """Return the declared feeds: `FEEDS` of a package `feeds`, and the feeds of components.
+    """Return the declared feeds: `FEEDS` of a package `feeds` and the feeds of components, or those of the definitions.
 
     If several feeds have the same name, only the first is returned. For errors see `definitions`.
     """
-    found: list[Feed] = list(_module(settings, "feeds").FEEDS) if _has(settings, "feeds") else []
-    found += [each.feed for each in _of_components(settings) if each.feed]
+    from dagster_tidemark.sources.feed import Feed
+
+    listed = _listed(settings, "feeds", "FEEDS", Feed)
+    if listed is None:
+        found = [*_of_definitions(settings, "feeds")]
+    else:
+        found = [*listed, *(each.feed for each in _of_components(settings) if each.feed)]
     first = {feed.name: feed for feed in reversed(found)}
     return [feed for feed in found if feed is first[feed.name]]
 
 
-def streams(settings: Settings) -> "Sequence[Stream]":
-    """Return the declared streams; a location without a package `streams` has none."""
-    if not _has(settings, "streams"):
-        return ()
-    found: Sequence[Stream] = _module(settings, "streams").STREAMS
-    return found
+def streams(settings: Settings) -> "Sequence[Stream | Deliveries]":
+    """Return the declared streams: `STREAMS` of a package `streams`, or those of the definitions.
+
+    A location that lists feeds and no streams has none. For errors see `definitions`.
+    """
+    if _has(settings, "streams"):
+        from dagster_tidemark.streams.deliveries.declaration import Deliveries
+        from dagster_tidemark.streams.stream_declaration import Stream
+
+        if (listed := _listed(settings, "streams", "STREAMS", (Stream, Deliveries))) is not None:
+            return listed
+    return () if _lists_feeds(settings) else _of_definitions(settings, "streams")
 
 
 def tables(settings: Settings) -> "Mapping[str, Table]":
-    """Return every declared table by name: `TABLES`, and the tables of components. For errors see `definitions`."""
-    found: Sequence[Table] = getattr(_module(settings, "definitions"), "TABLES", ())
-    return {table.name: table for table in (*found, *(each.table for each in _of_components(settings)))}
+    """Return every declared table by name: `TABLES` and the tables of components, or those of the definitions.
+
+    For errors see `definitions`.
+    """
+    from dagster_tidemark.lakehouse.table import Table
+
+    listed = _listed(settings, "definitions", "TABLES", Table)
+    if listed is None:
+        return {table.name: table for table in _of_definitions(settings, "tables")}
+    return {table.name: table for table in (*listed, *(each.table for each in _of_components(settings)))}
+
+
+def _listed(settings: Settings, module: str, name: str, kind: "type | tuple[type, ...]") -> Sequence[Any] | None:
+    """Return a list of declarations in a module of the code location.
+
+    None if there is no such list: an existing location may use the names of module and list for something else.
+    """
+    if not _has(settings, module):
+        return None
+    found = getattr(_module(settings, module), name, None)
+    is_list = isinstance(found, list | tuple) and all(isinstance(each, kind) for each in found)
+    return found if is_list else None
+
+
+def _lists_feeds(settings: Settings) -> bool:
+    """Return True if the package `feeds` lists Tidemark's feeds. Its text is read, because its import takes seconds."""
+    module = find_spec(f"{settings.code_location}.feeds") if _has(settings, "feeds") else None
+    if module is None or module.origin is None:
+        return False
+    text = Path(module.origin).read_text(encoding="utf-8", errors="replace")
+    return "FEEDS" in text and "dagster_tidemark" in text
+
+
+def _of_definitions(settings: Settings, kind: str) -> Sequence[Any]:
+    """Return the feeds, tables or streams that the definitions pass to `extend` or `build_definitions`."""
+    definitions(settings)
+    from dagster_tidemark.location_parts import declarations_of
+
+    found = declarations_of(settings.code_location)
+    return getattr(found, kind) if found else ()
 
 
 def _of_components(settings: Settings) -> "Sequence[Declaration]":

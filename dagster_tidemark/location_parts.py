@@ -110,8 +110,19 @@ class LocationParts:
         return bool(self.feeds or self.streams or not self.prefix)
 
 
+_declared: dict[str, LocationParts] = {}
+
+
+def declarations_of(code_location: str) -> LocationParts | None:
+    """Return the declarations of a code location whose definitions this process has loaded."""
+    return _declared.get(code_location)
+
+
 def definitions_of(parts: LocationParts) -> dg.Definitions:
-    """Return assets, checks, sensors and schedules, without resources and executor."""
+    """Return assets, checks, sensors and schedules, without resources and executor.
+
+    The declarations are kept for the commands: see `declarations_of`.
+    """
     with refusing():
         refuse_undeclared_names()
     age: timedelta | None = None
@@ -126,6 +137,7 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
     with refusing():
         require_declared(parts.asset_events, parts.listeners, _keys_by_kind([*parts.assets, *parts.others]))
     feeds = _each_name_once(parts.feeds, parts.declared)
+    _declared[parts.settings.code_location] = replace(parts, feeds=feeds)
     every = with_automation(_accepted_assets(replace(parts, feeds=feeds)))
     return _assembled(replace(parts, assets=every, feeds=feeds), channels, age)
 

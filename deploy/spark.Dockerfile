@@ -1,5 +1,5 @@
 # The image of the Spark Connect server, and of the workers of a standalone cluster. It has no code of the project.
-#   docker build -f spark.Dockerfile -t acme/tidemark-spark:1.4.0 .
+#   docker build -f deploy/spark.Dockerfile -t acme/tidemark-spark:1.4.0 deploy
 FROM python:3.13-slim
 
 RUN apt-get update \

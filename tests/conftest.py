@@ -5,24 +5,29 @@ started once by a process that needs them; tests share them, so each takes its o
 """
 
 import ctypes
+import gc
 import logging
 import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy
 
 from dagster_tidemark.settings import Settings
+from tests import warm_python
 from tests.checkout import CHECKOUT
 from tests.long_tests import long_tests
 
@@ -65,6 +70,8 @@ _SERVERS = frozenset({"cloud", "kafka", "platform", "spark", "spark_server"})
 """Fixtures that start a JVM or a server. Other fixtures use these, or start a process themselves."""
 _SMALL = frozenset({"git", "ruff", "uname"})
 """Programs that a quick test may start."""
+_GARBAGE = (20_000, 20, 20)
+"""Python's 700 is for programs of few objects. The tests hold a million, and most of what they drop has no cycle."""
 _figures: list[str] = []
 
 
@@ -74,9 +81,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch which processes quick tests start."""
+    """Watch which processes quick tests start, and let tests and what they start heed signals."""
     if config.option.quick:
         sys.addaudithook(_skip_what_starts_a_process)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
+    # What a shell starts in the background ignores SIGINT, and a run of Dagster has SIGTERM treated as SIGINT is: then
+    # the tests and what they start from there on would ignore both, and be killed after a wait.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while libraries and tests are loaded, and never look for it among them: a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(*_GARBAGE)
+        gc.enable()
+
+
+def _write_without_waiting(connection: Any, _: object) -> None:
+    """Let SQLite leave writes to the kernel: no test takes the machine's power away, and processes may be killed."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def _skip_what_starts_a_process(event: str, arguments: tuple[Any, ...]) -> None:
@@ -176,7 +206,8 @@ def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand the figures to the process that prints them."""
+    """Hand the figures to the process that prints them, and end what was started for several tests."""
+    warm_python.stop()
     handed: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if handed is not None:
         handed["figures"] = _figures
@@ -200,6 +231,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _log_warnings() -> None:
     """Undo what a command left: `tidemark doctor` hides warnings until its process ends, here that of the tests."""
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _keep_signals() -> Iterator[None]:
+    """Undo what a run of Dagster left. A test that leaves a signal ignored is named: what it starts would ignore it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    left = {number: signal.getsignal(number) for number in before}
+    for number in (number for number in before if left[number] is not before[number]):
+        signal.signal(number, before[number])
+    assert signal.SIG_IGN not in left.values(), f"the test leaves a signal ignored: {left}"
 
 
 @pytest.fixture(scope="session")
@@ -293,6 +335,7 @@ def copied_checkout(target: Path) -> Path:
 
 def _end_with_parent() -> None:
     """Of a child that is about to begin: the kernel asks it to end when its parent has died, however that was."""
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
     # What a shell starts in the background ignores SIGINT, and Dagster has SIGTERM treated as SIGINT is.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -11,6 +11,7 @@ there now.
 
 import csv
 import gzip
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -217,15 +218,20 @@ class Expected:
 
 
 def download(s3: Any, bucket: str, folder: Path) -> list[Landed]:
-    """Copy all objects of a bucket into a folder. The copies get numbers as names: a key may hold anything."""
+    """Copy all objects of a bucket into a folder, where earlier copies stay.
+
+    The copies get digests as names: a key may hold anything.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     landed: list[Landed] = []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for entry in page.get("Contents", []):
             suffix = next((suffix for suffix in _SUFFIXES if entry["Key"].endswith(suffix)), "")
-            path = folder / f"{len(landed):06d}{suffix}"
-            s3.download_file(bucket, entry["Key"], str(path))
-            landed.append(Landed(entry["Key"], path, entry["LastModified"].astimezone(UTC), entry["ETag"].strip('"')))
+            found = entry["Key"], entry["ETag"].strip('"'), entry["LastModified"].astimezone(UTC)
+            path = folder / f"{hashlib.sha256(repr(found).encode()).hexdigest()}{suffix}"
+            if not path.exists():
+                s3.download_file(bucket, entry["Key"], str(path))
+            landed.append(Landed(found[0], path, found[2], found[1]))
     return landed
 
 

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import boto3
@@ -11,6 +9,7 @@ import boto3
 from dagster_tidemark.settings import Settings
 from tests import pages
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 _DAY = "2026-10-01"
 _LOAD = f"""
@@ -38,9 +37,7 @@ def test_feeds_page_step_creates_a_feed_that_loads_a_table(
     boto3.client("s3", **cloud.aws_options()).put_object(Bucket=cloud.landing_bucket, Key=key, Body=body.encode())
 
     environment = os.environ | cloud.exports() | {"PYTHONPATH": str(tmp_path), "TIDEMARK_PROJECT": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
-    )
+    done = run_python(["-c", _LOAD], cwd=tmp_path, env=environment, timeout=180)
 
     said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]  # no Java stack
     assert done.returncode == 0, "\n".join(said[-40:])

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from dagster_tidemark.settings import Settings
 from tests import pages
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 _WORK = """
 import json, os, sys, threading, time
@@ -86,14 +85,7 @@ def followed(tmp_path: Path) -> Path:
 
 def run(project: Path, arguments: list[str], settings: Settings) -> str:
     own = {"PYTHONPATH": str(project), "TIDEMARK_PROJECT": str(project), "TIDEMARK_CODE_LOCATION": "pipelines"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project,
-        env=os.environ | settings.exports() | own,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = run_python(arguments, cwd=project, env=os.environ | settings.exports() | own, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

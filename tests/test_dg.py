@@ -3,20 +3,15 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.checkout import CHECKOUT
-
-DG = Path(sys.executable).with_name("dg")
+from tests.warm_python import run_script
 
 
 def dg(*arguments: str, cwd: Path) -> str:
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(cwd)}
-    done = subprocess.run(
-        [str(DG), *arguments], cwd=cwd, env=os.environ | quiet, capture_output=True, text=True, timeout=200
-    )
+    done = run_script("dg", arguments, cwd=cwd, env=os.environ | quiet)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

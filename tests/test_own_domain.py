@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from dagster_tidemark.settings import Settings
 from tests import pages
 from tests.conftest import JARS
 from tests.parquet_files import parquet_of
+from tests.warm_python import run_python
 
 PAGE = pages.page("your-own-domain.md")
 
@@ -150,9 +150,7 @@ def run(project: Path, arguments: Sequence[str], settings: Settings | None = Non
     environment = environment_of(project) | given | {"TIDEMARK_PROJECT": str(project)}
     if not (project / "pyproject.toml").exists():
         del environment["TIDEMARK_PROJECT"]  # `tidemark init` makes it
-    done = subprocess.run(
-        [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=280
-    )
+    done = run_python(["-P", *arguments], cwd=project, env=environment, timeout=280)
     said = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]  # no Java stack
     assert done.returncode == 0, done.stdout[-2000:] + "\n".join(said[-40:])
     assert not (quiet and said), said

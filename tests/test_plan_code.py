@@ -20,6 +20,7 @@ from dagster_tidemark.planner.rehearsal import Rebuild
 from tests.checkout import CHECKOUT
 from tests.grocer_code import deployed_state
 from tests.sampling import sample
+from tests.warm_python import run_python
 
 SALES = "pipelines/transforms/sales.py"
 
@@ -140,8 +141,5 @@ def test_plan_apply_asks_before_it_deploys_on_a_terminal(answer: str, more: list
 
 
 def test_plan_apply_deploys_without_a_question_outside_a_terminal() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ASKS, "plan", "--apply"],
-        stdin=subprocess.DEVNULL, capture_output=True, cwd=CHECKOUT, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert "DEPLOYED" in done.stdout
+    done = run_python(["-c", ASKS, "plan", "--apply"], cwd=CHECKOUT)
+    assert done.returncode == 0 and "DEPLOYED" in done.stdout, done.stdout + done.stderr

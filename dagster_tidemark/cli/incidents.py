@@ -134,7 +134,7 @@ def _watch() -> None:
     graph = location.asset_graph(settings)
     channels = channels_of(settings.code_location)
     if not channels:
-        fail("the code location declares no channel: give build_definitions notify=[...]", code=2)
+        fail("the code location declares no channel: give build_definitions or extend notify=[...]", code=2)
     watch = Watch(graph, settings, [channel.route for channel in channels])
     typer.echo(f"watching; {', '.join(channel.label for channel in channels)}")
     while True:
@@ -232,7 +232,7 @@ def alert_test(
     is_broken = name_left_out(settings)
     known = channels_of(settings.code_location)
     if not known:
-        fail("the code location declares no channel: give build_definitions notify=[...]", code=2)
+        fail("the code location declares no channel: give build_definitions or extend notify=[...]", code=2)
     wanted = [each for each in known if channel in (None, each.label)]
     if not wanted:
         fail(f"there is no channel {channel!r}; known channels: {', '.join(each.label for each in known)}", code=2)

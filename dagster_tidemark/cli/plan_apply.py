@@ -21,6 +21,15 @@ from dagster_tidemark.settings import Settings
 _LOOK_SECONDS = 3.0
 _LOOK_FOR_CODE_SECONDS = 0.2
 _DEPLOYED_WITHIN = 120.0
+_OTHER_ASSETS = (
+    "the code location was reloaded, but its sensors see other assets than this folder declares: check that it is "
+    "deployed from this folder, and that its sensors are on"
+)
+# `dagster api grpc` imports the code once: a reload only reads its definitions again.
+_KEEPS_ITS_CODE = (
+    "expected the sensors to run this folder's code, but the code server keeps its code until it is replaced: deploy "
+    "this folder's code as usual, then repeat this command"
+)
 
 
 def apply(settings: Settings, plan: CodePlan) -> None:
@@ -57,8 +66,5 @@ def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
     until = time.monotonic() + _DEPLOYED_WITHIN
     while deployed.kept(instance, graph) != declared(graph):
         if time.monotonic() > until:
-            raise OtherCode(
-                "the code location was reloaded, but its sensors see other assets than this folder declares: check "
-                "that it is deployed from this folder, and that its sensors are on"
-            )
+            raise OtherCode(_KEEPS_ITS_CODE if settings.environment == "production" else _OTHER_ASSETS)
         time.sleep(_LOOK_FOR_CODE_SECONDS)

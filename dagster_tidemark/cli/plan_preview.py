@@ -151,6 +151,8 @@ def publish(settings: Settings, name: str = "") -> None:
                     # Until the reload, the running code would rebuild the published partitions with the old version.
                     if any(own.decided for own in manifest.tables):
                         webserver.reload()
+            if settings.environment == "production":
+                _say("published; waiting for this folder's code: deploy it now")
             plan_apply.wait_for_code(instance, settings)
             preview_runs.discard(spark, tables, store, manifest)  # a repeated publish needs the branches until here
     Console().print(told(found))

@@ -82,9 +82,9 @@ class AssetCode:
 
     def _resources(self, asset: dg.AssetsDefinition) -> list[Ref]:
         """Return the resources that an asset requires, except resources without a value in the code location."""
-        given = self.code.resources
-        needed = [name for name in sorted(asset.required_resource_keys) if name in given]
-        return [Given(name) for name in (*needed, *([ANY] if ANY in given and asset.required_resource_keys else []))]
+        given, required = self.code.resources, _required_resources(asset)
+        needed = [name for name in sorted(required) if name in given]
+        return [Given(name) for name in (*needed, *([ANY] if ANY in given and required else []))]
 
     def starts(self, key: dg.AssetKey) -> list[Ref]:
         """Return the definitions or files where the code of an asset begins."""
@@ -103,6 +103,19 @@ class AssetCode:
     def declares_table(self, ref: Ref) -> bool:
         """Return True if a definition declares tables, and nothing else."""
         return ref in self._tables
+
+
+def _required_resources(asset: dg.AssetsDefinition) -> set[str]:
+    """Return the keys of the resources that the rows of an asset depend on.
+
+    Dagster gives the results of an asset's checks the IO manager `io_manager`, which is never called.
+    """
+    required = set(asset.required_resource_keys)
+    if not asset.check_specs or not isinstance(asset.node_def, dg.OpDefinition):
+        return required
+    called = {asset.get_io_manager_key_for_asset_key(key) for key in asset.keys} | asset.op.required_resource_keys
+    called |= {given.input_manager_key for given in asset.op.ins.values() if given.input_manager_key}
+    return required - ({"io_manager"} - called)
 
 
 def _of_component(declaration: Declaration, project: Project) -> Iterator[Ref]:

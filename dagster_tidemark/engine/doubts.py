@@ -19,6 +19,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage, sensor_states
 from dagster_tidemark.engine import complete_listings
+from dagster_tidemark.engine.complete_listings import FeedListing
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import SILENT_SECONDS, Beat
 from dagster_tidemark.planner.contract_status import span
@@ -190,14 +191,15 @@ def doubts(instance: DagsterInstance, watched: Watched, now: float) -> Doubts:
     """Return the causes at a time (Unix seconds)."""
     posts = [key for post in watched.posts for key in post.keys]
     keys = [_key(watched.location, looker) for looker in (LANDING, STREAMS, ASSET_EVENTS, _BUCKET, *_PROBED)]
-    listed = complete_listings.key_of(watched.location)
-    saved = instance_store.saved_values(instance, [*posts, *keys, listed]) if watched.location else {}
+    listed = [complete_listings.key_of(watched.location, feed) for feed in watched.feeds]
+    saved = instance_store.saved_values(instance, [*posts, *keys, *listed]) if watched.location else {}
     general = [_of_service(name, _read(saved.get(_key(watched.location, name))), now) for name in _PROBED]
     bucket = _read(saved.get(_key(watched.location, _BUCKET))).hindrance
     sensors = _of_sensors(instance, watched.home or watched.location, now)
     landing = _read(saved.get(_key(watched.location, LANDING)))
     sources = _of_landing(watched, landing, bucket, sensors.get(LANDING), now)
-    sources = _since_listings(sources, watched, landing, complete_listings.listings_in(saved.get(listed)))
+    listings = complete_listings.listings_in(saved, watched.location, watched.feeds)
+    sources = _of_first_listings(watched, listings) | _since_listings(sources, watched, landing, listings)
     received = _read(saved.get(_key(watched.location, ASSET_EVENTS)))
     sources |= _of_reported(watched.reported, received, sensors.get(ASSET_EVENTS), now)
     refused = _read(saved.get(_key(watched.location, STREAMS))).parts
@@ -275,22 +277,38 @@ def _of_landing(watched: Watched, looked: Looked, bucket: str, sensor: Cause | N
 
 
 def _since_listings(
-    found: Mapping[str, Cause], watched: Watched, looked: Looked, listed: Mapping[str, float]
+    found: Mapping[str, Cause], watched: Watched, looked: Looked, listed: Mapping[str, FeedListing]
 ) -> dict[str, Cause]:
     """Return the causes that concern the sources of feeds, with each complete listing as a completed check.
 
     The fault of the sensor stays a cause: nobody checks the source after the listing.
 
     Args:
-        listed: Start of the latest complete listing, by feed.
+        listed: Records of complete listings, by feed.
     """
     sources = dict(found)
     for feed, source in watched.feeds.items():
-        cause, at = found.get(source), listed.get(feed, 0.0)
+        cause, at = found.get(source), listed[feed].at
         if cause is not None and at > looked.at:
             seen = f"; its feed was listed completely at {moment(at)}"
             sources[source] = replace(cause, since=at, said=cause.said + seen, lasting=cause.without_age + seen)
     return sources
+
+
+def _of_first_listings(watched: Watched, listed: Mapping[str, FeedListing]) -> dict[str, Cause]:
+    """Return the causes that files of a feed may lie in the bucket, and no listing has reported them yet.
+
+    Args:
+        listed: Records of complete listings, by feed.
+    """
+    found = {}
+    for feed, source in watched.feeds.items():
+        if (begun_at := listed[feed].begun_at) > 0.0:
+            said = f"feed {feed} is listed completely for the first time"
+            remedy = "wait: each tick of the sensor landing lists more of it"
+            name = f"first listing of {feed}"
+            found[source] = Cause(name, begun_at, f"{said}: {listed[feed].progress}", remedy, lasting=said)
+    return found
 
 
 def _of_backlog(name: str, looked: Looked, now: float) -> Cause | None:

@@ -23,8 +23,8 @@ from dagster_tidemark.dagster_internals.conditions import (
     partition_keys,
     remove_partitions,
 )
-from dagster_tidemark.engine.because import because
 from dagster_tidemark.engine.engine import Engine, engine_for
+from dagster_tidemark.engine.ui_reason import because
 from dagster_tidemark.planner.user_code import Raised, called
 
 ASKS_FOR_NOTHING = "asks_for_nothing"

@@ -2,7 +2,7 @@
 
 Events from before a change may be about former partitions, and builds from before it lack an input. Belongs here: the
 record in the instance's storage. Does not belong here: the handling of former partitions (`event_log.intake`,
-`planner.history`), and contracts of tables that lack a new input (`planner.withheld`).
+`planner.history`), and contracts of tables that lack a new input (`planner.unbuildable_data`).
 """
 
 import json

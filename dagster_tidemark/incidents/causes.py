@@ -220,8 +220,10 @@ class _Search:
         if decision is None:
             return ()
         match decision.state:
+            case State.RUNNING:
+                return self._below(target) or [self._own(decision)]
             case State.WAITING | State.NOT_DUE | State.INCOMPLETE:
-                below = [root for source in self._inputs(target) for root in self._roots.get(source, ())]
+                below = self._below(target)
                 return below or ([] if decision.state is State.NOT_DUE else [self._own(decision)])
             case State.NO_DATA:
                 silent = {source for source, _ in self._silence.lacking(target)}
@@ -234,15 +236,25 @@ class _Search:
             case _:
                 return [self._own(decision)]
 
+    def _below(self, target: Target) -> list[RootCause]:
+        return [root for source in self._inputs(target) for root in self._roots.get(source, ())]
+
     def _inputs(self, target: Target) -> Collection[Target]:
-        """Return the pending inputs that a partition waits for, or will wait for when it is due."""
+        """Return the pending inputs that a partition waits for, will wait for when it is due, or is built after."""
         decision = self._decisions.get(target)
-        if decision is None or decision.state not in (State.WAITING, State.NOT_DUE, State.INCOMPLETE):
+        if decision is None or decision.state not in _AFTER_INPUTS:
             return ()
         if decision.state is State.WAITING:
             return decision.wait_for
         pending = self._evidence.backlog.of.get(target[0], {}).get(target[1])
-        return pending.pending_upstreams if pending is not None else ()
+        inputs = pending.pending_upstreams if pending is not None else ()
+        if decision.state is State.RUNNING:
+            return [source for source in inputs if self._share_run(source, target)]
+        return inputs
+
+    def _share_run(self, source: Target, target: Target) -> bool:
+        running = self._evidence.history.running
+        return not set(running.get(source, ())).isdisjoint(running.get(target, ()))
 
     def _inputs_first(self, target: Target, known: Container[Target]) -> Iterator[Target]:
         """Yield a partition and its pending inputs at any depth, inputs first, except the known ones.
@@ -385,6 +397,7 @@ class _Search:
         )
 
 
+_AFTER_INPUTS = (State.WAITING, State.NOT_DUE, State.INCOMPLETE, State.RUNNING)
 _EFFECTS_OF_AN_OUTAGE = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED, CauseKind.FAILING)
 
 

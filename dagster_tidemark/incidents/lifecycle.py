@@ -33,8 +33,8 @@ _STEPS = 100
 _OF_ARRIVALS = (CauseKind.MISSING, CauseKind.INCOMPLETE)
 _CATCHING_UP = (CauseKind.SLOW, CauseKind.QUEUE, CauseKind.NOT_REQUESTED)
 """Causes that may be after-effects of an ended cause: the work that piled up."""
-_FAILING_READERS = (CauseKind.PLATFORM, CauseKind.CHECK)
-"""Causes that let runs of readers fail. A run that stops at a blocking check counts as failed for the readers in it."""
+_FAILING_READERS = (CauseKind.PLATFORM, CauseKind.CHECK, CauseKind.FAILING)
+"""Causes that let runs of readers fail. A run that stops at an asset or a check counts as failed for readers in it."""
 
 
 def reviewed(
@@ -129,9 +129,12 @@ def _follows(cause: RootCause, incident: Incident, *, has_ended: bool) -> bool:
         return True
     if not has_ended or incident.cause.kind not in _FAILING_READERS:
         return False
+    if incident.cause.kind is CauseKind.FAILING and cause.asset not in {each.asset for each in incident.assets}:
+        return False
     if cause.kind is not CauseKind.FAILING:  # the outage that the incident is about
         return incident.cause.kind is cause.kind is CauseKind.PLATFORM and cause.repairs_itself
-    # A run that failed after the service was back, or after the check passed, failed for another reason.
+    # A run that failed after the service was back, after the check passed, or after the input was built failed for
+    # another reason.
     return incident.cause_ended_at is None or cause.since <= incident.cause_ended_at
 
 

@@ -167,6 +167,15 @@ def require_jars(settings: Settings) -> None:
         )
 
 
+def _require_downloaded(settings: Settings) -> None:
+    folder = settings.jars_dir / "jars"
+    if not any(folder.glob("*.jar")):
+        raise SettingsError(
+            f"SPARK_REMOTE is not set, so Spark runs in this process, and needs Iceberg's jars in {folder}, which has "
+            f"none: run `tidemark jars --to {folder}`, or set SPARK_REMOTE to a Spark Connect server"
+        )
+
+
 def keep_password(settings: Settings) -> None:
     """Write the catalog's password to a file for the JDBC driver.
 
@@ -210,6 +219,7 @@ def new_session(settings: Settings, *, wait_seconds: float = 0.0) -> SparkSessio
 
     Raises:
         SparkUnreachable: `SPARK_REMOTE` names a server that does not answer.
+        SettingsError: `SPARK_REMOTE` is not set, and there are no jars for Spark in this process.
     """
     from pyspark.sql import SparkSession
 
@@ -222,6 +232,8 @@ def new_session(settings: Settings, *, wait_seconds: float = 0.0) -> SparkSessio
             session = connected(settings.spark_remote, SESSION_CONF)
     else:
         require_jars(settings)
+        _require_downloaded(settings)
+        settings.state_dir.mkdir(parents=True, exist_ok=True)  # the default catalog is a file in it
         keep_password(settings)
         builder = SparkSession.builder.master("local[*]").appName("tidemark")
         session = builder.config(map={**server_conf(settings), **ONE_MACHINE, **SESSION_CONF}).getOrCreate()

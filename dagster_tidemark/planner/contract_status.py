@@ -15,8 +15,8 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.loops import A_LOOP
 from dagster_tidemark.planner.overrides import Override
 from dagster_tidemark.planner.silence import Silence
+from dagster_tidemark.planner.unbuildable_data import first_promised, withheld
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.planner.withheld import first_promised, withheld
 from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.sources.feed import Partition
 

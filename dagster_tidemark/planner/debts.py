@@ -19,9 +19,9 @@ from dagster_tidemark.planner.history import History
 from dagster_tidemark.planner.lag_figures import Debt
 from dagster_tidemark.planner.silence import Silence
 from dagster_tidemark.planner.staleness import Pending, PendingWork
+from dagster_tidemark.planner.unbuildable_data import first_promised, withheld
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt
 from dagster_tidemark.planner.user_code import Raised, called
-from dagster_tidemark.planner.withheld import first_promised, withheld
 
 _Owed = tuple[float, float | None]
 """Start of a debt, and its deadline."""

@@ -1,7 +1,7 @@
 """Sources without data for a partition, with the time since when each is silent.
 
 Pure. Belongs here: facts about silent sources from the history. Does not belong here: their effect on a contract
-(`planner.contract_status`, `planner.withheld`, `planner.unbuilt`).
+(`planner.contract_status`, `planner.unbuildable_data`, `planner.unbuilt`).
 """
 
 from collections.abc import Iterable

@@ -22,6 +22,9 @@ from dagster_tidemark.sources.sqs import SqsQueue
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+QUEUE_TIMEOUTS: dict[str, Any] = {"connect_timeout": 3, "read_timeout": 10}
+"""Options of a queue's client, in seconds. A receive waits up to four seconds for a message."""
+
 _Opened = TypeVar("_Opened")
 _opened: dict[Hashable, object] = {}
 
@@ -59,16 +62,21 @@ class LandingResource(dg.ConfigurableResource[None]):
 
 
 class QueueResource(ResourceWithBoto3Configuration):
-    """An SQS queue, by its name."""
+    """An SQS queue, by its name, with timeouts for sensors.
+
+    By default boto3 waits up to five minutes for an answer. Dagster has then given up on the tick, and everything that
+    the tick requests is lost.
+    """
 
     queue: str
+    max_attempts: int = Field(default=3, description="Number of attempts per call, including the first one.")
 
     def open(self) -> SqsQueue:
         """Return the opened queue."""
         return _once(self.model_dump_json(), self._connect)
 
     def _connect(self) -> SqsQueue:
-        return SqsQueue(_client("sqs", self), self.queue)
+        return SqsQueue(_client("sqs", self, **QUEUE_TIMEOUTS), self.queue)
 
 
 def _client(service: str, of: S3Resource | ResourceWithBoto3Configuration, **config: Any) -> Any:

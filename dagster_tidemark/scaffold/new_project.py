@@ -26,8 +26,8 @@ _TEMPLATE = ".tmpl"
 _FEED, _SAMPLE, _KEY = "stock", "samples/stock.csv", ("item_id",)
 _TABLE, _TABLE_KEY = "stock_by_category", ("category",)
 _SHOWN = 3  # maximum number of files listed in a message
-EXAMPLES = {"grocer": "local,models,kafka"}
-"""The extras of the library that each example needs."""
+EXAMPLES = {"grocer": "[models,kafka]"}
+"""The extras of the library that each example needs. The group `dev` of a project adds the extra `local`."""
 _OF_THE_SAMPLE = ("README.md", "samples/", "tests/test_")
 
 
@@ -66,7 +66,7 @@ def project_files(package: str, example: str = "") -> Mapping[str, str]:
     Raises:
         ProjectRefused: this installation does not contain the example.
     """
-    extras = EXAMPLES[example] if example else "local"
+    extras = EXAMPLES[example] if example else ""
     values = {"package": package, "name": package.replace("_", "-"), "extras": extras}
     with as_file(files("dagster_tidemark.scaffold")) as folder:
         texts = _filled_in(folder / "project", package, values)

@@ -4,6 +4,7 @@ Dagster refuses every tick of a sensor with more than 500 assets and checks that
 the conditions (`engine.condition`).
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from dagster_tidemark.engine.tick_log import line_of_run
 from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
+from dagster_tidemark.sensors.catch_up import is_given_up
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 
@@ -116,6 +118,7 @@ class _Automation(dg.AutomationConditionSensorDefinition):
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
         assert context.repository_def is not None
+        begun = time.monotonic()
         if why := reason_to_stand_by(context, self._settings):
             return _skipped(context, why)
         graph = context.repository_def.asset_graph
@@ -127,6 +130,9 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         planned = [part for part in parts if _can_be_planned(context, engine, part)]
         with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             asked = [with_tags(run, engine) for run in as_ranges(planned, engine.graph)]
+        if asked and is_given_up(context, begun):
+            engine.release([(key.to_user_string(), run.partition_key) for run in planned for key in _built_by(run)])
+            return _skipped(context, "the tick lasted too long")
         asked = most_urgent_first(asked, engine.latest)
         for run in asked:
             context.log.info(line_of_run(run, engine.latest))
@@ -136,8 +142,12 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         return _Automation(*self._of, metadata, settings=self._settings)
 
 
+def _built_by(run: dg.RunRequest) -> Sequence[dg.AssetKey]:
+    return run.asset_selection or ()
+
+
 def _can_be_planned(context: dg.SensorEvaluationContext, engine: Engine, run: dg.RunRequest) -> bool:
-    assets = run.asset_selection or ()
+    assets = _built_by(run)
     why = engine.no_run_of_all(assets, run.asset_check_keys or ())
     if why:
         targets = [(key.to_user_string(), run.partition_key) for key in assets]

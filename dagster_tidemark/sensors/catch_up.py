@@ -4,6 +4,8 @@ Does not belong here: the choice of work (`planner.grouping`), and its translati
 (`engine.run_requests`).
 """
 
+import time
+
 import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
@@ -19,6 +21,7 @@ from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
 
 _TOLD = 10
+_LONGEST_TICK = 50.0
 
 
 def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinition:
@@ -35,8 +38,10 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
     def catch_up(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if why := reason_to_stand_by(context, scope.settings):
             return dg.SkipReason(why)
-        asked, plan = _ask(context, scope.settings, ranges=True)
-        asked += _checks(context, scope.settings, plan)
+        begun = time.monotonic()
+        asked, plan = _ask(context, scope.settings, begun, ranges=True)
+        if not is_given_up(context, begun):
+            asked += _checks(context, scope.settings, plan)
         if not asked:
             return dg.SkipReason("; ".join(["no range of partitions is due", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
@@ -44,16 +49,34 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
     return catch_up
 
 
-def due_now(context: dg.SensorEvaluationContext, settings: Settings | None = None) -> list[dg.RunRequest]:
+def due_now(
+    context: dg.SensorEvaluationContext, settings: Settings | None = None, *, begun: float | None = None
+) -> list[dg.RunRequest]:
     """Return requests for due partitions.
 
     A sensor that has found changes requests them at once, because the planner's next tick may be 5 s away.
+
+    Args:
+        begun: Start of the tick, by `time.monotonic`; by default now.
     """
-    return [] if reason_to_stand_by(context, settings) else _ask(context, settings, ranges=False)[0]
+    begun = time.monotonic() if begun is None else begun
+    return [] if reason_to_stand_by(context, settings) else _ask(context, settings, begun, ranges=False)[0]
+
+
+def is_given_up(context: dg.SensorEvaluationContext, begun: float) -> bool:
+    """Return True, and log it, if a tick has lasted so long that its requests are lost: Dagster gives up after 60 s.
+
+    The code server continues such a tick: it waited for a service, or its process was stopped. The planner must not
+    count the requests as made, because it would wait a minute for their runs.
+    """
+    lasted = time.monotonic() - begun
+    if lasted > _LONGEST_TICK:
+        context.log.warning(f"this tick lasted {lasted:.0f} s, so it requests nothing; the next ticks do")
+    return lasted > _LONGEST_TICK
 
 
 def _ask(
-    context: dg.SensorEvaluationContext, settings: Settings | None, *, ranges: bool
+    context: dg.SensorEvaluationContext, settings: Settings | None, begun: float, *, ranges: bool
 ) -> tuple[list[dg.RunRequest], Plan]:
     assets = _assets(context)
     engine = engine_of(context, assets, settings)
@@ -66,6 +89,9 @@ def _ask(
         for run in run_requests([request], assets, engine, context, plan.now):
             context.log.info(line(request, plan))
             asked.append(run)
+    if asked and is_given_up(context, begun):
+        engine.release([target for request in requests for target in request.targets])
+        return [], plan
     return asked, plan
 
 

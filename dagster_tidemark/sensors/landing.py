@@ -23,6 +23,7 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
+from dagster_tidemark.sensors.listings_beside import ListingsBeside
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
@@ -48,6 +49,7 @@ _MOST_PARTITIONS = 400  # each needs a listing, and Dagster gives up on a tick a
 _BACKLOG = f"a tick reads about {_MOST_PARTITIONS} partitions or {_MOST_MESSAGES:,} messages at a time"
 _AT_ONCE = 4
 _PAUSE_SECONDS = 10.0  # between two runs that only record misplaced files
+_SLOW_SECONDS = 5.0  # the client repeats a request after ten seconds without an answer
 _FULL = 10
 _TOLD = 20
 
@@ -66,6 +68,7 @@ class Received:
     strays: list[Stray] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # a reason for each message that stays on the queue
     backlog: str = ""  # why messages may wait that this tick did not receive; empty if it read the queue to its end
+    is_hindered: bool = False  # a receive failed or was repeated, so its messages may be hidden from this sensor
 
     @property
     def count(self) -> int:
@@ -134,6 +137,7 @@ def landing_sensor(
         reads_message: Reads messages that are not S3 events.
     """
     others = tuple(feed.prefix for feed in elsewhere)
+    beside_of = ListingsBeside.of_location(scope.location, feeds, start, lost_for=_WAIT_SECONDS)
 
     @dg.sensor(
         name=scope.named(LANDING),
@@ -145,7 +149,7 @@ def landing_sensor(
     def landing_events(
         context: dg.SensorEvaluationContext, tidemark_events_queue: QueueResource, tidemark_landing: LandingResource
     ) -> dg.SensorResult | dg.SkipReason:
-        bucket, location = tidemark_landing.open(), scope.location
+        begun, bucket, location = time.monotonic(), tidemark_landing.open(), scope.location
         try:
             bucket.probe()
         except BucketUnavailable as fault:
@@ -158,19 +162,28 @@ def landing_sensor(
             ObservationLedger(context.instance, start),
             tidemark_events_queue.open(),
         )
+        beside, asked_at = beside_of(context.instance, bucket.name), time.monotonic()
         try:
             with holding(queue) as hold:
                 tick = take(hold, zone, bucket, ledger)
         except Exception as fault:  # from any client; noted for `tidemark status`, and raised again
+            beside.after_faults.note_fault()
             said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise
-        failed = {feed.name: f"{feed.name} could not be listed: {why}" for (feed, _), why in tick.found.failed.items()}
+        if tick.received.is_hindered:
+            beside.after_faults.note_fault()
+        else:
+            beside.after_faults.note_answer(asked_at)
+        beside.after_faults.note_places(tick.received.notified, tick.found.failed)
+        found = beside.step(context, ledger, bucket, begun)
+        unlisted = {**beside.after_faults.unlisted, **tick.found.failed, **found.failed}
+        failed = {feed.name: f"{feed.name} could not be listed: {why}" for (feed, _), why in unlisted.items()}
         note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed, backlog=tick.received.backlog))
         _tell(context, tick, hold)
         if _is_new_minute(context):
             _count_dead_letters(context, queue, ledger)
-        due = due_now(context, scope.settings) if tick.received.count else []
+        due = due_now(context, scope.settings, begun=begun) if tick.received.count or found.changed else []
         requests = [*due, *loads_for_misplaced(context, ledger, feeds, due, scope.settings)]
         if not requests:
             return dg.SkipReason(str(tick))
@@ -211,7 +224,7 @@ def drain(hold: Hold, zone: LandingZone) -> Received:
     """
     received, began = Received(), time.time()
     deadline = time.monotonic() + _DRAIN_SECONDS
-    batch = _receive(hold, _WAIT_SECONDS)
+    batch = _receive(hold, _WAIT_SECONDS, received)
     while batch:
         for message in batch:
             received.add(message, zone)
@@ -234,10 +247,11 @@ def _receive_backlog(hold: Hold, received: Received) -> list[Message]:
 
 def _receive_more(hold: Hold, wait_seconds: int, received: Received) -> list[Message]:
     try:
-        return _receive(hold, wait_seconds)
+        return _receive(hold, wait_seconds, received)
     except Exception as fault:  # from any client; the next tick fails on it and reports it
         logger.warning("no more messages are received in this tick: %s", fault)
         received.backlog = f"the queue did not answer within the tick: {type(fault).__name__}"
+        received.is_hindered = True
         return []
 
 
@@ -312,9 +326,12 @@ def _version_of(folders: Mapping[str, Misplaced]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
-def _receive(hold: Hold, wait_seconds: int) -> list[Message]:
+def _receive(hold: Hold, wait_seconds: int, received: Received) -> list[Message]:
+    begun = time.monotonic()
     messages = hold.queue.receive(wait_seconds)
     hold.add(messages)
+    if time.monotonic() - begun > wait_seconds + _SLOW_SECONDS:
+        received.is_hindered = True
     return messages
 
 

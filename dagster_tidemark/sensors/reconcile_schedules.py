@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 from dagster import DagsterInstance
 
-from dagster_tidemark.engine.complete_listings import note_listing
+from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.observations import Ledger, ObservationLedger
@@ -106,15 +106,15 @@ def reconcile_instance(
             days=days,
             accept_removals=accept_removals,
             looked=looked,
-            listed=_noting(instance, settings.code_location),
+            listed=_noting(instance, settings.code_location, bucket.name, settings.start_date),
         )
     except BucketUnavailable as fault:
         raise CannotReconcile(str(fault)) from fault
 
 
-def _noting(instance: DagsterInstance, location: str) -> Listed:
+def _noting(instance: DagsterInstance, location: str, bucket: str, start: date) -> Listed:
     """Return the callback that records complete listings as checks of the sources of a code location."""
-    return lambda feed, at: note_listing(instance, location, feed.name, at)
+    return lambda feed, at: note_listing(instance, location, feed.name, at, place_of(feed, bucket, start))
 
 
 @contextmanager
@@ -125,8 +125,12 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
         CannotReconcile: the instance does not exist yet.
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
-    if home is None or not (home / "dagster.yaml").exists():
-        raise CannotReconcile(f"DAGSTER_HOME={home} has no dagster.yaml; `make dev` creates a Dagster home")
+    # Dagster needs no dagster.yaml: its storages are there as soon as it runs.
+    if home is None or not any((home / name).exists() for name in ("dagster.yaml", "storage", "history")):
+        raise CannotReconcile(
+            f"DAGSTER_HOME={home} has no dagster.yaml and no storage; set DAGSTER_HOME to the home of the running "
+            "Dagster, or run `tidemark up`, which creates one on this machine"
+        )
     with DagsterInstance.from_config(str(home)) as instance:
         yield instance
 
@@ -184,12 +188,13 @@ def _reconcile_job(feeds: Sequence[Feed], start: date, scope: LocationScope) -> 
         def _tell(feed: Feed, found: DetectedChanges) -> None:
             context.log.info(f"{feed.name}: {len(found.changed)} partitions changed")
 
+        bucket = tidemark_landing.open()
         found = reconcile(
             ObservationLedger(context.instance, start),
-            tidemark_landing.open(),
+            bucket,
             feeds,
             looked=_tell,
-            listed=_noting(context.instance, scope.location),
+            listed=_noting(context.instance, scope.location, bucket.name, start),
         )
         if found.alarms:
             raise dg.Failure("; ".join(found.alarms.values()), allow_retries=False)

@@ -61,20 +61,26 @@ class Walk:
         return self._beside.folders() if self._beside else {}
 
     def __iter__(self) -> Iterator[tuple[Partition, Listing]]:
+        return chain.from_iterable(self.by_page())
+
+    def by_page(self) -> Iterator[list[tuple[Partition, Listing]]]:
+        """Yield the partitions that each page completes: none while a page only continues a partition."""
         feed, of_partition, prefix = self._feed, list[LandedObject](), ""
         for page in self._pages:
             if self._beside is None:
                 self.listed_at = page.listed_at
                 self._beside = Collector(feed, Span.at(page.listed_at, self.start))
+            done: list[tuple[Partition, Listing]] = []
             for landed in page.objects:
                 if prefix and _is_below(prefix, landed.key):
                     of_partition.append(landed)
                     continue
-                yield from self._partition(of_partition)
+                done += self._partition(of_partition)
                 of_partition, prefix = [], ""
                 if not self._beside.add(landed):
                     of_partition, prefix = [landed], feed.prefix_of(feed.classify(landed.key).partition)
-        yield from self._partition(of_partition)
+            yield done
+        yield list(self._partition(of_partition))
 
     def _partition(self, objects: list[LandedObject]) -> Iterator[tuple[Partition, Listing]]:
         if objects:

@@ -24,8 +24,9 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.conftest import free_ports
-from tests.live.ui import UNFINISHED, Ui
+from tests.live.ui import Ui
 from tests.live.waiting import eventually, holds_for
+from tests.warm_python import run_script
 
 _BIN = Path(sys.executable).parent
 _OURS = re.compile("TIDEMARK_|AWS_|SPARK_|DAGSTER_|PYICEBERG_|FEED$|KAFKA$")
@@ -140,15 +141,20 @@ class Platform:
         self, *arguments: str, code: int = 0, seconds: float = 120, shell: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, in a shell that knows no more than which platform is meant, or in this one."""
-        done = subprocess.run(
-            [self._tidemark, *arguments],
-            cwd=self._project,
-            env=self.asked if shell is None else shell,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        environment = self.asked if shell is None else shell
+        if self._project:
+            command = [self._tidemark, *arguments]
+            done = subprocess.run(
+                command,
+                cwd=self._project,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        else:
+            done = run_script("tidemark", arguments, env=environment, timeout=seconds)
         assert done.returncode == code, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 
@@ -226,7 +232,7 @@ class Platform:
         """Wait until no run is under way and none follows."""
 
         def no_run() -> None:
-            runs = [run for run in self.ui.runs() if run.status in UNFINISHED]
+            runs = self.ui.unfinished()
             assert not runs, f"still running: {runs}"
 
         def calm_now() -> None:

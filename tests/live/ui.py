@@ -16,7 +16,8 @@ from tests.live.waiting import eventually
 
 UNFINISHED = {"QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING", "MANAGED"}
 
-_RUNS = """query Runs($limit: Int) { runsOrError(limit: $limit) { ... on Runs { results {
+_RUNS = """query Runs($limit: Int, $filter: RunsFilter) { runsOrError(limit: $limit, filter: $filter) {
+    ... on Runs { results {
     runId status creationTime startTime endTime assetSelection { path } tags { key value } } } } }"""
 _LAUNCH = """mutation LaunchPipelineExecution($executionParams: ExecutionParams!) {
     launchPipelineExecution(executionParams: $executionParams) {
@@ -96,12 +97,17 @@ class Ui:
         """All runs of tables, the newest first. Those of streams stay, and others keep the platform in order."""
         return [run for run in self._every_run() if STREAM not in run.tags and not _is_upkeep(run)]
 
+    def unfinished(self) -> list[Run]:
+        """Those that have not ended: waits ask twice a second, and all runs of the platform are many."""
+        found = self._every_run(statuses=sorted(UNFINISHED))
+        return [run for run in found if STREAM not in run.tags and not _is_upkeep(run)]
+
     def shifts(self) -> list[Run]:
         """The runs that work at streams, the newest first."""
         return [run for run in self._every_run() if STREAM in run.tags]
 
-    def _every_run(self) -> list[Run]:
-        return [_run(found) for found in self.query(_RUNS, limit=1000)["runsOrError"]["results"]]
+    def _every_run(self, **chosen: Sequence[str]) -> list[Run]:
+        return [_run(found) for found in self.query(_RUNS, limit=1000, filter=chosen)["runsOrError"]["results"]]
 
     def runs_of(self, asset: str) -> list[Run]:
         """The runs that built, or were to build, an asset."""
@@ -111,7 +117,7 @@ class Ui:
         """Wait for a run to end."""
 
         def check() -> Run:
-            run = next(run for run in self.runs() if run.id == run_id)
+            (run,) = self._every_run(runIds=[run_id])
             assert run.status not in UNFINISHED, f"run {run_id} of {sorted(run.assets)} is {run.status}"
             return run
 

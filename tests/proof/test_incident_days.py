@@ -1,10 +1,11 @@
 """Incidents at length: one hundred days of faults in fifty assets, and two hundred kills of the sender.
 
-`PROOF_DAYS` sets another number of days.
+`PROOF_DAYS` sets another number of days, `WARNING_DAYS` of those with early warnings.
 """
 
 import os
 import random
+import statistics
 import time
 
 import dagster as dg
@@ -14,6 +15,7 @@ from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.settings import load_settings
 from tests.proof.conftest import Report
 from tests.tidemark.incidents.days import FAULTS, FIFTY_ASSETS, Fault, assets_of, play
+from tests.tidemark.incidents.early_warnings import warned
 from tests.tidemark.incidents.test_sender import SENDS, WRITES, survives
 
 
@@ -33,6 +35,27 @@ def test_a_hundred_days_of_faults_cause_the_expected_incidents(report: Report) -
         "classes of the list": len(FAULTS),
     }
     report("incident-days", {**figures, "seconds": round(seconds), "seconds per day": round(seconds / days, 1)})
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(4 * 3600)
+def test_at_most_one_early_warning_of_twenty_is_false(report: Report) -> None:
+    days = [warned(seed, hours=6) for seed in range(int(os.environ.get("WARNING_DAYS", "100")))]
+    early, false = sum(day.early for day in days), [each for day in days for each in day.false]
+    ahead = sorted(seconds for day in days for seconds in day.ahead)
+    figures = {
+        "days of six hours": len(days),
+        "contracts missed": sum(day.missed for day in days),
+        "missed without an incident": sum(len(day.unseen) for day in days),
+        "hours with one fault and two incidents": sum(len(day.twice) for day in days),
+        "early warnings": early,
+        "false": len(false),
+        "seconds ahead, median": statistics.median(ahead),
+        "each false warning": false,
+    }
+    report("early-warnings", figures)
+    assert not figures["missed without an incident"] and not figures["hours with one fault and two incidents"]
+    assert len(false) <= 0.05 * early
 
 
 @pytest.mark.proof

@@ -21,6 +21,8 @@ PACKAGES = {
     "production": ("dagster_postgres", "psycopg2"),
     "models": ("sklearn", "skops", "threadpoolctl"),
     "avro": ("fastavro",),
+    "streams": (),
+    "plan": (),
 }
 PARTS = {
     "local": ("dagster_tidemark.local.",),
@@ -30,10 +32,13 @@ PARTS = {
     "models": (),
     "avro": (),
     "production": (),
+    "streams": (),
+    "plan": (),
 }
 _LOCATION = """
 import dagster as dg
-from dagster_tidemark import LINEAGE, Feed, Grain, Table, build_definitions, feed_assets, load_settings, table_asset
+from dagster_tidemark import LINEAGE, MESSAGE, Feed, Grain, Table, build_definitions, feed_assets, load_settings
+from dagster_tidemark import table_asset
 from dagster_tidemark.streams import Stream
 
 DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
@@ -46,8 +51,11 @@ COUNTS = Table("marts.trips", {"day": "date"}, partitioned_by="day", row_key=("d
 def trips(trips):
     return trips.select("day").distinct()
 
-defs = build_definitions(load_settings(), [*feed_assets(FEED, TRIPS, partitions_def=DAYS), trips], [FEED],
-                         [TRIPS, COUNTS])
+PINGS = Table("raw.pings", {"shop": "bigint"} | MESSAGE, row_key=("message_id",))
+STREAM = Stream(name="pings", table=PINGS, queue="pings", required=("shop",))
+
+defs = build_definitions(load_settings(), [*feed_assets(FEED, TRIPS, partitions_def=DAYS), trips,
+                         dg.AssetSpec(key=["raw", "pings"])], [FEED], [TRIPS, COUNTS, PINGS], [STREAM])
 assert defs.resolve_asset_graph().get(dg.AssetKey(["marts", "trips"])).automation_condition
 """
 
@@ -99,7 +107,7 @@ def _commands_that_fail(folder: str) -> Iterator[str]:
     os.environ.update(DAGSTER_HOME=folder, TIDEMARK_STATE_DIR=folder, SPARK_REMOTE="sc://127.0.0.1:1")
     os.environ.update(AWS_ENDPOINT_URL="http://127.0.0.1:1", TIDEMARK_PORT_CLOUD="1")
     (Path(folder) / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    for command in ("spark-conf", "status --json", "reconcile --days 1", "doctor --seconds 5 --json"):
+    for command in ("spark-conf", "status --json", "plan --json", "reconcile --days 1", "doctor --seconds 5 --json"):
         done = CliRunner().invoke(app, command.split())
         said = f"{done.output} {done.exception!r}"
         if not (done.output or done.exit_code) or "No module named" in said or "ModuleNotFoundError" in said:

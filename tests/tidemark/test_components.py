@@ -47,6 +47,7 @@ from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.tidemark.component_project import FEED, TABLE, AProject, examples, forget, opened_project
+from tests.warm_python import run_script
 
 # Of Dagster itself, where it reads a defs.yaml.
 pytestmark = [
@@ -536,14 +537,7 @@ def test_component_feed_and_table_are_built_from_landed_files(
 def dg_command(project: AProject, *arguments: str, code: int = 0) -> str:
     """Run `dg` in the project, and return what it prints."""
     quiet = {"PYTHONWARNINGS": "ignore", "PYTHONPATH": str(project.root / "src"), "COLUMNS": "200"}
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("dg")), *arguments],
-        cwd=project.root,
-        env=os.environ | quiet,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = run_script("dg", arguments, cwd=project.root, env=os.environ | quiet)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stdout + done.stderr
 

@@ -5,6 +5,7 @@ do is held by `tests/tidemark/dagster_internals`.
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import dagster
 import pytest
+import yaml
 
 import dagster_tidemark
 from dagster_tidemark import dagster_range
+from tests.checkout import CHECKOUT
 
 PACKAGE = Path(dagster_tidemark.__file__).parent
 
@@ -115,3 +118,19 @@ def test_missing_private_dagster_module_is_explained() -> None:
 def test_unrelated_import_errors_are_not_explained() -> None:
     assert dagster_range.explained(ModuleNotFoundError("No module named 'shop'", name="shop")) is None
     assert dagster_range.explained(ImportError("cannot import name 'x' from 'dagster'", name="dagster")) is None
+
+
+def test_weekly_job_of_ci_checks_the_range(tmp_path: Path) -> None:
+    workflow = yaml.safe_load((CHECKOUT / ".github" / "workflows" / "weekly.yml").read_text())
+    assert workflow[True]["schedule"], "YAML reads the key `on` as true"
+    [job] = workflow["jobs"].values()
+    [command] = [step["run"] for step in job["steps"] if "run" in step]
+    for name in ("make", "java", "apt-get", "sudo"):  # nothing is installed, and only the call is recorded
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command.split(), cwd=CHECKOUT, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "make check-range" and "make test" not in done.stdout

@@ -36,6 +36,7 @@ HELM = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
 VARIABLES = {
     "DAGSTER_PG_HOST": "db.internal",
+    "DAGSTER_PG_PORT": "5432",
     "DAGSTER_PG_USER": "dagster",
     "DAGSTER_PG_PASSWORD": "secret",
     "DAGSTER_PG_DB": "dagster",
@@ -138,8 +139,8 @@ def test_every_variable_with_the_prefix_is_a_setting() -> None:
             assert name.lower() in Settings.model_fields, f"{path.name}: TIDEMARK_{name}"
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "spark.Dockerfile"])
-def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> None:
+@pytest.mark.parametrize(("name", "context"), [("Dockerfile", CHECKOUT), ("spark.Dockerfile", DEPLOY)])
+def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str, context: Path) -> None:
     text = (DEPLOY / name).read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     assert lines[0][0] == "FROM" and ":" in lines[0][1] and not lines[0][1].endswith(":latest")
@@ -153,7 +154,7 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str) -> Non
         if word == "COPY":
             sources = [each for each in arguments.split()[:-1] if not each.startswith("--")]
             for source in sources:
-                assert source in {"./", ".", "pyproject.toml"} or (DEPLOY / source).exists(), source
+                assert source == "." or (context / source).exists(), source
 
 
 def test_images_install_the_tested_versions_by_their_hashes() -> None:
@@ -273,6 +274,59 @@ def test_the_script_for_databases_keeps_passwords_out_of_arguments(tmp_path: Pat
     (tmp_path / "more").write_text("2026-11-27 08:00:30\n")
     assert call("restore") == 1
     assert "pg_restore" not in said.read_text(), "a daemon whose clock is behind runs"
+
+
+def test_a_command_gets_the_settings_of_the_units_as_systemd_reads_them(tmp_path: Path) -> None:
+    settings = tmp_path / "environment"
+    uri = "jdbc:postgresql://db.internal:5432/lake?user=me&password=a%26b&sslmode=require"
+    settings.write_text(
+        f"# a comment\n\nDAGSTER_PG_PASSWORD=p $HOME;w\nUI_PASSWORD_HASH='$2a$14$x'\nTIDEMARK_CATALOG_URI={uri}"
+    )
+    script = DEPLOY / "with-settings.sh"
+    environment = {"PATH": os.environ["PATH"], "SETTINGS_FILE": str(settings), "SETTINGS_USER": "root"}
+
+    def call(*command: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [script, *command], env=environment | more, capture_output=True, text=True, check=False, timeout=30
+        )
+
+    found = dict(line.partition("=")[::2] for line in call("env").stdout.splitlines())
+    assert found["TIDEMARK_CATALOG_URI"] == uri, "`&` does not end the value"
+    assert (found["DAGSTER_PG_PASSWORD"], found["UI_PASSWORD_HASH"]) == ("p $HOME;w", "$2a$14$x")
+    unit = (DEPLOY / "systemd" / "tidemark-status.service").read_text()
+    [given] = re.findall(r"^Environment=(.*)$", unit, re.M)
+    for name, value in (each.split("=") for each in given.split()):
+        assert found[name] == value, name
+    assert found["PATH"].startswith("/opt/tidemark/venv/bin:")
+    assert (call().returncode, call("true").returncode, call("false").returncode) == (2, 0, 1)
+    assert "call this as root" in call("true", SETTINGS_FILE=str(tmp_path / "missing")).stderr
+
+
+def test_servers_without_a_login_listen_on_this_host_only() -> None:
+    for name in ("spark", "spark-master", "spark-worker"):
+        unit = (DEPLOY / "systemd" / f"tidemark-{name}.service").read_text()
+        assert re.search(r"^Environment=.*SPARK_LOCAL_IP=127\.0\.0\.1", unit, re.M), name
+    assert "spark.connect.grpc.binding.address $SPARK_LOCAL_IP" in (DEPLOY / "spark-connect.sh").read_text()
+    for name in ("code", "webserver"):
+        assert "--host 127.0.0.1" in (DEPLOY / "systemd" / f"tidemark-{name}.service").read_text()
+
+
+def test_master_and_workers_have_the_settings_without_the_address_of_the_connect_server() -> None:
+    for name in ("master", "worker"):
+        unit = (DEPLOY / "systemd" / f"tidemark-spark-{name}.service").read_text()
+        assert "EnvironmentFile=/etc/tidemark/environment" in unit and "UnsetEnvironment=SPARK_REMOTE" in unit
+
+
+def test_the_runbook_names_only_files_and_units_that_exist() -> None:
+    page = (CHECKOUT / "docs" / "runbook.md").read_text()
+    units = {path.stem for path in (DEPLOY / "systemd").iterdir()}
+    named = set(re.findall(r"\btidemark-(?:code|daemon|webserver|metrics|status|spark)(?:-[a-z]+)*", page)) - {
+        "tidemark-requirements"
+    }
+    roles = {f"tidemark-{path.stem}" for path in (DEPLOY / "iam").iterdir()}
+    assert named - roles <= units and units <= named, "each unit is started by a command of the runbook"
+    for name in re.findall(r"(?<![\w/.])deploy/[\w./-]*\w", page):
+        assert (CHECKOUT / name).exists(), name
 
 
 LOCAL_STATE = {
@@ -422,6 +476,11 @@ def test_the_template_makes_what_the_page_describes() -> None:
     bucket = found["LandingBucket"]
     events = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
     assert [each["Event"] for each in events] == ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"]
-    assert bucket["DeletionPolicy"] == "Retain"
+    lake, logs = found["LakeBucket"], found["LogsBucket"]
+    assert bucket["DeletionPolicy"] == lake["DeletionPolicy"] == "Retain"
+    for each in (bucket, lake, logs):
+        assert all(each["Properties"]["PublicAccessBlockConfiguration"].values())
+    [rule] = lake["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert "ExpirationInDays" not in rule, "Iceberg deletes files of the warehouse itself"
     alarms = [each for each in found.values() if each["Type"] == "AWS::CloudWatch::Alarm"]
     assert len(alarms) == len(queues) - 1

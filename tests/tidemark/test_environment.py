@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from dagster_tidemark import build_definitions, environment
 from dagster_tidemark.environment import VariableRefused, declared_variables, from_env
 from dagster_tidemark.settings import Settings, SettingsError, load_settings
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -66,15 +65,7 @@ def test_grocer_variables_rename_queues_without_changing_fingerprints() -> None:
     own["TIDEMARK_CODE_LOCATION"] = "pipelines"
 
     def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=CHECKOUT,
-            env=os.environ | own,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_python(arguments, cwd=CHECKOUT, env=os.environ | own, timeout=60)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 

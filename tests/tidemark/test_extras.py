@@ -1,8 +1,10 @@
 """Without the packages of the extras everything else works, and what needs one names it."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import dagster as dg
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.settings import load_settings
+from tests.checkout import CHECKOUT
 from tests.tidemark import extras
 
 
@@ -20,6 +23,14 @@ def test_modules_and_a_code_location_load_without_extras() -> None:
     done = subprocess.run(program, capture_output=True, text=True, timeout=200, check=False, env={**os.environ})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("extras: none; 0 failed\n")
+
+
+def test_every_extra_is_documented_and_tested_alone() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    page = (CHECKOUT / "docs" / "existing-location.md").read_text()
+    table = page.split("| extra | needed for |")[1].split("\n\n")[0]
+    documented = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    assert documented == set(project["optional-dependencies"]) == extras.PACKAGES.keys()
 
 
 def test_up_command_reports_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:

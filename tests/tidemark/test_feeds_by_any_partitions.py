@@ -5,6 +5,7 @@ for.
 """
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from dagster_tidemark import (
     build_definitions,
     feed_assets,
 )
+from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
@@ -148,6 +150,9 @@ class Place:
             self.feed, self.table, partitions_def=definition, tags={"tidemark/pace": "asap"}, code_version="1"
         )
         self.defs = build_definitions(self.settings, self.assets, [self.feed], [self.table])
+        # Only notifications and `reconcile` are tested here; `sensors/test_first_listings.py` tests first listings.
+        place = place_of(self.feed, self.name, self.settings.start_date)
+        note_listing(self.instance, self.settings.code_location, self.feed.name, time.time(), place)
         self.resources = self.defs.resources or {}
 
     def put(self, key: str, *rows: str, told: bool = True) -> None:

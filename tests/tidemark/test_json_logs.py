@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from dagster_tidemark.json_logs import JsonFormatter, JsonLines
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 _PROGRAM = """
 import logging, sys, threading, warnings
@@ -39,7 +39,7 @@ raise OSError("gone")
 
 def program(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     given = {**os.environ, "TIDEMARK_LOG_FORMAT": "json", "TIDEMARK_PROJECT": str(CHECKOUT), **environment}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=given, timeout=120)
+    return run_python(command, env=given)
 
 
 def test_logs_warnings_and_uncaught_errors_of_a_process_are_objects() -> None:

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 _LOCATION = """
 import dagster as dg
@@ -33,14 +32,11 @@ def assets_of(folder: Path, *installed: Path) -> set[str]:
     """The assets that a command finds in a project, with other folders on the path as if they were installed."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     path = {"PYTHONPATH": os.pathsep.join(map(str, installed))}
-    done = subprocess.run(
-        [sys.executable, "-m", "dagster_tidemark.cli.app", "lock", "check", "--json"],
+    done = run_python(
+        ["-m", "dagster_tidemark.cli.app", "lock", "check", "--json"],
         cwd=folder / "deep",  # from here Python would not find the package by itself
         env=inherited | path,
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert done.returncode == 2, done.stderr[-2000:]  # no lock file yet: each asset is new
     return {found["asset"] for found in json.loads(done.stdout)}

@@ -9,7 +9,7 @@ import sys
 
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.local.host import process_tree
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings, load_settings
 
 
 def main() -> None:
@@ -22,10 +22,17 @@ def main() -> None:
         end_unfinished_runs(instance)
     # In the checkout, `dagster dev` would warn that it ignores dagster.yaml. The home has a link to that file.
     os.chdir(settings.platform_home)
-    workspace, port = str(settings.root / "workspace.yaml"), str(settings.port_ui)
-    arguments = ["-m", "dagster", "dev", "-w", workspace, "-h", "127.0.0.1", "-p", port]
+    arguments = ["-m", "dagster", "dev", *loaded(settings), "-h", "127.0.0.1", "-p", str(settings.port_ui)]
     arguments += ["--log-format", "json"] if settings.log_format == "json" else []
     os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def loaded(settings: Settings) -> list[str]:
+    """Return the options that name the code: the project's workspace.yaml, or the module of its definitions."""
+    workspace = settings.root / "workspace.yaml"
+    if workspace.exists():
+        return ["-w", str(workspace)]
+    return ["-m", f"{settings.code_location}.definitions", "-d", str(settings.root)]
 
 
 if __name__ == "__main__":

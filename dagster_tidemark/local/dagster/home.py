@@ -1,15 +1,17 @@
 """The Dagster home of the platform.
 
 Belongs here: creating it, and clearing up after a stop. Does not belong here: definitions, and the instance's
-configuration (the top-level dagster.yaml, linked into the home).
+configuration (the project's dagster.yaml, linked into the home).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import dagster as dg
 
+from dagster_tidemark import scaffold
 from dagster_tidemark.dagster_internals.run_storage import mark_as_lost
 from dagster_tidemark.event_log.run_process import process_of
 from dagster_tidemark.settings import Settings
@@ -27,7 +29,7 @@ def opened_home(settings: Settings) -> Iterator[dg.DagsterInstance]:
     home = settings.platform_home
     home.mkdir(parents=True, exist_ok=True)
     is_fresh = not (home / "storage").exists()
-    _link(home / "dagster.yaml", settings.root / "dagster.yaml")
+    _link(home / "dagster.yaml", _configuration(settings))
     with dg.DagsterInstance.from_config(str(home)) as instance:
         stamp = home / ".version"
         if not stamp.exists() or stamp.read_text() != dg.__version__:
@@ -50,6 +52,12 @@ def end_unfinished_runs(instance: dg.DagsterInstance) -> int:
             mark_as_lost(instance, run.run_id)
         instance.report_run_canceled(run, "The platform stopped while this run was in progress.")
     return len(dead)
+
+
+def _configuration(settings: Settings) -> Path:
+    """Return the instance's configuration: the project's dagster.yaml, else that of a new project."""
+    own = settings.root / "dagster.yaml"
+    return own if own.exists() else Path(str(files(scaffold) / "project" / "dagster.yaml"))
 
 
 def _link(link: Path, target: Path) -> None:

@@ -45,7 +45,7 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.contract_rows import ContractRow, causes, kept_rows, not_looked_yet, unknown
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine import saved_overview
-from dagster_tidemark.engine.complete_listings import note_listing
+from dagster_tidemark.engine.complete_listings import key_of, note_listing, note_progress, read_listings
 from dagster_tidemark.engine.doubts import (
     CONTRACTS,
     LANDING,
@@ -281,10 +281,46 @@ def test_complete_listing_of_a_feed_is_a_check_of_its_source_as_of_its_start(
         assert told(instance) == {}
 
 
+def test_listings_of_two_feeds_that_end_at_once_are_both_recorded(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = instance_store.saved
+
+    def slowly(instance: DagsterInstance, key: str) -> str | None:
+        found = saved(instance, key)
+        with monkeypatch.context() as alone:  # another process ends its listings between the read and the write
+            alone.setattr(instance_store, "saved", saved)
+            note_listing(instance, "grocer", "prices", NOW - 20)
+            note_listing(instance, "grocer", "orders", NOW - 30)
+        return found
+
+    with monkeypatch.context() as two:
+        two.setattr(instance_store, "saved", slowly)
+        note_listing(instance, "grocer", "orders", NOW - 40)
+    found = read_listings(instance, "grocer", ["orders", "prices"])
+    assert {feed: listing.at for feed, listing in found.items()} == {"orders": NOW - 30, "prices": NOW - 20}
+
+
+def test_first_listing_that_is_under_way_makes_the_contracts_of_its_feed_unknown(instance: DagsterInstance) -> None:
+    note_progress(instance, "grocer", "orders", "here", NOW - 40, "9 files in 3 partitions so far")
+    note_progress(instance, "grocer", "prices", "here", NOW - 40, "not watched")
+    said = "feed orders is listed completely for the first time"
+    assert told(instance) == {"core/orders": f"{said}: 9 files in 3 partitions so far"}
+    (cause,) = doubts(instance, WATCHED, NOW).sources.values()
+    assert (cause.since, cause.without_age) == (NOW - 40, said)
+    note_look(instance, "grocer", LANDING, Looked(NOW, hindrance="the bucket landing does not answer"))
+    assert told(instance) == {"core/orders": "the bucket landing does not answer"}, "the listing waits for it too"
+    note_look(instance, "grocer", LANDING, Looked(NOW))
+    note_listing(instance, "grocer", "orders", NOW - 40, "here")
+    assert told(instance) == {}
+    note_progress(instance, "grocer", "orders", "here", NOW - 20, "of another process, which has not read the record")
+    assert told(instance) == {}
+
+
 def test_unreadable_record_of_listings_counts_as_none(instance: DagsterInstance) -> None:
     note_look(instance, "grocer", LANDING, Looked(hindrance="the bucket landing does not answer"))
-    for text in ("not JSON", "[]", '{"orders": "yesterday"}'):
-        instance_store.save(instance, f"{LOOKED}grocer/listed", text)
+    for text in ("not JSON", "[]", '{"at": "yesterday"}'):
+        instance_store.save(instance, key_of("grocer", "orders"), text)
         assert told(instance) == {"core/orders": "the bucket landing does not answer"}
 
 

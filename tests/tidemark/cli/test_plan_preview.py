@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.cli.webserver import Sensor
+from dagster_tidemark.cli.webserver import OtherCode, Sensor
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total
 from dagster_tidemark.lakehouse.table import Table
@@ -440,3 +440,16 @@ def test_status_and_plan_report_a_half_published_preview(tmp_path: Path, monkeyp
     for command in ("status", "plan"):
         found = CliRunner().invoke(app, [command])
         assert "preview fix is half published: `tidemark plan --publish fix` completes it" in found.stderr, command
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"), [("local", "was reloaded"), ("production", "then repeat this command")]
+)
+def test_code_that_is_not_deployed_is_reported_with_the_remedy_of_its_place(
+    environment: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_apply, "_DEPLOYED_WITHIN", -1.0)
+    monkeypatch.setattr(plan_apply, "graph_of", lambda *args, **more: Graph([node("a")]))
+    monkeypatch.setattr(plan_apply.location, "asset_graph", lambda settings: None)
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(OtherCode, match=said):
+        plan_apply.wait_for_code(instance, Settings(environment=environment))

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.dagster_internals import instance_store
-from dagster_tidemark.engine.complete_listings import key_of, listings_in
+from dagster_tidemark.engine.complete_listings import read_listings
 from dagster_tidemark.local.dagster.home import opened_home
 from dagster_tidemark.sensors.reconcile_schedules import instance_of
 from dagster_tidemark.settings import Settings, load_settings
@@ -67,7 +66,8 @@ def test_reconcile_accepts_removals_of_one_feed_and_holds_those_of_others(zone: 
 def test_complete_reconcile_is_a_check_of_the_sources_it_listed(zone: str, cloud: Settings) -> None:
     def listed() -> dict[str, float]:
         with instance_of(load_settings()) as instance:
-            return listings_in(instance_store.saved(instance, key_of("tests.toys")))
+            found = read_listings(instance, "tests.toys", ["orders", "prices", "customers"])
+            return {feed: listing.at for feed, listing in found.items() if listing.at}
 
     reconcile("--days", "1")
     assert listed() == {}
@@ -88,4 +88,4 @@ def test_reconcile_without_a_dagster_home_names_the_command_that_creates_it(
     zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", "/nowhere")
-    assert "`make dev` creates a Dagster home" in reconcile(code=1).stderr
+    assert "`tidemark up`, which creates one on this machine" in reconcile(code=1).stderr

@@ -310,3 +310,33 @@ def test_resource_value_is_part_of_the_fingerprint_of_assets_that_require_it(
     if way != "only a run knows":  # then it counts for every asset that needs resources
         assert before["two"].fingerprint.digest == after["two"].fingerprint.digest
     assert before["one"].fingerprint.digest == other["one"].fingerprint.digest
+
+
+KEPT = """
+    import dagster as dg
+
+    class Kept(dg.ConfigurableIOManager):
+        folder: str
+        def handle_output(self, context, obj): ...
+        def load_input(self, context): ...
+
+    @dg.asset(code_version="1", io_manager_key="own", check_specs=[dg.AssetCheckSpec("full", asset="one")])
+    def one(): return 1
+    """
+BY_TWO = """
+    import dagster as dg
+    from toy.assets import Kept, one
+
+    defs = dg.Definitions(assets=[one], resources={"io_manager": Kept(folder="a"), "own": Kept(folder="b")})
+    """
+
+
+def test_io_manager_of_check_results_is_not_part_of_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = {"assets.py": KEPT, "definitions.py": BY_TWO}
+    before = found(tmp_path / "1", package, monkeypatch)
+    of_checks = found(tmp_path / "2", replaced(package, 'folder="a"', 'folder="c"'), monkeypatch)
+    own = found(tmp_path / "3", replaced(package, 'folder="b"', 'folder="c"'), monkeypatch)
+    assert before["one"].fingerprint.digest == of_checks["one"].fingerprint.digest
+    assert before["one"].fingerprint.digest != own["one"].fingerprint.digest

@@ -1,5 +1,6 @@
 """What the planner asks for is looked at before it is handed out: a request the daemon cannot build ends its tick."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -118,3 +119,20 @@ def test_run_requests_of_the_landing_sensor_are_also_validated(asked: Asked, mon
     plan = asked.engine.look(event_time.now())
     monkeypatch.setattr(Engine, "request", lambda *_, ranges: ([bad, good], plan))
     assert [request.partition_key for request in due_now(asked.context)] == [FIRST[0]]
+
+
+def test_tick_that_dagster_has_given_up_on_requests_and_reserves_nothing(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [Request(("orders",), (FIRST[0],)), Request(("own",), (FIRST[1],), conditional=True)]
+    plan = asked.engine.look(event_time.now())
+
+    def request(engine: Engine, *_: Any, ranges: bool) -> Any:
+        engine.take(requests[0].targets, event_time.now())
+        return requests, plan
+
+    monkeypatch.setattr(Engine, "request", request)
+    assert due_now(asked.context, begun=time.monotonic() - 60) == []
+    assert asked.engine.reserved == {}, "the next tick requests it, and does not wait a minute for its run"
+    assert [request.partition_key for request in due_now(asked.context)] == [FIRST[0]]
+    assert set(asked.engine.reserved) == {("orders", FIRST[0])}

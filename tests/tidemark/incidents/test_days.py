@@ -4,6 +4,7 @@ import pytest
 
 from dagster_tidemark.simulation.simulator import CheckFate
 from tests.tidemark.incidents.days import CHAINS, FAULTS, assets_of, play
+from tests.tidemark.incidents.early_warnings import warned
 from tests.tidemark.incidents.simultaneous import play_hour
 from tests.tidemark.incidents.test_causes import HOUR_1, Location
 
@@ -42,3 +43,8 @@ def test_incident_of_a_raising_check_says_that_the_check_is_run_again() -> None:
 @pytest.mark.parametrize("faults", [PAIRS[0], *(pytest.param(each, marks=pytest.mark.proof) for each in PAIRS[1:])])
 def test_two_faults_in_the_same_hour_are_two_incidents(faults: dict[str, str]) -> None:
     play_hour(faults)
+
+
+def test_missed_contracts_of_random_hours_are_reported_and_met_ones_are_not() -> None:
+    day = warned(seed=17, hours=2)
+    assert day.missed and day.unseen == day.false == day.twice == ()

@@ -221,3 +221,17 @@ def test_reader_that_failed_before_its_check_passed_stays_in_the_incident_of_the
     for second in (0, 10, 20, 30, 40):
         book = looked(book, passed + second, troubles=(failing,))
     assert len(book.open) == incidents
+
+
+@pytest.mark.parametrize(("failed_after", "incidents"), [(-300.0, 1), (20.0, 2)])
+def test_reader_that_failed_in_the_run_of_its_failing_input_stays_in_the_incident_of_the_input(
+    failed_after: float, incidents: int
+) -> None:
+    late = (LateAsset("marts/stock", deadline=NOON, is_late=True),)
+    failing = Trouble(RootCause(CauseKind.FAILING, "core/stock", "it fails", NOON - 300.0, "core/stock"), late)
+    built = NOON + 100
+    reader = RootCause(CauseKind.FAILING, "marts/stock", "it fails", built + failed_after, "marts/stock")
+    book = looked(Book(), NOON, troubles=(failing,))
+    for second in (0, 10, 20, 30, 40):
+        book = looked(book, built + second, troubles=(Trouble(reader, late),))
+    assert len(book.open) == incidents

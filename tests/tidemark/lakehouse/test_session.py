@@ -29,7 +29,7 @@ from dagster_tidemark.lakehouse.session import (
     opened_session,
     server_conf,
 )
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import Settings, SettingsError
 
 SECRETS = {
     "AWS_ACCESS_KEY_ID": "an-access-key",
@@ -53,6 +53,13 @@ def test_spark_server_configuration_contains_no_secrets(monkeypatch: pytest.Monk
     assert Path(file).read_text() == "host:5433:lake:me:p\\:w\n"
     assert stat.S_IMODE(Path(file).stat().st_mode) == 0o600
     assert "AWS_SESSION_TOKEN" in settings.exports(), "the server gets it from its environment"
+
+
+def test_spark_in_this_process_without_jars_is_refused_with_the_command_that_fetches_them(tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    settings = Settings(spark_remote=None, jars_dir=tmp_path, state_dir=tmp_path / "state")
+    with pytest.raises(SettingsError, match=f"run `tidemark jars --to {tmp_path}/jars`, or set SPARK_REMOTE"):
+        new_session(settings)
 
 
 @pytest.mark.parametrize("said", ["cannot connect to sc://host:1/;token=s3cret;use_ssl=true", "of another thing"])

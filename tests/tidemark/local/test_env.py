@@ -22,6 +22,7 @@ from dagster_tidemark.local.platform.whole_platform import platform_environment
 from dagster_tidemark.settings import Settings
 from tests.checkout import CHECKOUT
 from tests.conftest import make_settings
+from tests.warm_python import run_python
 
 NAMES = {
     *(f"TIDEMARK_{name}" for name in ("ENVIRONMENT", "STATE_DIR", "JARS_DIR", "LANDING_BUCKET", "EVENTS_QUEUE")),
@@ -38,8 +39,8 @@ NAMES = {
 def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if name not in NAMES}
     inherited["TIDEMARK_PROJECT"] = str(CHECKOUT)
-    command = [sys.executable, "-m", "dagster_tidemark.cli.app", *arguments]
-    return subprocess.run(command, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=60)
+    command = ["-m", "dagster_tidemark.cli.app", *arguments]
+    return run_python(command, cwd=cwd, env=inherited | environment, timeout=60)
 
 
 def test_env_command_without_a_platform_exits_with_code_3(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
 
 from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.local.dagster.dev import loaded
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.planner.event_records import Outcome
 from tests.checkout import CHECKOUT
@@ -24,6 +25,25 @@ def test_dagster_home_has_the_configuration_of_the_checkout(tmp_path: Path) -> N
         assert not instance.telemetry_enabled
         assert not instance.nux_enabled
     assert (tmp_path / "dagster" / "dagster.yaml").readlink() == CHECKOUT / "dagster.yaml"
+
+
+def test_home_of_a_project_without_dagster_yaml_has_that_of_a_new_project(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path / "state").model_copy(update={"project": tmp_path})
+    with opened_home(settings) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None and queue.max_concurrent_runs == 7
+    linked = tmp_path / "state" / "dagster" / "dagster.yaml"
+    assert linked.read_text() == (CHECKOUT / "dagster.yaml").read_text()
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with opened_home(settings):
+        assert linked.readlink() == tmp_path / "dagster.yaml"
+
+
+def test_project_without_a_workspace_is_loaded_by_its_definitions(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path).model_copy(update={"project": tmp_path, "code_location": "acme"})
+    assert loaded(settings) == ["-m", "acme.definitions", "-d", str(tmp_path)]
+    (tmp_path / "workspace.yaml").touch()
+    assert loaded(settings) == ["-w", str(tmp_path / "workspace.yaml")]
 
 
 def test_dagster_home_of_another_dagster_version_is_migrated(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from dagster_tidemark.local.platform.instance_lock import running
 from tests.conftest import make_settings
+from tests.warm_python import run_python
 
 CAN_MOUNT = (
     shutil.which("unshare") is not None
@@ -21,15 +22,12 @@ needs_mounts = pytest.mark.skipif(not CAN_MOUNT, reason="needs a user namespace 
 
 def _up(state: Path, *before: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     settings = make_settings(state)
-    command = [*before, sys.executable, "-m", "dagster_tidemark.cli.app", "up"]
-    return subprocess.run(
-        command,
-        env=os.environ | settings.exports() | {"FEED": "none"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = ["-m", "dagster_tidemark.cli.app", "up"]
+    environment = os.environ | settings.exports() | {"FEED": "none"} | environment
+    if not before:
+        return run_python(command, env=environment, timeout=60)
+    command = [*before, sys.executable, *command]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 def _refused(done: "subprocess.CompletedProcess[str]") -> str:

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from botocore.exceptions import ClientError
 
-from dagster_tidemark.resources.aws import ImpatientS3, QueueResource
+from dagster_tidemark.resources.aws import QUEUE_TIMEOUTS, ImpatientS3, QueueResource, _client
 
 KEYS = {"region_name": "us-east-1", "aws_access_key_id": "mine", "aws_secret_access_key": "s3cret"}
 
@@ -64,6 +64,16 @@ def test_aws_resource_retries_a_call_up_to_its_maximum_attempts(overloaded: Over
 def test_default_s3_timeouts_and_retries_end_within_a_minute() -> None:
     config = ImpatientS3(**KEYS).get_client().meta.config
     assert (config.connect_timeout + config.read_timeout) * config.retries["total_max_attempts"] < 60
+
+
+def test_default_queue_timeouts_and_retries_end_within_a_tick(overloaded: Overloaded) -> None:
+    made = QueueResource(queue="events", endpoint_url=overloaded.url, **KEYS)
+    with pytest.raises(ClientError, match="503"):
+        made.open()
+    assert len(overloaded.signatures) == 3
+    config = _client("sqs", made, **QUEUE_TIMEOUTS).meta.config
+    assert config.read_timeout > 4, "longer than the longest poll"
+    assert (config.connect_timeout + config.read_timeout) * config.retries["total_max_attempts"] < 50
 
 
 def test_unsigned_session_sends_no_signature_to_a_public_bucket(overloaded: Overloaded) -> None:

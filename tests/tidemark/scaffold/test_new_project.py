@@ -1,8 +1,6 @@
 """`tidemark init`: which folders it refuses, which files it writes, and that they are tidy and load."""
 
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.project_folder import VARIABLE, code_location
 from dagster_tidemark.scaffold.new_project import project_files
 from tests.checkout import CHECKOUT
+from tests.warm_python import run_python
 
 ABOVE = {
     ".github/workflows/ci.yml",
@@ -51,9 +50,7 @@ def ran(project: Path, *arguments: str, code: int = 0) -> str:
     """Return the output of Python in the project's folder, without settings."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     environment = mine | {"PYTHONPATH": str(project), "PYTHONWARNINGS": "error:::my_shop"}
-    done = subprocess.run(
-        [sys.executable, "-P", *arguments], cwd=project, env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = run_python(["-P", *arguments], cwd=project, env=environment)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -84,12 +81,14 @@ def test_new_project_configuration_names_the_package(project: Path) -> None:
     assert code_location(project) == "my_shop"
     said = tomllib.loads((project / "pyproject.toml").read_text())
     assert said["project"]["name"] == "my-shop"
-    assert said["project"]["dependencies"] == ["dagster-tidemark[local]"]
+    assert said["project"]["dependencies"] == ["dagster-tidemark"], "production goes without the laptop's platform"
+    assert "dagster-tidemark[local]" in said["dependency-groups"]["dev"]
     assert said["tool"]["dagster"]["module_name"] == "my_shop.definitions"
     assert yaml.safe_load((project / "workspace.yaml").read_text())["load_from"] == [
         {"python_module": {"module_name": "my_shop.definitions", "location_name": "my_shop"}}
     ]
-    assert "make test" in str(yaml.safe_load((project / ".github/workflows/ci.yml").read_text()))
+    workflow = yaml.safe_load((project / ".github/workflows/ci.yml").read_text())
+    assert "make test" in str(workflow) and workflow[True]["schedule"], "YAML reads the key `on` as true"
 
 
 def test_new_project_has_the_dagster_instance_configuration_of_the_checkout(project: Path) -> None:

@@ -11,6 +11,7 @@ from dagster._core.definitions.sensor_definition import SensorEvaluationContext
 
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.engine.engine import engine_for
+from dagster_tidemark.sensors import catch_up as range_sensor
 from dagster_tidemark.sensors.automation import automation_sensor
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
 from dagster_tidemark.tags import DATA_VERSION
@@ -125,6 +126,24 @@ def test_sensor_takes_only_the_requests_of_its_own_assets(instance: dg.DagsterIn
         assert not other.evaluate_tick(context).run_requests
     hour = "2026-10-05-00:00"
     assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}
+
+
+def test_ticks_that_dagster_has_given_up_on_keep_their_requests_for_the_next_ticks(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, location = "2026-10-05-00:00", Location(instance, small())
+    location.observe("raw/orders", hour)
+    with monkeypatch.context() as slow:
+        slow.setattr(range_sensor, "_LONGEST_TICK", -1.0)
+        assert location.tick().asked == set()
+    assert location.tick().asked == {("core/orders", hour), ("marts/hourly", hour)}, "not a minute later"
+    observe(instance, "orders", *HOURS)
+    with monkeypatch.context() as slow:
+        slow.setattr(range_sensor, "_LONGEST_TICK", -1.0)
+        assert isinstance(catch_up(instance), dg.SkipReason)
+    result = catch_up(instance)
+    assert isinstance(result, dg.SensorResult)
+    assert len(result.run_requests or []) == 2, "the ten hours, and the one before for this location's mart"
 
 
 def test_condition_that_may_refuse_reserves_no_partition(instance: dg.DagsterInstance) -> None:

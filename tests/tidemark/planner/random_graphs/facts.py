@@ -12,7 +12,7 @@ from functools import cached_property
 from dagster_tidemark.simulation.simulator import Run
 from tests.tidemark.planner.random_graphs.mappings import VOLATILE
 from tests.tidemark.planner.random_graphs.play import QUIET_HOURS, Day
-from tests.tidemark.planner.random_graphs.shapes import TIMES, Read, Target
+from tests.tidemark.planner.random_graphs.shapes import TIMES, Read, Table, Target
 from tests.tidemark.planner.random_graphs.windows import window_of
 
 
@@ -268,8 +268,8 @@ class Facts:
         """Whether a table, or what it is made from, gets another partition as time goes by without any data."""
         tables = [self.day.world.table(name) for name in self.above(key)]
         return any(
-            (table.grain in TIMES or " x " in table.grain)
-            and all(read.way == "all" or self.day.world.table(read.key).grain == "single" for read in table.reads)
+            _is_of_time(table)
+            and all(read.way == "all" or not _is_of_time(self.day.world.table(read.key)) for read in table.reads)
             for table in tables
             if not table.outside
         )
@@ -300,3 +300,8 @@ class Facts:
         """Whether what a table reads changes as time goes by, at any depth."""
         tables = [self.day.world.table(name) for name in self.above(key)]
         return any(read.way in VOLATILE for table in tables for read in table.reads)
+
+
+def _is_of_time(table: Table) -> bool:
+    """Return whether a table gets another partition as time goes by."""
+    return table.grain in TIMES or " x " in table.grain

@@ -173,5 +173,6 @@ def _end_of(facts: Facts, event: Event) -> float:
 
 def _tick(schedule: str, zone: str, at: float) -> float:
     aliases = {"@daily": "0 0 * * *", "@hourly": "0 * * * *"}
-    before = datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)) - timedelta(microseconds=1)
+    # Subtracted in UTC: arithmetic on a local time forgets which of two equal hours in autumn it is in.
+    before = (datetime.fromtimestamp(at, UTC) - timedelta(microseconds=1)).astimezone(ZoneInfo(zone))
     return float(next(CronSim(aliases.get(schedule, schedule), before)).timestamp())

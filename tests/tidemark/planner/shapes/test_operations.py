@@ -169,7 +169,7 @@ def test_custom_automation_condition_also_applies_to_rebuilds() -> None:
             asset("core/x", "raw/x", by=DAYS, code_version=code, automation_condition=nightly, **ASAP),
         ]
 
-    simulation = play(graph("1"), own_every=120.0)
+    simulation = play(graph("1"), own_every=300.0)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=30))
     simulation.run(hours=3)
     (first,) = simulation.runs

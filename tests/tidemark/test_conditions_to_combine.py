@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_tidemark.conditions import ConditionRefused, between, check_passed, every, updated
+from dagster_tidemark.conditions_to_combine import ConditionRefused, between, check_passed, every, updated
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.simulation.simulator import Simulation
 from tests.tidemark.planner.shapes.playing import asked, play
@@ -29,7 +29,7 @@ def two_sources(condition: Any, by: Any = None, **more: Any) -> Simulation:
             asset("core/b", "raw/b", by=by, **ASAP),
             asset("core/x", "core/a", "core/b", by=by, automation_condition=condition, **more),
         ],
-        own_every=300,
+        own_every=900,
     )
 
 
@@ -76,7 +76,7 @@ def test_update_of_any_input_outside_of_hours_is_remembered() -> None:
 def test_between_condition_delays_changed_data_until_its_time_of_day() -> None:
     condition = derived() & between("06:00", "22:00", timezone="Europe/Berlin")  # 4:00 to 20:00 in UTC
     simulation = play(
-        [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=condition, **ASAP)], own_every=300
+        [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=condition, **ASAP)], own_every=900
     )
     for hour in (1, 10, 21):
         simulation.arrive("raw/a", DAY, at=simulation.time(hours=hour), version=str(hour))
@@ -125,7 +125,7 @@ def test_check_passed_condition_runs_the_reader_only_after_the_check_passes() ->
 
 def test_every_condition_requests_the_latest_time_partition() -> None:
     simulation = play(
-        [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=every("0 6 * * *"))], own_every=300
+        [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=every("0 6 * * *"))], own_every=900
     )
     simulation.run(hours=33)
     assert asked(simulation, "core/x") == [DAY, "2026-10-06"]
@@ -148,7 +148,7 @@ def test_invalid_conditions_are_refused(declare: Any, why: str) -> None:
 
 def test_between_condition_over_midnight_is_open_at_night() -> None:
     condition = derived() & between("22:00", "02:00")
-    simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=condition, **ASAP)], own_every=300)
+    simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=condition, **ASAP)], own_every=900)
     simulation.arrive("raw/a", at=simulation.time(hours=3), version="1")
     simulation.arrive("raw/a", at=simulation.time(hours=25), version="2")
     simulation.run(hours=27)

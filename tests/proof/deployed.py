@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import boto3
@@ -38,7 +38,6 @@ from tests.tidemark.postgres import postgres_server
 DEPLOY = CHECKOUT / "deploy"
 BIN = Path(sys.executable).parent
 PASSWORD = "p:w%&+?"
-_PORTS = ("cloud", "master", "spark", "code")
 
 
 @dataclass
@@ -54,24 +53,31 @@ class Deployed:
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
+    with_ports: ClassVar[tuple[str, ...]] = ("cloud", "master", "spark", "code")
+    cloud: ClassVar[str] = "dagster_tidemark.local.cloud.server"
+    units: ClassVar[tuple[str, ...]] = ("code", "daemon")
 
     def open(self) -> None:
         """Start everything."""
-        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        self.ports = dict(zip(self.with_ports, free_ports(len(self.with_ports)), strict=True))
         login = self._stack.enter_context(postgres_server(PASSWORD))
         self._create_databases(login["port"])
         self._write_environment(login["port"])
         self._write_home(login["port"])
-        self.start("cloud", [sys.executable, "-m", "dagster_tidemark.local.cloud.server"], TIDEMARK_ENVIRONMENT="local")
+        self.start("cloud", [sys.executable, "-m", self.cloud], TIDEMARK_ENVIRONMENT="local")
         for bucket in ("lake", "logs"):
             self.aws("s3").create_bucket(Bucket=bucket)
+        self.create_queues()
+        self._jars()
+        self._start_spark()
+        for name in self.units:
+            self.start(name, self._unit(f"tidemark-{name}"))
+
+    def create_queues(self) -> None:
+        """Create the queues of the streams, as an operator does."""
         options = {"endpoint_url": self.environment["AWS_ENDPOINT_URL"], "region_name": "us-east-1"}
         for queue in queues_of(STREAMS):
             create_queue(queue, **options, aws_access_key_id=LOCAL_KEY, aws_secret_access_key=LOCAL_KEY)
-        self._jars()
-        self._start_spark()
-        for name in ("code", "daemon"):
-            self.start(name, self._unit(f"tidemark-{name}"))
 
     def close(self) -> None:
         """End every process."""

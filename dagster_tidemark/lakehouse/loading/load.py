@@ -26,7 +26,7 @@ from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
 from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
-from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, look
+from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, holds_the_same, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.one_pass import UncommittedLoad, is_grouped_by_task, write_in_one_pass
 from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, rows_at
@@ -184,7 +184,7 @@ class _Attempts:
         try:
             if not found.steps:
                 return self.done or replace(_left_alone(spark, wider.load, found), additions=wider.additions)
-            done, parent = _bring_up(self.landing, wider.load, found, self._reading(wider), self.run_id)
+            done, is_outdated = _bring_up(self.landing, wider.load, found, self._reading(wider), self.run_id)
         except PySparkException as error:
             if not new_columns.is_behind(spark, wider.load):
                 raise
@@ -197,9 +197,8 @@ class _Attempts:
             additions=wider.additions,
             accounts=list({(a.partition, a.key): a for a in (*earlier, *done.accounts)}.values()),
         )
-        if parent != found.snapshot_id:
-            # Another run committed after this load queried the state, so the steps of this load may be outdated.
-            raise CommitConflict(f"{load.table.name}: another run has committed in the meantime")
+        if is_outdated:
+            raise CommitConflict(f"{load.table.name}: another run has committed to the same partitions")
         return self.done
 
     def _reading(self, wider: new_columns.Wider) -> FileBatch:
@@ -263,10 +262,8 @@ def _with_state(spark: SparkSession, load: Load, found: LoadState, loaded: Loade
     return replace(loaded, backlog=backlog, largest_share=share, arrived_through=through)
 
 
-def _bring_up(
-    landing: Landing, load: Load, found: LoadState, reading: FileBatch, run_id: str
-) -> tuple[Loaded, int | None]:
-    """Execute the steps. Return the result, and the parent snapshot of the commit."""
+def _bring_up(landing: Landing, load: Load, found: LoadState, reading: FileBatch, run_id: str) -> tuple[Loaded, bool]:
+    """Execute the steps. Return the result, and True if another run has changed the partitions in the meantime."""
     spark = reading.spark
     written = write_in_one_pass(load, found, reading)
     reading, judged = (written.reading, written.judged) if written else judge_rows(load, reading)
@@ -278,7 +275,7 @@ def _bring_up(
             rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
             held = held_at(spark, load.table, list(found.listed), found.snapshot_id)
             kept = Loaded(found.snapshot_id, held.content, files_rejected=reading.faults)
-            return _with_state(spark, load, found, kept), found.snapshot_id
+            return _with_state(spark, load, found, kept), False
         entered = rejected_rows.enter(load, found, reading, judged.rejected, tally, run_id)
         reached("between_quarantine_and_table")
         rows_read = sum(t.rows for t in tally.values())
@@ -290,8 +287,11 @@ def _bring_up(
             rows = _one_a_key(load, found, reading, judged, rows_read)
             commit = _commit(load, found, rows, run_id, is_large=rows_read >= _MANY_ROWS)
         reached("after_commit")
+        # Runs of other partitions commit all the time. If each of their commits counted, a slow load would begin again
+        # up to 20 times, each time with the files that have arrived since.
+        is_outdated = commit.parent_id != found.snapshot_id and not holds_the_same(spark, load, found, commit.parent_id)
         held = _held(written, spark, load.table, list(found.listed), commit)
-        accounts = _accounts(load, found, reading, judged, held, commit)
+        accounts = _accounts(load, found, reading, judged, held, commit, is_outdated=is_outdated)
     finally:
         judged.forget()
         if written and not may_be_committed:
@@ -309,7 +309,7 @@ def _bring_up(
         accounts=accounts,
         table_rows=commit.rows,
     )
-    return _with_state(spark, load, found, loaded), commit.parent_id
+    return _with_state(spark, load, found, loaded), is_outdated
 
 
 def _held(
@@ -353,6 +353,8 @@ def _accounts(
     judged: Judged,
     held: PartitionContents,
     commit: write.Commit,
+    *,
+    is_outdated: bool,
 ) -> list[Account]:
     spark, table, partitions = reading.spark, load.table, as_keys(list(found.steps))
     counts = {file: judged.tally.get(file.key, rejected_rows.Tally()) for file in reading.files}
@@ -362,8 +364,8 @@ def _accounts(
         for (partition, key, version), rows in found.rows.items()
         if (step := found.steps.get(partition)) and not step.replaces and (key, version) not in step.outdated
     }
-    if commit.parent_id != found.snapshot_id:
-        stays = {}  # another run may have changed these rows, and this load starts again
+    if is_outdated:
+        stays = {}  # another run has changed these rows, and this load starts again
     return accounts_of(
         {file: (of.rows, sum(of.reasons.values())) for file, of in counts.items()},
         {version: rows for version, rows in stays.items() if version not in read},

@@ -15,6 +15,7 @@ from dagster_tidemark.lakehouse import write
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, LoadStep, Version, Where, held_keys, steps
 from dagster_tidemark.lakehouse.loading.provenance import Entries, known_files, rows_of_partitions
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
+from dagster_tidemark.lakehouse.read import SnapshotExpired
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Feed, Partition
@@ -147,6 +148,24 @@ def look(
         to_do,
         read_again=load.read_again,
     )
+
+
+def holds_the_same(spark: SparkSession, load: Load, found: LoadState, snapshot_id: int | None) -> bool:
+    """Return True if the table has at a snapshot the same file versions of the load's partitions as this load found.
+
+    Then commits between the two snapshots were about other partitions, and the load's steps are not outdated.
+    """
+    if snapshot_id is None:
+        return False
+    try:
+        then = known_files(spark, load, list(found.listed), snapshot_id)
+    except SnapshotExpired:
+        return False
+    return then.rows == found.rows and _in_table(then.files) == _in_table(found.known)
+
+
+def _in_table(known: Mapping[Partition, Collection[KnownFile]]) -> set[tuple[Partition, KnownFile]]:
+    return {(partition, file) for partition, files in known.items() for file in files if file.where is Where.TABLE}
 
 
 def _alarm(

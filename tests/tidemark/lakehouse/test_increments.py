@@ -409,3 +409,39 @@ def test_overlapping_loads_of_a_partition_never_double_or_lose_a_row(
     assert quantities(spark, orders) == expected
     assert quarantined(spark, orders) == []
     assert run_load(spark, landing, orders, [HOUR], run_id="3").read_again == (), "and nothing is left to do"
+
+
+def test_commits_to_other_partitions_do_not_make_a_load_begin_again(
+    spark: SparkSession,
+    other_spark: SparkSession,
+    put: Put,
+    landing: S3Bucket,
+    orders: Load,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow load of a busy table would repeat itself up to 20 times, and report nothing meanwhile."""
+    later = "2026-10-01-08:00"
+    put(key(orders, "a.csv"), csv(line(1)))
+    put(key(orders, "b.csv", later), csv(line(2, at="2026-10-01T08:15:00Z")))
+    first_thread, looks, running = threading.get_ident(), list[object](), list[bool]()
+    look = load_module.look
+
+    def counted(*args: object) -> object:
+        if threading.get_ident() == first_thread and args[0] is spark:
+            looks.append(args[3])
+        return look(*args)  # type: ignore[arg-type]
+
+    def other(boundary: str) -> None:
+        if boundary == "before_commit" and not running:
+            running.append(True)
+            put(key(orders, "late.csv"), csv(line(3)))
+            run_load(other_spark, landing, orders, [later], run_id=str(uuid.uuid4()))
+
+    monkeypatch.setattr(load_module, "look", counted)
+    monkeypatch.setattr(load_module, "reached", other)
+    loaded = run_load(spark, landing, orders, [HOUR], run_id="1")
+    assert looks == [[HOUR]] and loaded.files_read == 1
+    monkeypatch.undo()
+    assert quantities(spark, orders) == {1: 3, 2: 3}, "a file that arrives after the listing is for the next load"
+    assert run_load(spark, landing, orders, [HOUR], run_id="2").added_to == [HOUR]
+    assert quantities(spark, orders) == {1: 3, 2: 3, 3: 3}

@@ -37,7 +37,7 @@ def test_second_start_on_the_same_state_runs_and_writes_nothing(
     assert stopped.left == []
     assert stopped.exit_code == 0
     assert stopped.seconds < 15
-    assert "make dev" in platform.pipelines("env", code=3).stderr
+    assert "tidemark up" in platform.pipelines("env", code=3).stderr
 
     seconds = platform.start()
     note(f"second start: {seconds:.0f} s to the greeting")

@@ -59,7 +59,7 @@ def test_logs_warnings_and_uncaught_errors_of_a_process_are_objects() -> None:
 def test_commands_report_an_error_as_one_object(tmp_path: Path) -> None:
     done = program("-m", "dagster_tidemark.cli.app", "env", TIDEMARK_STATE_DIR=str(tmp_path))
     (line,) = [json.loads(line) for line in done.stderr.splitlines()]
-    assert (done.returncode, line["logger"], line["level"]) == (3, "tidemark", "error") and "make dev" in line[
+    assert (done.returncode, line["logger"], line["level"]) == (3, "tidemark", "error") and "tidemark up" in line[
         "message"
     ]
 

@@ -46,7 +46,7 @@ def _pipelines(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Co
 def test_env_command_without_a_platform_exits_with_code_3(tmp_path: Path) -> None:
     result = _pipelines("env", cwd=tmp_path, TIDEMARK_STATE_DIR=str(tmp_path))
     assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr.count("\n") == 1 and "make dev" in result.stderr
+    assert result.stderr.count("\n") == 1 and "tidemark up" in result.stderr
 
 
 @pytest.mark.parametrize(

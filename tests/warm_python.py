@@ -86,9 +86,8 @@ def run_python(
             code = _server.run(wanted, out.fileno(), error.fileno(), timeout)
         except subprocess.TimeoutExpired:
             raise
-        except (
-            BaseException
-        ):  # as when the test's time is over: the program's exit code would be taken for the next one's
+        except BaseException:
+            # As when the test's time is over. The program's exit code would be taken for that of the next program.
             stop()
             raise
         texts = []

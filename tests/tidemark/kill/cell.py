@@ -27,6 +27,7 @@ import psutil
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog, load_catalog
 
+from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.lakehouse.loading.load import Load, run_load
 from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.write import RUN_ID
@@ -150,6 +151,11 @@ class Place:
         """A daemon, cleared up after as the platform does it; whatever it started is gone in the end."""
         with opened_home(self.settings) as instance:
             end_unfinished_runs(instance)
+            # Only notifications are tested here: the first listing of a feed would find a file without them.
+            bucket, start = self.settings.landing_bucket, self.settings.start_date
+            note_listing(
+                instance, self.settings.code_location, ORDERS.name, time.time(), place_of(ORDERS, bucket, start)
+            )
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = os.environ | self.settings.exports() | {"PATH": path, process_tree.MARK: self._mark} | more
         location = str(Path(__file__).with_name("location.py"))

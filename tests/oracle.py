@@ -167,6 +167,17 @@ _SQL = {
 }
 
 
+TABLES = (
+    "core.customers",
+    "core.orders",
+    "core.prices",
+    "marts.margin_hourly",
+    "marts.order_stats",
+    "marts.sales_daily",
+    "marts.sales_hourly",
+)
+"""Tables that are built soon after the first files, on any day of the week."""
+
 _SQL_OF_MESSAGES = {
     # Of several messages about one reading the last that was sent.
     "core.readings": """

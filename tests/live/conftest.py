@@ -13,17 +13,7 @@ from tests.conftest import MANY_STATEMENTS, QUICKLY_COMPILED
 from tests.live.platform import Platform
 from tests.live.ui import Run
 from tests.live.waiting import eventually
-from tests.oracle import Expected, Landed, assert_same, download, expected_tables
-
-TABLES = (
-    "core.customers",
-    "core.orders",
-    "core.prices",
-    "marts.margin_hourly",
-    "marts.order_stats",
-    "marts.sales_daily",
-    "marts.sales_hourly",
-)
+from tests.oracle import TABLES, Expected, Landed, assert_same, download, expected_tables
 
 Judge = Callable[..., dict[str, float]]
 """Names of tables (all, if none) to the seconds after which each was right."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.live.conftest import TABLES, Loaded
+from tests.live.conftest import Loaded
+from tests.oracle import TABLES
 from tests.sampling import sample
 
 CHROMIUM = Path("/usr/bin/chromium")

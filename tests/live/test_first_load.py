@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.live.conftest import TABLES, Judge, Loaded
+from tests.live.conftest import Judge, Loaded
 from tests.live.platform import statuses
+from tests.oracle import TABLES
 
 
 def test_every_table_equals_the_oracle_after_the_first_load(loaded: Loaded, judge: Judge) -> None:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.live.conftest import TABLES, Judge, Loaded
+from tests.live.conftest import Judge, Loaded
 from tests.live.platform import Platform
 from tests.live.waiting import holds_for
+from tests.oracle import TABLES
 
 SOURCES = ("raw/orders", "raw/prices", "raw/customers")
 LISTED = "from pyiceberg.catalog import load_catalog; print(load_catalog('lake').list_tables('marts'))"

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -161,10 +162,7 @@ def _listed(settings: Settings, module: str, name: str, kind: "type | tuple[type
 
 def _lists_feeds(settings: Settings) -> bool:
     """Return True if the package `feeds` lists Tidemark's feeds. Its text is read, because its import takes seconds."""
-    try:
-        module = find_spec(f"{settings.code_location}.feeds") if _has(settings, "feeds") else None
-    except ValueError:  # a module created in memory has no spec and no text
-        return False
+    module = _spec(f"{settings.code_location}.feeds") if _has(settings, "feeds") else None
     if module is None or module.origin is None:
         return False
     text = Path(module.origin).read_text(encoding="utf-8", errors="replace")
@@ -194,8 +192,8 @@ def _has_components(settings: Settings) -> bool:
     Most projects have none. Their feeds can be read without importing Dagster or loading assets, which takes seconds.
     """
     try:
-        package = find_spec(settings.code_location)
-    except (ImportError, ValueError):  # a module created in memory has no spec and no folder
+        package = _spec(settings.code_location)
+    except ImportError:
         return False
     folders = (package.submodule_search_locations if package else None) or ()
     return any(any(Path(folder).rglob("defs.y*ml")) for folder in folders)
@@ -306,12 +304,19 @@ def _demo(settings: Settings, name: str) -> Any:
 
 
 def _has(settings: Settings, name: str) -> bool:
-    if f"{settings.code_location}.{name}" in sys.modules:  # a module created in memory has no spec
-        return True
+    module = f"{settings.code_location}.{name}"
     try:
-        return find_spec(f"{settings.code_location}.{name}") is not None
+        return module in sys.modules or _spec(module) is not None
     except Exception as error:  # this imports the packages above it
         raise LocationBroken(in_words(error, settings.code_location)) from error
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Return the spec of a module; None if there is no such module, or if it was created in memory."""
+    try:
+        return find_spec(module)
+    except ValueError:
+        return None
 
 
 def _module(settings: Settings, name: str) -> Any:

@@ -85,8 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.quick:
         sys.addaudithook(_skip_what_starts_a_process)
     sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
-    # What a shell starts in the background ignores SIGINT, and a run of Dagster has SIGTERM treated as SIGINT is: then
-    # the tests and what they start from there on would ignore both, and be killed after a wait.
+    # A shell lets background jobs ignore SIGINT, and each run of Dagster copies SIGINT's handler to SIGTERM. The tests
+    # and the processes that they start would then ignore both signals, and be killed after a wait.
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -206,7 +206,7 @@ def _place(item: pytest.Item, *, is_on_server: bool) -> tuple[int, int]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand the figures to the process that prints them, and end what was started for several tests."""
+    """Hand the figures to the process that prints them, and end the process with the libraries."""
     warm_python.stop()
     handed: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if handed is not None:

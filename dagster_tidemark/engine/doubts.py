@@ -305,7 +305,7 @@ def _of_first_listings(watched: Watched, listed: Mapping[str, FeedListing]) -> d
     for feed, source in watched.feeds.items():
         if (begun_at := listed[feed].begun_at) > 0.0:
             said = f"feed {feed} is listed completely for the first time"
-            remedy = "wait: each tick of the sensor landing lists more of it"
+            remedy = "wait: each tick of the sensor landing lists more files"
             name = f"first listing of {feed}"
             found[source] = Cause(name, begun_at, f"{said}: {listed[feed].progress}", remedy, lasting=said)
     return found

@@ -64,7 +64,7 @@ class ListingsAfterFaults:
             self._due_at = min(self._due_at, due_at)
 
     def note_places(self, notified: Mapping[Place, datetime], failed: Mapping[Place, str]) -> None:
-        """Note notified partitions that could not be listed, and forget those that were."""
+        """Note the notified partitions that could not be listed, and forget the listed ones."""
         for place in notified.keys() - failed.keys():
             self._places.pop(place, None)
         for place in notified.keys() & failed.keys():
@@ -73,7 +73,7 @@ class ListingsAfterFaults:
                 self._put_off()
 
     def step(self, ledger: Ledger, bucket: Bucket) -> tuple[DetectedChanges, Collection[Feed]]:
-        """List what is due, for some seconds. Return the changes, and the feeds whose newest partitions were listed."""
+        """List the due places for some seconds. Return the changes, and the feeds whose newest days were listed."""
         found, listed, end = DetectedChanges(), list[Feed](), time.monotonic() + _SECONDS
         if time.monotonic() < self._again_at:
             return found, listed

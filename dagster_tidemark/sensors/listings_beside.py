@@ -1,6 +1,6 @@
 """The listings that the landing sensor makes without a notification, after it has processed those of a tick.
 
-Belongs here: their state between ticks, and their log lines. Does not belong here: what is listed
+Belongs here: their state between ticks, and their log lines. Does not belong here: the choice of files
 (`sensors.first_listings`, `sensors.listings_after_faults`).
 """
 
@@ -57,7 +57,7 @@ class ListingsBeside:
     def step(
         self, context: dg.SensorEvaluationContext, ledger: Ledger, bucket: Bucket, begun: float
     ) -> DetectedChanges:
-        """List what is due, for some seconds, and log the results.
+        """List the due places for some seconds, and log the results.
 
         Args:
             begun: Start of the tick, by `time.monotonic`.

@@ -6,7 +6,7 @@ backfill.
 
 import json
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,11 @@ def _is_upkeep(run: Run) -> bool:
     return MAINTENANCE in run.tags or run.tags.get(REQUESTED_BY) == OWN_JOB
 
 
+def _of_tables(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs of tables: runs of streams stay, and others maintain the platform."""
+    return [run for run in runs if STREAM not in run.tags and not _is_upkeep(run)]
+
+
 class Ui:
     """The UI of one platform."""
 
@@ -94,13 +99,12 @@ class Ui:
         return answer["data"]
 
     def runs(self) -> list[Run]:
-        """All runs of tables, the newest first. Those of streams stay, and others keep the platform in order."""
-        return [run for run in self._every_run() if STREAM not in run.tags and not _is_upkeep(run)]
+        """All runs of tables, the newest first."""
+        return _of_tables(self._every_run())
 
     def unfinished(self) -> list[Run]:
-        """Those that have not ended: waits ask twice a second, and all runs of the platform are many."""
-        found = self._every_run(statuses=sorted(UNFINISHED))
-        return [run for run in found if STREAM not in run.tags and not _is_upkeep(run)]
+        """Runs of tables that have not ended. A wait asks for them twice a second, and the ended ones are many."""
+        return _of_tables(self._every_run(statuses=sorted(UNFINISHED)))
 
     def shifts(self) -> list[Run]:
         """The runs that work at streams, the newest first."""

@@ -1,7 +1,8 @@
 """The load of the soak: files and messages, some late, corrected, repeated or damaged, and what they must become.
 
-Belongs here: what is sent, at least once as real senders do, and the ledger of it. Does not belong here: the tables
-that the files become, which the oracle computes from the bucket (`tests.oracle`), and faults (`test_soak`).
+Belongs here: the files and messages, each sent at least once as real senders do, and their ledger. Does not belong
+here: the tables that the files become, which the oracle computes from the bucket (`tests.oracle`), and faults
+(`test_soak`).
 """
 
 import gzip

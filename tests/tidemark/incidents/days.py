@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark import ExpectedArrival
-from dagster_tidemark.engine.doubts import Cause, Doubts
+from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import CauseKind, MessageKind
@@ -127,12 +127,10 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
             end = 2 if "two" in fault.name.split() else 20
             location.until(hours=hour)
             simulation.outage(at=at(), until=at(minutes=end))
-            location.blind = True
-            location.until(hours=hour, minutes=end, seconds=2)
-            location.blind = False
+            location.blind_until(hours=hour, minutes=end, seconds=2)
         case "service down for two minutes" | "service down for twelve minutes":
             end = 2 if "two" in fault.name.split() else 12
-            location.doubts = Doubts(general=(Cause("Spark", at(), "Spark: unreachable at 127.0.0.1:15002"),))
+            location.lose_spark(at())
             if end == 12:
                 for each in location.chains:
                     simulation.fail(f"core/{each}", times=9)

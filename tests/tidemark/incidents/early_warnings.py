@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from dagster_tidemark.engine.doubts import Cause, Doubts
+from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.incidents.incident import Incident, LateAsset, MessageKind
 from tests.tidemark.incidents.days import CHAINS, assets_of
 from tests.tidemark.incidents.test_causes import Location
@@ -130,7 +130,7 @@ def _service_down(location: Location, begin: float, end: float) -> None:
     for chain in location.chains:
         location.simulation.fail(f"core/{chain}", times=99)
     location.until(seconds=min(begin + 10.0, end) - start)
-    location.doubts = Doubts(general=(Cause("Spark", begin, "Spark: unreachable at 127.0.0.1:15002"),))
+    location.lose_spark(begin)
     location.until(seconds=end - start)
     location.simulation.heal(at=end)
     location.until(seconds=end + 10.0 - start)
@@ -141,9 +141,7 @@ def _platform_down(location: Location, begin: float, end: float) -> None:
     start = location.simulation.start.timestamp()
     location.until(seconds=begin - start)
     location.simulation.outage(at=begin, until=end)
-    location.blind = True
-    location.until(seconds=end + 2.0 - start)
-    location.blind = False
+    location.blind_until(seconds=end + 2.0 - start)
 
 
 def _is_of(location: Location, incident: Incident, hour: int, chains: tuple[str, ...]) -> bool:

@@ -6,7 +6,7 @@ time of the hour is a step: a time, and what happens then.
 
 from collections.abc import Callable
 
-from dagster_tidemark.engine.doubts import Cause, Doubts
+from dagster_tidemark.engine.doubts import Doubts
 from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.incident import MessageKind
@@ -85,8 +85,7 @@ def _begun(location: Location, fault: str, chain: str) -> Steps:
 
 
 def _goes_down(location: Location) -> None:
-    at = location.simulation.clock.now
-    location.doubts = Doubts(general=(Cause("Spark", at, "Spark: unreachable at 127.0.0.1:15002"),))
+    location.lose_spark(location.simulation.clock.now)
     for chain in location.chains:
         location.simulation.fail(f"core/{chain}", times=9)
 

@@ -86,6 +86,16 @@ class Location:
             if not self.blind:
                 self.look()
 
+    def blind_until(self, **time: float) -> None:
+        """Let time pass without a look, as while nothing of the platform runs."""
+        self.blind = True
+        self.until(**time)
+        self.blind = False
+
+    def lose_spark(self, since: float) -> None:
+        """Let Spark be known as unreachable since a time."""
+        self.doubts = Doubts(general=(Cause("Spark", since, "Spark: unreachable at 127.0.0.1:15002"),))
+
     def look(self) -> None:
         instance, assets = self.simulation.instance, self.simulation.asset_graph
         with self.simulation.clock.frozen():
@@ -276,7 +286,7 @@ def test_source_without_owners_belongs_to_the_owners_of_its_direct_readers() -> 
 def test_service_outage_is_one_incident_and_not_one_per_failing_asset() -> None:
     location = Location()
     down = location.simulation.time(hours=1)
-    location.doubts = Doubts(general=(Cause("Spark", down, "Spark: unreachable at 127.0.0.1:15002"),))
+    location.lose_spark(down)
     for name in ("orders", "prices"):
         location.simulation.fail(f"core/{name}", times=5)
         location.arrives(name, hours=1)
@@ -308,9 +318,8 @@ def test_assets_late_after_a_platform_outage_are_one_incident() -> None:
     location.simulation.outage(at=at, until=end)
     for name in ("orders", "prices"):
         location.arrives(name, hours=1, minutes=1)
-    location.blind = True
-    location.until(hours=1, minutes=30, seconds=2)
-    location.blind, location.every = False, 10.0
+    location.blind_until(hours=1, minutes=30, seconds=2)
+    location.every = 10.0
     location.until(hours=1, minutes=36)
     assert [(e.cause.kind, e.cause.subject) for e in location.all] == [(CauseKind.PLATFORM, "sensors")]
     assert not location.all[0].is_open
@@ -344,9 +353,7 @@ def test_external_watch_opens_an_outage_incident_and_the_sensors_close_it() -> N
     assert (opened.cause.kind, opened.cause.subject) == (CauseKind.PLATFORM, "sensors")
     assert {each.asset for each in opened.assets} >= {"core/orders", "core/prices"}
     assert watch.look(instance, at + 1700).open[0].id == opened.id
-    location.blind = True
-    location.until(hours=1, minutes=30, seconds=2)
-    location.blind = False
+    location.blind_until(hours=1, minutes=30, seconds=2)
     location.until(hours=1, minutes=36)
     assert [(each.id, each.is_open) for each in location.all] == [(opened.id, False)]
 

@@ -304,6 +304,18 @@ def test_publish_stops_the_catch_up_sensor_and_restores_it(tmp_path: Path) -> No
         with plan_preview._no_rebuilds(instance, graph, store, manifest):
             assert is_off()
         assert not is_off()
+        # The new code has not arrived. The old code would rebuild what is published, but nothing is published yet.
+        with pytest.raises(OtherCode), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            raise OtherCode
+        assert not is_off()
+        manifest.tables[0].decided = ["2026-10-01-00:00"]
+        with pytest.raises(OtherCode), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            raise OtherCode
+        kept = store.read()
+        assert is_off() and kept is not None and kept.sensors_off
+        with plan_preview._no_rebuilds(instance, graph, store, manifest):  # the repetition after the deploy
+            assert is_off()
+        assert not is_off() and not manifest.sensors_off
         # Somebody else has switched it off: it stays off.
         stop_sensors(instance, running_sensors(instance, "catch_up", ()))
         with plan_preview._no_rebuilds(instance, graph, store, manifest):

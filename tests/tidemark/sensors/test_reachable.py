@@ -79,7 +79,8 @@ def test_rest_catalog_whose_store_hangs_is_unreachable_and_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reachable, "SECONDS", 0.3)
-    with rest_catalog(None, asked := []) as uri:
+    asked: list[str] = []
+    with rest_catalog(None, asked) as uri:
         faults = [catalog_fault(tmp_path, uri) for _ in range(3)]
     assert all(fault.startswith("unreachable: no answer for ") for fault in faults), faults
     assert asked == ["/v1/namespaces/ops"]

@@ -22,7 +22,8 @@ def selecting_as_before(defs: dg.Definitions, added: Collection[dg.AssetKey]) ->
     """Return definitions whose jobs, schedules and sensors select an added asset only by its key.
 
     Raises:
-        DeclarationRefused: an automation sensor of a user-defined class has a selection that may grow.
+        DeclarationRefused: an automation sensor of a user-defined class, or the job of a sensor or schedule of such a
+            class, has a selection that may grow.
     """
     return _Narrowed(added).definitions(defs)
 
@@ -59,11 +60,11 @@ class _Narrowed:
             return changed(schedule, job=self._job(schedule.job))
         if not schedule.has_job or self._job(schedule.job) is schedule.job:
             return schedule
-        return schedule.with_updated_job(self._job(schedule.job))
+        return _of_same_class(schedule, schedule.with_updated_job(self._job(schedule.job)))
 
     def _sensor(self, sensor: dg.SensorDefinition) -> dg.SensorDefinition:
         if sensor.has_jobs and any(self._job(job) is not job for job in sensor.jobs):
-            return sensor.with_updated_jobs([self._job(job) for job in sensor.jobs])
+            return _of_same_class(sensor, sensor.with_updated_jobs([self._job(job) for job in sensor.jobs]))
         if sensor.asset_selection is None or isinstance(sensor.asset_selection, _Keys):
             return sensor
         selection = sensor.asset_selection - self._added
@@ -75,6 +76,17 @@ class _Narrowed:
                 "can be excluded only from Dagster's AutomationConditionSensorDefinition: list its assets by their keys"
             )
         return with_selection(sensor, selection)
+
+
+def _of_same_class(given: Any, updated: Any) -> Any:
+    """Return an updated sensor or schedule. Raise if Dagster has replaced its user-defined class."""
+    if type(updated) is type(given):
+        return updated
+    raise DeclarationRefused(
+        f"{'sensor' if isinstance(given, dg.SensorDefinition) else 'schedule'} {given.name} of class "
+        f"{type(given).__name__} has a job that may select assets of Tidemark, which can be excluded only from jobs of "
+        "Dagster's own classes: list the job's assets by their keys"
+    )
 
 
 def _automation_sensor(

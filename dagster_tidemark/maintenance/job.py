@@ -248,17 +248,18 @@ class MaintenanceWork:
 
 
 def maintenance_job(
-    tables: Mapping[str, Table], settings: Settings, name: str = JOB, *, broken: str = ""
+    tables: Mapping[str, Table], settings: Settings, name: str = JOB, op: str = OP, *, broken: str = ""
 ) -> dg.JobDefinition:
     """Return the job that maintains tables. Its config names the tables.
 
     Args:
         tables: All tables of the location by name.
+        op: Name of its op. All ops of a code location have different names.
         broken: A part of the code location that cannot be loaded; empty if there is none.
     """
 
     @dg.op(
-        name=OP,
+        name=op,
         config_schema={"tables": [str], "by_hand": dg.Field(bool, default_value=False)},
         description="Does the due maintenance of some tables: Iceberg's procedures, one after the other.",
     )
@@ -295,9 +296,9 @@ def maintenance_job(
     return job
 
 
-def run_config(tables: Sequence[str], *, by_hand: bool = False) -> dict[str, Any]:
+def run_config(tables: Sequence[str], op: str = OP, *, by_hand: bool = False) -> dict[str, Any]:
     """Return the config of a run that maintains some tables."""
-    return {"ops": {OP: {"config": {"tables": list(tables), "by_hand": by_hand}}}}
+    return {"ops": {op: {"config": {"tables": list(tables), "by_hand": by_hand}}}}
 
 
 def _why_to_stop(instance: DagsterInstance, until: float) -> str:

@@ -1,6 +1,6 @@
 """Declaration of a derived table's asset in a short form of `dg.asset`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,6 +11,8 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.tags import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
+_ANY_NUMBER = dg.BackfillPolicy.single_run()
+"""Policy of tables that declare none. It is compared by identity, so that a declared policy stays."""
 
 
 def table_asset(
@@ -43,7 +45,7 @@ def table_asset(
         "partitions_def": partitions,
         "freshness_policy": _policy(fresh),
         "io_manager_key": IO_MANAGER,
-        "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
+        "backfill_policy": _ANY_NUMBER if partitions else None,
     }
     # Typed, because with options as keywords the decorator has no type.
     decorator: _Decorator = dg.asset(**(derived | options))
@@ -89,3 +91,34 @@ def _by_time(dep: dg.AssetDep, own: Any, read: Any) -> dg.AssetDep:
         return dep
     mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
     return dg.AssetDep(dep.asset_key, partition_mapping=mapping, metadata=dep.metadata)
+
+
+def with_single_partitions(assets: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Return the assets, with one partition per run for tables that load partitions of the location's other assets.
+
+    An IO manager of the location returns a value for one partition, and usually a dictionary for several, which the
+    function of a table does not expect. A declared backfill policy stays.
+
+    Args:
+        others: All other assets of the code location.
+    """
+    partitioned = {
+        spec.key
+        for asset in others
+        if isinstance(asset, dg.AssetsDefinition)
+        for spec in asset.specs
+        if spec.partitions_def is not None
+    }
+    return [_in_single_partitions(each) if _loads(each, partitioned) else each for each in assets]
+
+
+def _in_single_partitions(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    return asset.with_attributes(backfill_policy=dg.BackfillPolicy.multi_run(1))
+
+
+def _loads(asset: Any, keys: Set[dg.AssetKey]) -> bool:
+    """Return True if a table without a declared backfill policy loads one of some assets as an argument."""
+    if not isinstance(asset, dg.AssetsDefinition) or asset.backfill_policy is not _ANY_NUMBER:
+        return False
+    inputs = asset.op.ins.items()
+    return any(asset.keys_by_input_name[name] in keys for name, each in inputs if not each.dagster_type.is_nothing)

@@ -43,7 +43,7 @@ from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upk
 from dagster_tidemark.maintenance.spare_time import open_runs
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE as MAINTENANCE_TAG
-from dagster_tidemark.tags import PRIORITY, TABLES
+from dagster_tidemark.tags import NOT_RETRIED, PRIORITY, TABLES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -287,7 +287,12 @@ def maintenance_job(
     @dg.job(
         name=name,
         description="Compacts tables, expires snapshots and removes orphan files while no other work is due.",
-        tags={MAINTENANCE_TAG: settings.code_location, TABLES: "ops/maintenance", PRIORITY: str(_PRIORITY)},
+        tags={
+            MAINTENANCE_TAG: settings.code_location,
+            TABLES: "ops/maintenance",
+            PRIORITY: str(_PRIORITY),
+            **NOT_RETRIED,
+        },
         executor_def=recorded_in_process,
     )
     def job() -> None:

@@ -290,6 +290,7 @@ def test_planner_requests_added_assets_once_their_existing_inputs_have_data(inst
     asked = [run for name in ("automation", "catch_up") for run in tick(f"tidemark_{name}").run_requests or ()]
     wanted = {(key.to_user_string(), run.partition_key) for run in asked for key in run.asset_selection or ()}
     assert wanted <= {("marts/sales", today)}
+    assert {run.tags["dagster/max_retries"] for run in asked} == {"0"}  # the instance may retry the location's own runs
     said = tick("tidemark_contracts")
     assert {event.asset_key.to_user_string() for event in said.asset_events} <= {"marts/sales", "core/trips"}
     kept = saved_overview.kept(instance, load_settings().code_location)
@@ -359,3 +360,23 @@ def test_existing_location_page_adds_a_table_in_ten_lines() -> None:
     statements = [line for line in added.splitlines() if line.strip()]
     assert len(statements) <= 10
     assert [spec.key for each in own_assets(module["defs"]) for spec in each.specs] == [found.key]
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [({}, 1), ({"backfill_policy": dg.BackfillPolicy.single_run()}, None), ({"deps": ["calls"]}, None)],
+)
+def test_added_table_gets_one_existing_partition_per_run(given: dict[str, Any], most: int | None) -> None:
+    @dg.asset(partitions_def=DAYS)
+    def calls() -> list[int]:
+        return [1]
+
+    loaded = {} if "deps" in given else {"ins": {"calls": "calls"}}
+
+    @table_asset(SALES, partitions=DAYS, code_version="1", **loaded, **given)
+    def per_day(**read: Any) -> Any:
+        return read
+
+    both = extend(dg.Definitions(assets=[calls]), load_settings(), assets=[per_day], tables=[SALES])
+    policy = both.resolve_asset_graph().get(per_day.key).backfill_policy
+    assert policy is not None and policy.max_partitions_per_run == most

@@ -34,8 +34,8 @@ class NothingRuns(Terminal):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(
-            f"no platform runs on {settings.state_dir}; `tidemark up` starts it. Beside a `dagster dev` of your own, set "
-            "DAGSTER_HOME to its home"
+            f"no platform runs on {settings.state_dir}; `tidemark up` starts it. Beside a `dagster dev` of your own, "
+            "set DAGSTER_HOME to its home"
         )
 
 

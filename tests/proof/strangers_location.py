@@ -44,7 +44,7 @@ class Pickles(dg.ConfigurableIOManager):
         return found if len(keys) > 1 else found[keys[0]]
 
 
-class Crane(dg.ConfigurableResource[Any]):
+class Crane(dg.ConfigurableResource[None]):
     """A resource with the key of one of Tidemark's, from the environment."""
 
     folder: str

@@ -70,14 +70,20 @@ def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> l
         others: All other assets of the code location, which the assets may read.
     """
     assets = list(assets)
-    partitions: dict[dg.AssetKey, Any] = {}
-    for asset in [*others, *assets]:
-        if isinstance(asset, dg.AssetsDefinition):
-            partitions |= {spec.key: spec.partitions_def for spec in asset.specs}
-        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            partitions[asset.key] = asset.partitions_def
+    partitions = _partitions([*others, *assets])
     mapped = partial(_mapped, partitions=partitions)
     return [each.map_asset_specs(mapped) if isinstance(each, dg.AssetsDefinition) else each for each in assets]
+
+
+def _partitions(assets: Iterable[Any]) -> dict[dg.AssetKey, Any]:
+    """Return the partitions definition of each asset, None for assets without partitions."""
+    found: dict[dg.AssetKey, Any] = {}
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition):
+            found |= {spec.key: spec.partitions_def for spec in asset.specs}
+        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            found[asset.key] = asset.partitions_def
+    return found
 
 
 def _mapped(spec: dg.AssetSpec, partitions: Mapping[dg.AssetKey, Any]) -> dg.AssetSpec:
@@ -102,13 +108,7 @@ def with_single_partitions(assets: Iterable[Any], others: Iterable[Any]) -> list
     Args:
         others: All other assets of the code location.
     """
-    partitioned = {
-        spec.key
-        for asset in others
-        if isinstance(asset, dg.AssetsDefinition)
-        for spec in asset.specs
-        if spec.partitions_def is not None
-    }
+    partitioned = {key for key, partitions in _partitions(others).items() if partitions is not None}
     return [_in_single_partitions(each) if _loads(each, partitioned) else each for each in assets]
 
 

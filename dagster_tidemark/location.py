@@ -79,13 +79,14 @@ def definitions(settings: Settings) -> "Definitions":
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    name = definitions_module(settings)
-    return _read(settings, lambda: _loaded(import_module(name).defs))
+    return _read(settings, lambda: _loaded(import_module(_definitions_module(settings)).defs))
 
 
-def definitions_module(settings: Settings) -> str:
+def _definitions_module(settings: Settings) -> str:
     """Return the module that has `defs`: `definitions` in the package, else the package or the single file itself."""
-    return f"{settings.code_location}.definitions" if _has(settings, "definitions") else settings.code_location
+    name = f"{settings.code_location}.definitions"
+    is_split = name in sys.modules or _spec(name) is not None
+    return name if is_split or not hasattr(sys.modules.get(settings.code_location), "defs") else settings.code_location
 
 
 def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":

@@ -36,7 +36,7 @@ def loaded(settings: Settings) -> list[str]:
 
 
 def _module(settings: Settings) -> str:
-    """Return the module with `defs`, as `location.definitions_module`, without importing the user's code."""
+    """Return the module with `defs`, as `location` finds it, without importing the user's code."""
     folder = settings.code_root.joinpath(*settings.code_location.split("."))
     is_split = (folder / "definitions.py").is_file() or (folder / "definitions").is_dir()
     holds_itself = folder.with_suffix(".py").is_file() or (folder / "__init__.py").is_file()

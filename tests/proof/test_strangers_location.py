@@ -153,7 +153,7 @@ def test_strangers_location_gets_a_feed_and_tables_and_loses_them_again(
         eventually(counted, seconds=600)
         figures[f"{table}, {rows} rows, after seconds"] = round(time.monotonic() - started, 1)
 
-    with harbor(tmp_path / "harbor", settings.exports() | {"TIDEMARK_START_DATE": "2026-11-24"}) as ours:
+    with harbor(tmp_path / "harbor", settings.exports() | {"TIDEMARK_START_DATE": "2026-11-23"}) as ours:
         ours.built("raw/port_calls", "core/calls", partitions=DAYS)
         before = ours.sensors()
         ours.deploy(ADDED)

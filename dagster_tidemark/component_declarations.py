@@ -237,7 +237,8 @@ def _is_stored_by_us(asset: dg.AssetsDefinition, tables: Iterable[str]) -> bool:
             if (name := ".".join(key.path)) not in tables:
                 raise DeclarationRefused(
                     f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but there is no table {name}: pass the "
-                    "table to extend (`tables=[...]`), or declare the asset as a dagster_tidemark.TableComponent"
+                    "table to extend (`tables=[...]`), load its module without key_prefix, or declare the asset as a "
+                    "dagster_tidemark.TableComponent"
                 )
             return True
     return False

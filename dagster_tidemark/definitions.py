@@ -18,6 +18,7 @@ from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
+from dagster_tidemark.existing_names import handed_over, require_free_names, require_plain
 from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.lakehouse.table import Table
@@ -179,14 +180,18 @@ def extend(
         DeclarationRefused: an added asset has the key of an existing one, or stores its table with the location's IO
             manager; other errors as in `build_definitions`.
     """
-    added = declared_by(assets := list(assets))
+    require_plain(defs)
+    defs, assets = handed_over(defs, list(assets))
+    added = declared_by(assets)
     tables, feeds = [*tables, *added.tables], [*feeds, *added.feeds]
     with refusing():
         _require_apart(assets, [*(defs.assets or ())], {table.name for table in tables})
     defs, taken, declared = taken_over(defs, tables, feeds)
     assets += taken
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
-    theirs = [*(defs.assets or ()), *(defs.asset_checks or ())]
+    # Dagster makes the assets of some older integrations only after this: they have no keys yet.
+    kinds = (dg.AssetsDefinition, dg.AssetSpec, dg.SourceAsset)
+    theirs = [each for each in (*(defs.assets or ()), *(defs.asset_checks or ())) if isinstance(each, kinds)]
     resources = _resources(settings, tables, spark=f"{PREFIX}spark")
     parts = LocationParts(
         settings=settings,
@@ -208,6 +213,7 @@ def extend(
     ours = definitions_of(parts)
     own = dg.Definitions(resources={f"{PREFIX}{name}": resource for name, resource in resources.items()})
     with refusing():
+        require_free_names(defs, ours, own.resources or {})
         defs = selecting_as_before(defs, set(keys_of(ours.assets or ())))
     return dg.Definitions.merge(defs, ours, own)
 

@@ -1,6 +1,6 @@
 """Declaration of a derived table's asset in a short form of `dg.asset`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,6 +11,8 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.tags import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
+_ANY_NUMBER = dg.BackfillPolicy.single_run()
+"""Policy of tables that declare none. It is compared by identity, so that a declared policy stays."""
 
 
 def table_asset(
@@ -43,7 +45,7 @@ def table_asset(
         "partitions_def": partitions,
         "freshness_policy": _policy(fresh),
         "io_manager_key": IO_MANAGER,
-        "backfill_policy": dg.BackfillPolicy.single_run() if partitions else None,
+        "backfill_policy": _ANY_NUMBER if partitions else None,
     }
     # Typed, because with options as keywords the decorator has no type.
     decorator: _Decorator = dg.asset(**(derived | options))
@@ -68,14 +70,20 @@ def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> l
         others: All other assets of the code location, which the assets may read.
     """
     assets = list(assets)
-    partitions: dict[dg.AssetKey, Any] = {}
-    for asset in [*others, *assets]:
-        if isinstance(asset, dg.AssetsDefinition):
-            partitions |= {spec.key: spec.partitions_def for spec in asset.specs}
-        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            partitions[asset.key] = asset.partitions_def
+    partitions = _partitions([*others, *assets])
     mapped = partial(_mapped, partitions=partitions)
     return [each.map_asset_specs(mapped) if isinstance(each, dg.AssetsDefinition) else each for each in assets]
+
+
+def _partitions(assets: Iterable[Any]) -> dict[dg.AssetKey, Any]:
+    """Return the partitions definition of each asset, None for assets without partitions."""
+    found: dict[dg.AssetKey, Any] = {}
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition):
+            found |= {spec.key: spec.partitions_def for spec in asset.specs}
+        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            found[asset.key] = asset.partitions_def
+    return found
 
 
 def _mapped(spec: dg.AssetSpec, partitions: Mapping[dg.AssetKey, Any]) -> dg.AssetSpec:
@@ -89,3 +97,28 @@ def _by_time(dep: dg.AssetDep, own: Any, read: Any) -> dg.AssetDep:
         return dep
     mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
     return dg.AssetDep(dep.asset_key, partition_mapping=mapping, metadata=dep.metadata)
+
+
+def with_single_partitions(assets: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Return the assets, with one partition per run for tables that load partitions of the location's other assets.
+
+    An IO manager of the location returns a value for one partition, and usually a dictionary for several, which the
+    function of a table does not expect. A declared backfill policy stays.
+
+    Args:
+        others: All other assets of the code location.
+    """
+    partitioned = {key for key, partitions in _partitions(others).items() if partitions is not None}
+    return [_in_single_partitions(each) if _loads(each, partitioned) else each for each in assets]
+
+
+def _in_single_partitions(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    return asset.with_attributes(backfill_policy=dg.BackfillPolicy.multi_run(1))
+
+
+def _loads(asset: Any, keys: Set[dg.AssetKey]) -> bool:
+    """Return True if a table without a declared backfill policy loads one of some assets as an argument."""
+    if not isinstance(asset, dg.AssetsDefinition) or asset.backfill_policy is not _ANY_NUMBER:
+        return False
+    inputs = asset.op.ins.items()
+    return any(asset.keys_by_input_name[name] in keys for name, each in inputs if not each.dagster_type.is_nothing)

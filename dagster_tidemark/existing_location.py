@@ -10,19 +10,20 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.dagster_internals.asset_selections import is_list_of_keys, without_assets
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.dagster_internals.sensor_states import evaluates_in_code_server, with_selection
 from dagster_tidemark.table_partitions import DeclarationRefused
 
 _AssetJob = type(dg.define_asset_job("any"))
-_Keys = type(dg.AssetSelection.assets("any"))
 
 
 def selecting_as_before(defs: dg.Definitions, added: Collection[dg.AssetKey]) -> dg.Definitions:
     """Return definitions whose jobs, schedules and sensors select an added asset only by its key.
 
     Raises:
-        DeclarationRefused: an automation sensor of a user-defined class has a selection that may grow.
+        DeclarationRefused: an automation sensor of a user-defined class, or the job of a sensor or schedule of such a
+            class, has a selection that may grow.
     """
     return _Narrowed(added).definitions(defs)
 
@@ -47,11 +48,11 @@ class _Narrowed:
         )
 
     def _job(self, job: Any) -> Any:
-        if not isinstance(job, _AssetJob) or isinstance(job.selection, _Keys):
+        if not isinstance(job, _AssetJob) or is_list_of_keys(job.selection):
             return job
         # A job and its schedule must share one copy, because Dagster refuses two jobs with the same name.
         if id(job) not in self._jobs:
-            self._jobs[id(job)] = changed(job, selection=job.selection - self._added)
+            self._jobs[id(job)] = changed(job, selection=without_assets(job.selection, self._added))
         return self._jobs[id(job)]
 
     def _schedule(self, schedule: Any) -> Any:
@@ -59,14 +60,14 @@ class _Narrowed:
             return changed(schedule, job=self._job(schedule.job))
         if not schedule.has_job or self._job(schedule.job) is schedule.job:
             return schedule
-        return schedule.with_updated_job(self._job(schedule.job))
+        return _of_same_class(schedule, schedule.with_updated_job(self._job(schedule.job)))
 
     def _sensor(self, sensor: dg.SensorDefinition) -> dg.SensorDefinition:
         if sensor.has_jobs and any(self._job(job) is not job for job in sensor.jobs):
-            return sensor.with_updated_jobs([self._job(job) for job in sensor.jobs])
-        if sensor.asset_selection is None or isinstance(sensor.asset_selection, _Keys):
+            return _of_same_class(sensor, sensor.with_updated_jobs([self._job(job) for job in sensor.jobs]))
+        if sensor.asset_selection is None or is_list_of_keys(sensor.asset_selection):
             return sensor
-        selection = sensor.asset_selection - self._added
+        selection = without_assets(sensor.asset_selection, self._added)
         if type(sensor) is dg.AutomationConditionSensorDefinition:
             return _automation_sensor(sensor, selection)
         if isinstance(sensor, dg.AutomationConditionSensorDefinition):
@@ -75,6 +76,17 @@ class _Narrowed:
                 "can be excluded only from Dagster's AutomationConditionSensorDefinition: list its assets by their keys"
             )
         return with_selection(sensor, selection)
+
+
+def _of_same_class(given: Any, updated: Any) -> Any:
+    """Return an updated sensor or schedule. Raise if Dagster has replaced its user-defined class."""
+    if type(updated) is type(given):
+        return updated
+    raise DeclarationRefused(
+        f"{'sensor' if isinstance(given, dg.SensorDefinition) else 'schedule'} {given.name} of class "
+        f"{type(given).__name__} has a job that may select assets of Tidemark, which can be excluded only from jobs of "
+        "Dagster's own classes: list the job's assets by their keys"
+    )
 
 
 def _automation_sensor(

@@ -1,9 +1,10 @@
 """The user's code location. The library imports it by name when it is needed, never by an import statement.
 
-The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) must have `definitions.defs`. It may list its
-declarations in `definitions.TABLES`, `feeds.FEEDS` and `streams.STREAMS`: then commands that need no Dagster start
-faster. It may have a sample feed in `demo`: `demo.feed.first_round(settings)` writes the due files once, and returns a
-line about them. `demo.command.app` is the command `tidemark feed`, which adds files until it is stopped.
+The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) has `definitions.defs`. A single file, or a
+package without that module, has `defs` itself. It may list its declarations in `definitions.TABLES`, `feeds.FEEDS` and
+`streams.STREAMS`: then commands that need no Dagster start faster. It may have a sample feed in `demo`:
+`demo.feed.first_round(settings)` writes the due files once, and returns a line about them. `demo.command.app` is the
+command `tidemark feed`, which adds files until it is stopped.
 
 Commands must import this module inside a function: a code location reads the environment when it is imported.
 
@@ -78,7 +79,14 @@ def definitions(settings: Settings) -> "Definitions":
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    return _read(settings, lambda: _loaded(_module(settings, "definitions").defs))
+    return _read(settings, lambda: _loaded(import_module(_definitions_module(settings)).defs))
+
+
+def _definitions_module(settings: Settings) -> str:
+    """Return the module that has `defs`: `definitions` in the package, else the package or the single file itself."""
+    name = f"{settings.code_location}.definitions"
+    is_split = name in sys.modules or _spec(name) is not None
+    return name if is_split or not hasattr(sys.modules.get(settings.code_location), "defs") else settings.code_location
 
 
 def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":
@@ -317,6 +325,11 @@ def _spec(module: str) -> ModuleSpec | None:
         return find_spec(module)
     except ValueError:
         return None
+    except ModuleNotFoundError:
+        above = sys.modules.get(module.rpartition(".")[0])
+        if above is None or hasattr(above, "__path__"):
+            raise
+        return None  # a single file has no modules in it
 
 
 def _module(settings: Settings, name: str) -> Any:

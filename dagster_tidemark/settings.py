@@ -259,7 +259,8 @@ class Settings(BaseSettings):
             NoProject: there is no project.
         """
         below = self.root / "src"
-        return below if (below / self.code_location.partition(".")[0]).is_dir() else self.root
+        first = self.code_location.partition(".")[0]
+        return below if (below / first).is_dir() or (below / f"{first}.py").is_file() else self.root
 
     @property
     def own_cloud(self) -> bool:

@@ -35,6 +35,8 @@ CONTENT = "tidemark/content"
 # On runs.
 PRIORITY = "dagster/priority"
 """A number. Runs with a higher one leave the queue first."""
+NOT_RETRIED = {"dagster/max_retries": "0"}
+"""Tags of a run that the instance's own run retries leave alone, because a sensor requests its work again."""
 REBUILD = "tidemark/rebuild"
 """`true`: everything is built again, and loads read their files again. A person may set it, too."""
 REQUESTED_BY = "tidemark/requested-by"

@@ -19,7 +19,7 @@ _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 
 def given_resources(project: Project) -> dict[str, tuple[Module, list[ast.expr]]]:
     """Return the expressions that give each resource its value, in the module that assembles the code location."""
-    module = project.module(f"{project.package}.definitions")
+    module = project.module(f"{project.package}.definitions") or project.module(project.package)
     found: dict[str, tuple[Module, list[ast.expr]]] = {}
     for node in ast.walk(module.tree) if module else ():
         if isinstance(node, ast.Call) and module is not None:

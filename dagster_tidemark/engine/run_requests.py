@@ -25,9 +25,9 @@ from dagster_tidemark.planner.grouping import SINGLES, ranges
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.tags import CHECK, PRIORITY, REBUILD, REQUESTED_BY, TABLES
+from dagster_tidemark.tags import CHECK, NOT_RETRIED, PRIORITY, REBUILD, REQUESTED_BY, TABLES
 
-TAGS = {REQUESTED_BY: "planner"}
+TAGS = {REQUESTED_BY: "planner", **NOT_RETRIED}
 """Tags of every run that the planner requests."""
 
 

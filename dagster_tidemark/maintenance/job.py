@@ -43,7 +43,7 @@ from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, save_upk
 from dagster_tidemark.maintenance.spare_time import open_runs
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE as MAINTENANCE_TAG
-from dagster_tidemark.tags import PRIORITY, TABLES
+from dagster_tidemark.tags import NOT_RETRIED, PRIORITY, TABLES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -248,17 +248,18 @@ class MaintenanceWork:
 
 
 def maintenance_job(
-    tables: Mapping[str, Table], settings: Settings, name: str = JOB, *, broken: str = ""
+    tables: Mapping[str, Table], settings: Settings, name: str = JOB, op: str = OP, *, broken: str = ""
 ) -> dg.JobDefinition:
     """Return the job that maintains tables. Its config names the tables.
 
     Args:
         tables: All tables of the location by name.
+        op: Name of its op. All ops of a code location have different names.
         broken: A part of the code location that cannot be loaded; empty if there is none.
     """
 
     @dg.op(
-        name=OP,
+        name=op,
         config_schema={"tables": [str], "by_hand": dg.Field(bool, default_value=False)},
         description="Does the due maintenance of some tables: Iceberg's procedures, one after the other.",
     )
@@ -286,7 +287,12 @@ def maintenance_job(
     @dg.job(
         name=name,
         description="Compacts tables, expires snapshots and removes orphan files while no other work is due.",
-        tags={MAINTENANCE_TAG: settings.code_location, TABLES: "ops/maintenance", PRIORITY: str(_PRIORITY)},
+        tags={
+            MAINTENANCE_TAG: settings.code_location,
+            TABLES: "ops/maintenance",
+            PRIORITY: str(_PRIORITY),
+            **NOT_RETRIED,
+        },
         executor_def=recorded_in_process,
     )
     def job() -> None:
@@ -295,9 +301,9 @@ def maintenance_job(
     return job
 
 
-def run_config(tables: Sequence[str], *, by_hand: bool = False) -> dict[str, Any]:
+def run_config(tables: Sequence[str], op: str = OP, *, by_hand: bool = False) -> dict[str, Any]:
     """Return the config of a run that maintains some tables."""
-    return {"ops": {OP: {"config": {"tables": list(tables), "by_hand": by_hand}}}}
+    return {"ops": {op: {"config": {"tables": list(tables), "by_hand": by_hand}}}}
 
 
 def _why_to_stop(instance: DagsterInstance, until: float) -> str:

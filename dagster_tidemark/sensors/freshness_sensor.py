@@ -18,7 +18,7 @@ from dagster_tidemark.dagster_internals.sensor_states import sensor_cursors
 from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, period_of
 from dagster_tidemark.planner.run_retries import backoff
 from dagster_tidemark.sensors.scope import LocationScope
-from dagster_tidemark.tags import CODE_LOCATION, PREFIX, PRIORITY, REQUESTED_BY
+from dagster_tidemark.tags import CODE_LOCATION, NOT_RETRIED, PREFIX, PRIORITY, REQUESTED_BY
 
 NAME = "freshness_report"
 _SETTLES = timedelta(minutes=5)
@@ -51,7 +51,8 @@ def freshness_sensor(scope: LocationScope) -> dg.SensorDefinition:
         if why := _why_not_now(context.instance, ours, now):
             return dg.SkipReason(f"{days[0]} is missing: {why}")
         return dg.SensorResult(
-            run_requests=[_request(_first_in_a_row(days), {**ours, PRIORITY: "-5"})], cursor=context.cursor
+            run_requests=[_request(_first_in_a_row(days), {**ours, PRIORITY: "-5", **NOT_RETRIED})],
+            cursor=context.cursor,
         )
 
     return freshness_report

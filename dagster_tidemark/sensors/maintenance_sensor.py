@@ -18,7 +18,7 @@ from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.lakehouse.maintenance.due import DueAction
 from dagster_tidemark.lakehouse.session import error_line
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.maintenance.job import MAINTENANCE_ASSET, maintenance_job, run_config
+from dagster_tidemark.maintenance.job import MAINTENANCE_ASSET, OP, maintenance_job, run_config
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, saved_upkeep
 from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview
 from dagster_tidemark.maintenance.spare_time import OpenRuns, open_runs, why_not_now
@@ -130,7 +130,7 @@ def maintenance_sensor(
     Args:
         tables: All tables of the location by name.
     """
-    job = maintenance_job(tables, settings, scope.named("maintain_tables"))
+    job = maintenance_job(tables, settings, scope.named("maintain_tables"), scope.named(OP))
     reader = FactsReader(settings, tables)
     starts = time.monotonic() + _AFTER_START
 
@@ -152,7 +152,7 @@ def maintenance_sensor(
         if overview.why_not:
             return dg.SkipReason(overview.why_not)
         names = list(dict.fromkeys(each.table for each in overview.due if not each.waits))[:_TABLES_IN_A_RUN]
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_config=run_config(names))])
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_config=run_config(names, scope.named(OP)))])
 
     return maintenance
 

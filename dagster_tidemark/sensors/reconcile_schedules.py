@@ -181,7 +181,7 @@ def reconcile_schedules(
 def _reconcile_job(feeds: Sequence[Feed], start: date, scope: LocationScope) -> dg.JobDefinition:
     """Return the job that lists every prefix of the landing bucket."""
 
-    @dg.op(name="look_at_every_prefix")
+    @dg.op(name=scope.named("look_at_every_prefix"))
     def look_at_every_prefix(context: dg.OpExecutionContext, tidemark_landing: LandingResource) -> None:
         """List every prefix, and report changes whose notification was lost."""
 

@@ -30,7 +30,17 @@ from dagster_tidemark.streams.shift_retries import RunEnds, patiently
 from dagster_tidemark.streams.slots import without_a_slot
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from dagster_tidemark.streams.transport import create_missing_or_log, declared_queue
-from dagster_tidemark.tags import ARRIVED_AT, CODE, DATA_VERSION, LISTED_AT, PRIORITY, STREAM, TABLES, WORKER
+from dagster_tidemark.tags import (
+    ARRIVED_AT,
+    CODE,
+    DATA_VERSION,
+    LISTED_AT,
+    NOT_RETRIED,
+    PRIORITY,
+    STREAM,
+    TABLES,
+    WORKER,
+)
 
 if TYPE_CHECKING:
     from dagster_tidemark.streams.deliveries.worker import Delivering
@@ -60,7 +70,7 @@ def shift_job(stream: Stream | Deliveries, settings: Settings) -> dg.JobDefiniti
     @dg.job(
         name=stream.job,
         description=f"Receives messages of {stream.name}, writes them to {stream.table.name}, and runs the reaction.",
-        tags={STREAM: stream.name, TABLES: stream.asset, PRIORITY: str(_FIRST)},
+        tags={STREAM: stream.name, TABLES: stream.asset, PRIORITY: str(_FIRST), **NOT_RETRIED},
         executor_def=recorded_in_process,
     )
     def job() -> None:

@@ -290,6 +290,7 @@ def test_planner_requests_added_assets_once_their_existing_inputs_have_data(inst
     asked = [run for name in ("automation", "catch_up") for run in tick(f"tidemark_{name}").run_requests or ()]
     wanted = {(key.to_user_string(), run.partition_key) for run in asked for key in run.asset_selection or ()}
     assert wanted <= {("marts/sales", today)}
+    assert all(run.tags["dagster/max_retries"] == "0" for run in asked)
     said = tick("tidemark_contracts")
     assert {event.asset_key.to_user_string() for event in said.asset_events} <= {"marts/sales", "core/trips"}
     kept = saved_overview.kept(instance, load_settings().code_location)
@@ -323,6 +324,15 @@ def test_existing_and_added_assets_read_each_other_by_their_io_managers(
     both = extend(theirs, load_settings(), assets=[of_theirs], tables=[table])
     ran = both.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
     assert ran.success and sorted(seen) == [1, 2]
+
+
+def test_instance_retries_no_run_that_a_sensor_requests_again() -> None:
+    repository = extended(their_location()).get_repository_def()
+    sensor = repository.get_sensor_def("tidemark_automation")
+    assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
+    assert sensor.run_tags["dagster/max_retries"] == "0"
+    assert repository.get_job("tidemark_maintain_tables").tags["dagster/max_retries"] == "0"
+    assert "dagster/max_retries" not in repository.get_job("their_job").tags
 
 
 def test_asset_that_exists_in_the_extended_location_is_refused() -> None:
@@ -359,3 +369,23 @@ def test_existing_location_page_adds_a_table_in_ten_lines() -> None:
     statements = [line for line in added.splitlines() if line.strip()]
     assert len(statements) <= 10
     assert [spec.key for each in own_assets(module["defs"]) for spec in each.specs] == [found.key]
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [({}, 1), ({"backfill_policy": dg.BackfillPolicy.single_run()}, None), ({"deps": ["calls"]}, None)],
+)
+def test_added_table_gets_one_existing_partition_per_run(given: dict[str, Any], most: int | None) -> None:
+    @dg.asset(partitions_def=DAYS)
+    def calls() -> list[int]:
+        return [1]
+
+    loaded = {} if "deps" in given else {"ins": {"calls": "calls"}}
+
+    @table_asset(SALES, partitions=DAYS, code_version="1", **loaded, **given)
+    def per_day(**read: Any) -> Any:
+        return read
+
+    both = extend(dg.Definitions(assets=[calls]), load_settings(), assets=[per_day], tables=[SALES])
+    policy = both.resolve_asset_graph().get(per_day.key).backfill_policy
+    assert policy is not None and policy.max_partitions_per_run == most

@@ -4,9 +4,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from dagster_tidemark import location
+from dagster_tidemark.local.dagster.dev import loaded
 from dagster_tidemark.settings import load_settings
 
 DEFINITIONS = """
@@ -56,6 +58,20 @@ def names() -> tuple[list[str], list[str], list[str]]:
 def test_commands_know_what_an_existing_location_passes_to_extend(package: Path, defs: str) -> None:
     (package / "definitions.py").write_text(DEFINITIONS + defs)
     assert names() == (["trips"], ["pings"], ["core.trips", "raw.pings"])
+
+
+@pytest.mark.parametrize("defs", [CALLED, FUNCTION])
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "package"])
+def test_commands_know_a_location_without_a_module_definitions(package: Path, defs: str, is_file: bool) -> None:
+    (package / "__init__.py").write_text(DEFINITIONS + defs)
+    if is_file:
+        (package / "__init__.py").rename(package.with_suffix(".py"))
+        package.rmdir()
+    settings = load_settings()
+    assert names() == (["trips"], ["pings"], ["core.trips", "raw.pings"])
+    assert location.definitions(settings).resolve_asset_graph().has(dg.AssetKey(["core", "trips"]))
+    of_this_project = settings.model_copy(update={"project": package.parent})
+    assert loaded(of_this_project) == ["-m", package.name, "-d", str(package.parent)]
 
 
 def test_unrelated_modules_and_lists_with_the_names_of_ours_are_ignored(package: Path) -> None:

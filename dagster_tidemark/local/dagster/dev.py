@@ -32,7 +32,15 @@ def loaded(settings: Settings) -> list[str]:
     workspace = settings.root / "workspace.yaml"
     if workspace.exists():
         return ["-w", str(workspace)]
-    return ["-m", f"{settings.code_location}.definitions", "-d", str(settings.root)]
+    return ["-m", _module(settings), "-d", str(settings.root)]
+
+
+def _module(settings: Settings) -> str:
+    """Return the module with `defs`, as `location` finds it, without importing the user's code."""
+    folder = settings.code_root.joinpath(*settings.code_location.split("."))
+    is_split = (folder / "definitions.py").is_file() or (folder / "definitions").is_dir()
+    holds_itself = folder.with_suffix(".py").is_file() or (folder / "__init__.py").is_file()
+    return settings.code_location if holds_itself and not is_split else f"{settings.code_location}.definitions"
 
 
 if __name__ == "__main__":

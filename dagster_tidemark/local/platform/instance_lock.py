@@ -33,7 +33,10 @@ class NothingRuns(Terminal):
     exit_code = 3
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(f"no platform runs on {settings.state_dir}; `tidemark up` starts it")
+        super().__init__(
+            f"no platform runs on {settings.state_dir}; `tidemark up` starts it. Beside a `dagster dev` of your own, "
+            "set DAGSTER_HOME to its home"
+        )
 
 
 @contextmanager

@@ -35,6 +35,7 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "120"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SCALE = float(os.environ.get("SOAK_SCALE", "1.0"))
 CATALOG = os.environ.get("SOAK_CATALOG", "jdbc")
+REPORT = "soak" if CATALOG == "jdbc" else f"soak-{CATALOG}"
 EVERY, HELD, NAMED_WITHIN, EQUAL_WITHIN = 120.0, 60.0, 45.0, 480.0
 LOOKED_EVERY = 6.0
 """Seconds between two looks. Each starts a process, whose work the arrangement lacks."""
@@ -122,15 +123,15 @@ def test_arrangement_survives_hours_of_faults_with_correct_tables(tmp_path: Path
                 if time.monotonic() - begun > MINUTES * 60:
                     break
                 told.append({"at minute": round((time.monotonic() - begun) / 60, 1), **_one(platform, feed, fault)})
-                report("soak", figures | _of_usage(usage) | {"sent": dict(feed.counts)})
+                report(REPORT, figures | _of_usage(usage) | {"sent": dict(feed.counts)})
             feed.stop()
         figures |= {"sent": dict(feed.counts), **_of_usage(usage)}
-        report("soak", figures)
+        report(REPORT, figures)
         platform.redeploy(TIDEMARK_CONTRACT_SCALE=DUE_AT_ONCE)
         figures["seconds until equal"] = _seconds_until_equal(platform, feed, tmp_path, figures)
-        report("soak", figures)
+        report(REPORT, figures)
     figures["processes left"] = _left(tmp_path)
-    report("soak", figures)
+    report(REPORT, figures)
     wrong = [each for each in told if not each["as promised"]]
     assert not figures["processes left"]
     assert figures["seconds until equal"] is not None, figures.get("differences", "the tables could not be read")

@@ -6,7 +6,9 @@
     done = fill(HANDLERS, read_csv)         calls a function that changes its argument
     @HANDLERS.register("csv")               uses a method as a decorator
     @handler("csv")                         calls a function that changes the definition at import
-    class Csv(Handler)                      if code of `Handler` looks up its subclasses
+    class Csv(Handler)                      if code of `Handler` looks up its subclasses, or its `__init_subclass__`
+                                            or metaclass fills a registry
+    token = RATE.set(2)                     assigns the result of a method that changes its object
 
 Does not belong here: changes that functions make at run time.
 """
@@ -21,8 +23,9 @@ from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Exter
 from dagster_tidemark.code_versions.scopes import arguments_of
 
 _CHANGING = {
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "register", "remove",
-    "reverse", "setdefault", "sort", "update",
+    "__delitem__", "__setattr__", "__setitem__", "add", "append", "appendleft", "clear", "difference_update", "discard",
+    "extend", "extendleft", "insert", "intersection_update", "move_to_end", "pop", "popitem", "push", "put", "register",
+    "remove", "reverse", "rotate", "set", "setdefault", "sort", "subtract", "symmetric_difference_update", "update",
 }  # fmt: skip
 
 
@@ -30,6 +33,10 @@ _CHANGING_FUNCTIONS = {
     "bisect.insort", "bisect.insort_left", "bisect.insort_right", "builtins.delattr", "builtins.setattr",
     "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.setitem", "random.shuffle",
 }  # fmt: skip
+
+_OF_SUBCLASSES = {"__init_subclass__"}
+_OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,11 @@ class Effect:
 
 
 def effects_in(project: Project) -> Mapping[Definition, list[Effect]]:
-    """Return, for each definition, all statements of the code location's package that change it but do not bind it."""
-    modules = list(project.modules_below(project.package))
-    return _Search(project, modules).found
+    """Return, for each definition, all statements that change it but do not bind it.
+
+    The search covers the code location's package and the modules that it imports.
+    """
+    return _Search(project, project.modules_in_use()).found
 
 
 class _Search:
@@ -57,6 +66,7 @@ class _Search:
         self._project = project
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
         self._change_arguments: set[Definition] = set()
+        self._methods: dict[Definition, set[str]] = {}
         self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
         self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
@@ -75,14 +85,15 @@ class _Search:
                     changed[of] = None
             if isinstance(statement, ast.ClassDef):
                 changed |= dict.fromkeys(self._bases_that_know(module, statement))
+                changed |= dict.fromkeys(self._changed_by_subclassing(module, statement))
         for of in changed:
             if of != Definition(module.name, defines) and not self._binds(module, statement, of):
                 self.found[of].append(Effect(module.name, statement, defines))
 
     def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
-        yield from self._stored_into(module, own_nodes(statement))
+        yield from self._stored_into(module, _run_at_import(statement))
         if isinstance(statement, ast.Expr) or not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign)):
-            for node in own_nodes(statement):
+            for node in _run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
                 if isinstance(node, ast.Call):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
                         if of := self._definition(module, part):
@@ -113,8 +124,12 @@ class _Search:
                     attribute = ast.Attribute(of, name, ast.Store())
                     if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
-                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
+                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in _CHANGING:
                     if found := self._definition(module, of):
+                        yield found
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)):
+                    found = self._definition(module, of)
+                    if found and any(attr in self._changing_methods(c) for c in self._classes(found)):
                         yield found
             if isinstance(node, ast.Call) and self._changes_arguments(module, node):
                 for part in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -214,10 +229,13 @@ class _Search:
     def _binds(self, module: Module, statement: ast.stmt, of: Definition) -> bool:
         return of.module == module.name and any(s is statement for s in module.bindings.get(of.name, ()))
 
-    def _bases_that_know(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+    def _bases_that_know(
+        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
+    ) -> Iterator[Definition]:
+        seen |= {Definition(module.name, node.name)}
         for base in node.bases:
-            of = self._definition(module, base)
-            if of is None:
+            of = self._base(module, node, base)
+            if of is None or of in seen:
                 continue
             home = self._project.module(of.module)
             classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
@@ -226,25 +244,88 @@ class _Search:
                 yield of
             for each in classes if home else ():
                 assert home is not None
-                yield from self._bases_that_know(home, each)
+                yield from self._bases_that_know(home, each, seen)
+
+    def _changed_by_subclassing(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+        """Yield the definitions that the creation of a class changes, by `__init_subclass__` or by a metaclass."""
+        for base, home, each in self._classes_above(module, node):
+            yield from self._changed_by.get(_hooks(base, _OF_SUBCLASSES), ())
+            for keyword in (*node.keywords, *each.keywords):
+                if keyword.arg == "metaclass":
+                    at = module if keyword in node.keywords else home
+                    if of := self._definition(at, keyword.value):
+                        for meta in self._with_bases(of):
+                            yield from self._changed_by.get(_hooks(meta, _OF_METACLASSES), ())
+
+    def _base(self, module: Module, node: ast.ClassDef, base: ast.expr) -> Definition | None:
+        """Return the definition of a base. In `class Base(Base)` the base is the imported class."""
+        of = self._definition(module, base)
+        if of == Definition(module.name, node.name):
+            imported = self._project.import_of(module, node.name)
+            return imported if isinstance(imported, Definition) else None
+        return of
+
+    def _classes_above(
+        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
+    ) -> Iterator[tuple[Definition, Module, ast.ClassDef]]:
+        """Yield the bases of a class and their bases, then the class itself, each with its module and statement."""
+        seen |= {Definition(module.name, node.name)}
+        for base in node.bases:
+            if (of := self._base(module, node, base)) and of not in seen:
+                home = self._project.module(of.module)
+                for statement in home.bindings[of.name] if home else ():
+                    if home and isinstance(statement, ast.ClassDef):
+                        yield from self._classes_above(home, statement, seen)
+        yield Definition(module.name, node.name), module, node
+
+    def _with_bases(self, of: Definition) -> Iterator[Definition]:
+        home = self._project.module(of.module)
+        for statement in home.bindings.get(of.name, ()) if home else ():
+            if home and isinstance(statement, ast.ClassDef):
+                yield from (each for each, _, _ in self._classes_above(home, statement))
+
+    def _classes(self, of: Definition) -> Iterator[Definition]:
+        """Yield the class of an object that a definition creates by calling the class, and the bases of the class."""
+        module = self._project.module(of.module)
+        for statement in module.bindings.get(of.name, ()) if module else ():
+            match statement:
+                case ast.Assign(value=ast.Call(func=made)) | ast.AnnAssign(value=ast.Call(func=made)) if module:
+                    if (found := self._definition(module, made)) and found != of:
+                        yield from self._with_bases(found)
+
+    def _changing_methods(self, of: Definition) -> set[str]:
+        """Return the methods of a class that change `self`."""
+        if of not in self._methods:
+            module = self._project.module(of.module)
+            bodies = [s for s in (module.bindings[of.name] if module else ()) if isinstance(s, ast.ClassDef)]
+            methods = [m for body in bodies for m in body.body if isinstance(m, FUNCTIONS) and m.args.args]
+            self._methods[of] = {m.name for m in methods if _changes(m, m.args.args[0].arg)}
+        return self._methods[of]
 
     def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
         """Return the module-level definitions that each function and class changes when called."""
         changes: dict[Definition, set[Definition]] = {}
         calls: dict[Definition, set[Definition]] = {}
+
+        def note(module: Module, here: Definition, bodies: Iterable[ast.AST]) -> None:
+            nodes = [node for body in bodies for node in ast.walk(body)]
+            local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            said = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
+            reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
+            changed = set(self._stored_into(module, reached))
+            changed |= {Definition(module.name, name) for name in said if name in module.bindings}
+            changes[here] = changed - {here}
+            found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
+            calls[here] = {of for of in found if of}
+
         for module in modules:
             for name, statements in module.bindings.items():
                 here = Definition(module.name, name)
                 bodies = [s for s in statements if isinstance(s, (*FUNCTIONS, ast.ClassDef))]
-                nodes = [node for body in bodies for node in ast.walk(body)]
-                local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-                said = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
-                reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
-                changed = set(self._stored_into(module, reached))
-                changed |= {Definition(module.name, name) for name in said if name in module.bindings}
-                changes[here] = changed - {here}
-                found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
-                calls[here] = {of for of in found if of}
+                note(module, here, bodies)
+                methods = [m for body in bodies if isinstance(body, ast.ClassDef) for m in body.body]
+                for hooks in (_OF_SUBCLASSES, _OF_METACLASSES) if methods else ():
+                    note(module, _hooks(here, hooks), [m for m in methods if getattr(m, "name", "") in hooks])
         grown = True
         while grown:  # add the changes made by called functions, until no function gains any
             grown = False
@@ -254,6 +335,35 @@ class _Search:
                     changes[here] |= more
                     grown = True
         return {here: changed for here, changed in changes.items() if changed}
+
+
+def _hooks(of: Definition, hooks: Iterable[str]) -> Definition:
+    """Return a stand-in for those methods of a class that run when a class is created."""
+    return Definition(of.module, f"{of.name}.{min(hooks)}")
+
+
+def _run_at_import(statement: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a statement that run in its own scope, including the elements of comprehensions."""
+    for node in own_nodes(statement):
+        yield node
+        if isinstance(node, _COMPREHENSIONS):
+            for child in ast.iter_child_nodes(node):
+                yield from _run_at_import(child)
+
+
+def _changes(method: ast.FunctionDef | ast.AsyncFunctionDef, own: str) -> bool:
+    """Return True if a method sets or changes an item or attribute of its object, under the name `own`."""
+    for node in ast.walk(method):
+        match node:
+            case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+                is_own = (root := root_of(node)) is not None and root.id == own
+            case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
+                is_own = (root := root_of(of)) is not None and root.id == own
+            case _:
+                continue
+        if is_own:
+            return True
+    return False
 
 
 def _names(tree: ast.AST) -> set[str]:

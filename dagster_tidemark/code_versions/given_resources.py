@@ -17,14 +17,19 @@ _BUILD = "build_definitions"
 _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 
 
-def given_resources(project: Project) -> dict[str, tuple[Module, list[ast.expr]]]:
-    """Return the expressions that give each resource its value, in the module that assembles the code location."""
-    module = project.module(f"{project.package}.definitions")
-    found: dict[str, tuple[Module, list[ast.expr]]] = {}
-    for node in ast.walk(module.tree) if module else ():
-        if isinstance(node, ast.Call) and module is not None:
-            for name, value in _given(node, module, project):
-                found.setdefault(name, (module, []))[1].append(value)
+def given_resources(project: Project) -> dict[str, dict[Module, list[ast.expr]]]:
+    """Return the expressions that give each resource its value, by module.
+
+    The module that assembles the code location comes first. Other modules of the package may have definitions that it
+    merges or loads.
+    """
+    first = project.module(f"{project.package}.definitions")
+    found: dict[str, dict[Module, list[ast.expr]]] = {}
+    for module in dict.fromkeys([*filter(None, [first]), *project.modules_below(project.package)]):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call):
+                for name, value in _given(node, module, project):
+                    found.setdefault(name, {}).setdefault(module, []).append(value)
     return found
 
 

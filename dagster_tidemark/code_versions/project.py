@@ -67,9 +67,14 @@ class Files:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A name that no statement visibly binds, so it must be bound at run time."""
+    """A name that no statement visibly binds, so it must be bound at run time.
+
+    Args:
+        module: The module of the project that must bind the name; empty if it is the module that uses the name.
+    """
 
     name: str
+    module: str = ""
 
 
 Target = Definition | InModule | External | Files | Unknown
@@ -128,6 +133,19 @@ class Project:
             for name in sorted(below):
                 yield from self.modules_below(f"{package}.{name}")
 
+    def modules_in_use(self) -> list[Module]:
+        """Return the modules of the package, and the project's modules that they import, directly or indirectly."""
+        found = {module.name: module for module in self.modules_below(self.package)}
+        waiting = [*found.values()]
+        while waiting:
+            for dotted in waiting.pop().imported_modules():
+                parts = dotted.split(".")
+                for name in (".".join(parts[: number + 1]) for number in range(len(parts))):
+                    if name not in found and (module := self.module(name)):
+                        found[name] = module
+                        waiting.append(module)
+        return [found[name] for name in sorted(found)]
+
     def named(self, dotted: str) -> Target:
         """Return what an absolute dotted name refers to."""
         first, *rest = dotted.split(".")
@@ -157,7 +175,10 @@ class Project:
             return InModule(below)
         if below == self._machinery:
             return External(below)
-        return Definition(module, EVERYTHING) if "__getattr__" in found.bindings else Unknown(name)
+        if "__getattr__" in found.bindings:
+            return Definition(module, EVERYTHING)
+        is_given = name in found.for_types or (name.startswith("__") and name.endswith("__"))
+        return Unknown(name, "" if is_given else module)
 
     def name(self, module: Module, name: str) -> Target:
         """Return what a global name refers to in a module."""

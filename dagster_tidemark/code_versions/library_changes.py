@@ -1,0 +1,105 @@
+"""Finds statements that change a library when the project is imported: new methods, replaced functions, settings.
+
+    DataFrame.with_tax = with_tax                         sets an attribute of a library's class or module
+    setattr(DataFrame, "with_tax", with_tax)
+    os.environ["RATE"] = "2"                              sets an item
+    decimal.getcontext().prec = 5                         changes an object that a library returns
+    random.seed(1)                                        calls a function that changes a library's state
+    @pd.api.extensions.register_dataframe_accessor("geo") registers a class under a name
+
+A change of a class or module affects code that uses the name. Any other change affects all users of the library. Does
+not belong here: changes of the project's own definitions (`effects`).
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
+from dagster_tidemark.code_versions.project import External, InModule, Project
+from dagster_tidemark.code_versions.references import LibraryChange
+
+_CHANGE_NO_ROWS = {
+    "atexit", "builtins", "dagster", "dagster_tidemark", "faulthandler", "gc", "logging", "signal", "structlog", "sys",
+    "typing", "warnings",
+}  # fmt: skip
+_CHANGING = re.compile(
+    r"(set|seed|register|patch|enable|disable)(_\w+)?|set[a-z]+|update|setdefault|pop|putenv|unsetenv|tzset"
+)
+_READ_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
+
+
+def library_changes(project: Project) -> list[LibraryChange]:
+    """Return the statements that change libraries when the package is imported, in the order of modules."""
+    found: dict[tuple[str, int], LibraryChange] = {}
+    for module in project.modules_in_use():
+        for statement in module.statements:
+            for name, words, is_of_all in _changed(module, statement, project):
+                if name.partition(".")[0] not in _CHANGE_NO_ROWS:
+                    words, library = _affected(name, words, is_of_all=is_of_all)
+                    key, label = (module.name, id(statement)), f"{project.label(module.name)}: {name}"
+                    if earlier := found.get(key):
+                        words, library = earlier.names | words, earlier.library or library
+                    found[key] = LibraryChange(module.name, statement, frozenset(words), library, label)
+    return [*found.values()]
+
+
+def _affected(name: str, words: set[str], *, is_of_all: bool) -> tuple[set[str], str]:
+    """Return the names whose users a change affects, and the library if it affects all of the library's users."""
+    if name.startswith("os.environ"):
+        return {*_READ_ENVIRONMENT}, ""
+    return words, name.partition(".")[0] if is_of_all else ""
+
+
+def _changed(module: Module, statement: ast.stmt, project: Project) -> Iterator[tuple[str, set[str], bool]]:
+    """Yield what a statement changes: its dotted name, the attributes that it sets, and if it affects all users."""
+    for node in own_nodes(statement):
+        match node:
+            case ast.Attribute(ctx=ast.Store() | ast.Del(), value=of, attr=attr):
+                if name := _library(module, of, project):
+                    yield f"{name}.{attr}", {attr}, not _is_class_or_module(of)
+            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=of):
+                if name := _library(module, of, project):
+                    yield name, set(), True
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, attribute, *_]):
+                if name := _library(module, of, project):
+                    attr = attribute.value if isinstance(attribute, ast.Constant) else None
+                    yield name, {str(attr)} if attr else set(), attr is None
+            case ast.Call(
+                func=ast.Attribute() | ast.Name() as called,
+            ) if isinstance(statement, ast.Expr):
+                yield from _called(module, called, [], project)
+    for decorator in statement.decorator_list if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        yield from _called(module, called, decorator.args if isinstance(decorator, ast.Call) else [], project)
+
+
+def _called(
+    module: Module, called: ast.expr, args: list[ast.expr], project: Project
+) -> Iterator[tuple[str, set[str], bool]]:
+    name = _library(module, called, project)
+    if name and _CHANGING.fullmatch(name.rpartition(".")[2]):
+        words = {each.value for each in args if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+        yield name, words, not words
+
+
+def _is_class_or_module(node: ast.expr) -> bool:
+    """Return True for the name of a module, and for a class, as far as its spelling shows."""
+    last = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return isinstance(node, ast.Name) or last[:1].isupper()
+
+
+def _library(module: Module, node: ast.expr, project: Project) -> str:
+    """Return the dotted name of a library's object; empty for other objects."""
+    root = root_of(node)
+    if root is None:
+        return ""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        if isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+        node = node.func if isinstance(node, ast.Call) else node.value
+    target = project.name(module, root.id)
+    while attributes and isinstance(target, InModule):
+        target = project.attribute(target.module, attributes.pop())
+    return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""

@@ -98,11 +98,24 @@ def forgotten() -> list[str]:
     return [finding.message for finding in unversioned()]
 
 
-def unversioned() -> "list[LockFinding]":
-    """Return the findings about assets whose code changed under the same version."""
+def remarks() -> list[str]:
+    """Return the messages of `forgotten`, and a note for each line that reads a file whose path is not known."""
     from dagster_tidemark.code_versions import lock_file
 
-    found = lock_file.differences(lock_file.read(_path()), _assets())
+    assets = _assets()
+    found = _forgotten(assets)
+    return [*(finding.message for finding in found), *(f"note: {line}" for line in lock_file.undecided(assets))]
+
+
+def unversioned() -> "list[LockFinding]":
+    """Return the findings about assets whose code changed under the same version."""
+    return _forgotten(_assets())
+
+
+def _forgotten(assets: "Mapping[str, Asset]") -> "list[LockFinding]":
+    from dagster_tidemark.code_versions import lock_file
+
+    found = lock_file.differences(lock_file.read(_path()), assets)
     return [finding for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
 
 

@@ -18,25 +18,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dagster_tidemark.code_versions.changing_code import (
+    CHANGING,
+    CHANGING_FUNCTIONS,
+    changes_itself,
+    names_in,
+    run_at_import,
+)
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
 from dagster_tidemark.code_versions.scopes import arguments_of
 
-_CHANGING = {
-    "__delitem__", "__setattr__", "__setitem__", "add", "append", "appendleft", "clear", "difference_update", "discard",
-    "extend", "extendleft", "insert", "intersection_update", "move_to_end", "pop", "popitem", "push", "put", "register",
-    "remove", "reverse", "rotate", "set", "setdefault", "sort", "subtract", "symmetric_difference_update", "update",
-}  # fmt: skip
-
-
-_CHANGING_FUNCTIONS = {
-    "bisect.insort", "bisect.insort_left", "bisect.insort_right", "builtins.delattr", "builtins.setattr",
-    "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.setitem", "random.shuffle",
-}  # fmt: skip
-
 _OF_SUBCLASSES = {"__init_subclass__"}
 _OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OF_INSTANCES = {"__init__", "__new__", "__post_init__"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,8 @@ class _Search:
         self._methods: dict[Definition, set[str]] = {}
         self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
-        self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
+        self._changed_by_alias = self._what_aliases_change(modules)
+        self._know_subclasses = any("__subclasses__" in names_in(m.tree) for m in modules)
         for module in modules:
             for statement in module.statements:
                 self._look_at(module, statement)
@@ -91,20 +87,31 @@ class _Search:
                 self.found[of].append(Effect(module.name, statement, defines))
 
     def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
-        yield from self._stored_into(module, _run_at_import(statement))
+        yield from self._stored_into(module, run_at_import(statement))
         if isinstance(statement, ast.Expr) or not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign)):
-            for node in _run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
+            for node in run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
                 if isinstance(node, ast.Call):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
                         if of := self._definition(module, part):
                             yield of
         below = statement.body if isinstance(statement, ast.ClassDef) else []
-        for node in (n for each in (statement, *below) for n in own_nodes(each)):
-            called = node.func if isinstance(node, ast.Call) else node
-            if isinstance(called, ast.Name | ast.Attribute) and isinstance(called.ctx, ast.Load):
-                function = self._definition(module, called)
-                if function and (isinstance(node, ast.Call) or node in getattr(statement, "decorator_list", ())):
-                    yield from self._changed_by.get(function, ())
+        yield from self._stored_into(module, (n for each in below for n in run_at_import(each)))
+        for each in (statement, *below):
+            decorators = getattr(each, "decorator_list", ())
+            for node in own_nodes(each):
+                if isinstance(node, ast.Call) or node in decorators:
+                    yield from self._changed_by_calling(module, node.func if isinstance(node, ast.Call) else node)
+
+    def _changed_by_calling(self, module: Module, called: ast.AST) -> Iterator[Definition]:
+        """Yield the definitions that a call of a function, a class or an object with `__call__` changes."""
+        if not (isinstance(called, ast.Name | ast.Attribute) and isinstance(called.ctx, ast.Load)):
+            return
+        if function := self._definition(module, called):
+            yield from self._changed_by.get(function, ())
+            if isinstance(called, ast.Name) or called.attr == function.name:
+                yield from self._changed_by_alias.get(function, ())
+                if any("__call__" in self._changing_methods(each) for each in self._classes(function)):
+                    yield function
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
         """Yield the definitions that nodes change by setting an item or attribute, or by calling a mutating method."""
@@ -124,7 +131,7 @@ class _Search:
                     attribute = ast.Attribute(of, name, ast.Store())
                     if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
-                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in _CHANGING:
+                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
                     if found := self._definition(module, of):
                         yield found
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)):
@@ -148,7 +155,7 @@ class _Search:
         if isinstance(call.func, ast.Name | ast.Attribute):
             target = self._target(module, call.func)
             if isinstance(target, External):
-                return target.name in _CHANGING_FUNCTIONS
+                return target.name in CHANGING_FUNCTIONS
         return self._definition(module, call.func) in self._change_arguments
 
     def _find_functions_that_change_arguments(self, modules: list[Module]) -> None:
@@ -189,7 +196,7 @@ class _Search:
                     | ast.AugAssign(target=ast.Name() as of)
                 ) if is_parameter(of):
                     return True
-                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING and is_parameter(of):
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in CHANGING and is_parameter(of):
                     return True
                 case ast.Call() if self._changes_arguments(module, node):
                     if any(is_parameter(part) for part in (*node.args, *(k.value for k in node.keywords))):
@@ -239,7 +246,7 @@ class _Search:
                 continue
             home = self._project.module(of.module)
             classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
-            own = any(c.keywords or "__init_subclass__" in _names(c) for c in classes)
+            own = any(c.keywords or "__init_subclass__" in names_in(c) for c in classes)
             if own or self._know_subclasses:
                 yield of
             for each in classes if home else ():
@@ -299,7 +306,7 @@ class _Search:
             module = self._project.module(of.module)
             bodies = [s for s in (module.bindings[of.name] if module else ()) if isinstance(s, ast.ClassDef)]
             methods = [m for body in bodies for m in body.body if isinstance(m, FUNCTIONS) and m.args.args]
-            self._methods[of] = {m.name for m in methods if _changes(m, m.args.args[0].arg)}
+            self._methods[of] = {m.name for m in methods if changes_itself(m, m.args.args[0].arg)}
         return self._methods[of]
 
     def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
@@ -324,8 +331,12 @@ class _Search:
                 bodies = [s for s in statements if isinstance(s, (*FUNCTIONS, ast.ClassDef))]
                 note(module, here, bodies)
                 methods = [m for body in bodies if isinstance(body, ast.ClassDef) for m in body.body]
-                for hooks in (_OF_SUBCLASSES, _OF_METACLASSES) if methods else ():
+                for hooks in (_OF_SUBCLASSES, _OF_METACLASSES, _OF_INSTANCES) if bodies else ():
                     note(module, _hooks(here, hooks), [m for m in methods if getattr(m, "name", "") in hooks])
+                for base in (each for body in bodies if isinstance(body, ast.ClassDef) for each in body.bases):
+                    if (of := self._definition(module, base)) and of != here:
+                        calls[here].add(_hooks(of, _OF_INSTANCES))
+                        calls[_hooks(here, _OF_INSTANCES)].add(_hooks(of, _OF_INSTANCES))
         grown = True
         while grown:  # add the changes made by called functions, until no function gains any
             grown = False
@@ -336,41 +347,34 @@ class _Search:
                     grown = True
         return {here: changed for here, changed in changes.items() if changed}
 
+    def _what_aliases_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
+        """Return the definitions that a call of a name changes, if the name holds a method, a partial or a closure."""
+        found: dict[Definition, set[Definition]] = {}
+        for module in modules:
+            for name, statements in module.bindings.items():
+                match statements:
+                    case [ast.Assign(value=value)]:
+                        found[Definition(module.name, name)] = set(self._changed_by_value(module, value))
+        return {here: changed for here, changed in found.items() if changed}
+
+    def _changed_by_value(self, module: Module, value: ast.expr) -> Iterator[Definition]:
+        """Yield the definitions that a call of a value changes."""
+        match value:
+            case ast.Attribute(attr=attr, value=of) if attr in CHANGING:
+                if found := self._definition(module, of):
+                    yield found
+            case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
+                is_partial = self._target(module, called) == External("functools.partial")
+                function = args[0] if is_partial and args else called
+                yield from self._changed_by_value(module, function)
+                made = ast.Call(function, args[1:] if is_partial else args, keywords)
+                if of := self._definition(module, function):
+                    yield from self._changed_by.get(of, ()) if is_partial else ()
+                if self._changes_arguments(module, made):
+                    parts = (*made.args, *(keyword.value for keyword in keywords))
+                    yield from filter(None, (self._definition(module, part) for part in parts))
+
 
 def _hooks(of: Definition, hooks: Iterable[str]) -> Definition:
     """Return a stand-in for those methods of a class that run when a class is created."""
     return Definition(of.module, f"{of.name}.{min(hooks)}")
-
-
-def _run_at_import(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement that run in its own scope, including the elements of comprehensions."""
-    for node in own_nodes(statement):
-        yield node
-        if isinstance(node, _COMPREHENSIONS):
-            for child in ast.iter_child_nodes(node):
-                yield from _run_at_import(child)
-
-
-def _changes(method: ast.FunctionDef | ast.AsyncFunctionDef, own: str) -> bool:
-    """Return True if a method sets or changes an item or attribute of its object, under the name `own`."""
-    for node in ast.walk(method):
-        match node:
-            case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
-                is_own = (root := root_of(node)) is not None and root.id == own
-            case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
-                is_own = (root := root_of(of)) is not None and root.id == own
-            case _:
-                continue
-        if is_own:
-            return True
-    return False
-
-
-def _names(tree: ast.AST) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, FUNCTIONS):
-            found.add(node.name)
-    return found

@@ -7,8 +7,8 @@ not belong here: the resources that an asset needs (`assets`).
 import ast
 from collections.abc import Iterator
 
-from dagster_tidemark.code_versions.modules import Module, root_of
-from dagster_tidemark.code_versions.project import MACHINERY, External, InModule, Project
+from dagster_tidemark.code_versions.modules import Module
+from dagster_tidemark.code_versions.project import MACHINERY, Project
 
 ANY = "*"
 """Name for resources whose own names are only known at run time."""
@@ -34,7 +34,7 @@ def given_resources(project: Project) -> dict[str, dict[Module, list[ast.expr]]]
 
 
 def _given(call: ast.Call, module: Module, project: Project) -> Iterator[tuple[str, ast.expr]]:
-    called = _called(call.func, module, project)
+    called = project.external_name(module, call.func)
     if called.startswith(f"{MACHINERY}.") and called.endswith(f".{_BUILD}"):
         for keyword in call.keywords:
             if keyword.arg is None:
@@ -71,18 +71,3 @@ def _items(node: ast.expr, module: Module) -> Iterator[tuple[str, ast.expr]]:
             yield from _items(right, module)
         case _:
             yield ANY, node
-
-
-def _called(node: ast.expr, module: Module, project: Project) -> str:
-    """Return the dotted name of a called function of a library or of Tidemark; empty for other functions."""
-    root = root_of(node)
-    if root is None:
-        return ""
-    attributes: list[str] = []
-    while isinstance(node, ast.Attribute):
-        attributes.append(node.attr)
-        node = node.value
-    target = project.name(module, root.id)
-    while attributes and isinstance(target, InModule):
-        target = project.attribute(target.module, attributes.pop())
-    return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""

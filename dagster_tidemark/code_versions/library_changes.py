@@ -13,10 +13,10 @@ not belong here: changes of the project's own definitions (`effects`).
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
-from dagster_tidemark.code_versions.project import External, InModule, Project
+from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes
+from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.code_versions.references import LibraryChange
 
 _CHANGE_NO_ROWS = {
@@ -31,23 +31,27 @@ _READ_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
 
 def library_changes(project: Project) -> list[LibraryChange]:
     """Return the statements that change libraries when the package is imported, in the order of modules."""
-    found: dict[tuple[str, int], LibraryChange] = {}
+    found = []
     for module in project.modules_in_use():
         for statement in module.statements:
-            for name, words, is_of_all in _changed(module, statement, project):
-                if name.partition(".")[0] not in _CHANGE_NO_ROWS:
-                    words, library = _affected(name, words, is_of_all=is_of_all)
-                    key, label = (module.name, id(statement)), f"{project.label(module.name)}: {name}"
-                    if earlier := found.get(key):
-                        words, library = earlier.names | words, earlier.library or library
-                    found[key] = LibraryChange(module.name, statement, frozenset(words), library, label)
-    return [*found.values()]
+            changed = [each for each in _changed(module, statement, project) if _may_change_rows(each[0])]
+            if changed:
+                affected = [_affected(*each) for each in changed]
+                names = frozenset(name for words, _ in affected for name in words)
+                library = next((library for _, library in affected if library), "")
+                label = f"{project.label(module.name)}: {changed[0][0]}"
+                found.append(LibraryChange(module.name, statement, names, library, label))
+    return found
 
 
-def _affected(name: str, words: set[str], *, is_of_all: bool) -> tuple[set[str], str]:
+def _may_change_rows(name: str) -> bool:
+    return name.partition(".")[0] not in _CHANGE_NO_ROWS
+
+
+def _affected(name: str, words: set[str], is_of_all: bool) -> tuple[Collection[str], str]:
     """Return the names whose users a change affects, and the library if it affects all of the library's users."""
     if name.startswith("os.environ"):
-        return {*_READ_ENVIRONMENT}, ""
+        return _READ_ENVIRONMENT, ""
     return words, name.partition(".")[0] if is_of_all else ""
 
 
@@ -56,13 +60,13 @@ def _changed(module: Module, statement: ast.stmt, project: Project) -> Iterator[
     for node in own_nodes(statement):
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del(), value=of, attr=attr):
-                if name := _library(module, of, project):
+                if name := project.external_name(module, of):
                     yield f"{name}.{attr}", {attr}, not _is_class_or_module(of)
             case ast.Subscript(ctx=ast.Store() | ast.Del(), value=of):
-                if name := _library(module, of, project):
+                if name := project.external_name(module, of):
                     yield name, set(), True
             case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, attribute, *_]):
-                if name := _library(module, of, project):
+                if name := project.external_name(module, of):
                     attr = attribute.value if isinstance(attribute, ast.Constant) else None
                     yield name, {str(attr)} if attr else set(), attr is None
             case ast.Call(
@@ -77,7 +81,7 @@ def _changed(module: Module, statement: ast.stmt, project: Project) -> Iterator[
 def _called(
     module: Module, called: ast.expr, args: list[ast.expr], project: Project
 ) -> Iterator[tuple[str, set[str], bool]]:
-    name = _library(module, called, project)
+    name = project.external_name(module, called)
     if name and _CHANGING.fullmatch(name.rpartition(".")[2]):
         words = {each.value for each in args if isinstance(each, ast.Constant) and isinstance(each.value, str)}
         yield name, words, not words
@@ -87,19 +91,3 @@ def _is_class_or_module(node: ast.expr) -> bool:
     """Return True for the name of a module, and for a class, as far as its spelling shows."""
     last = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return isinstance(node, ast.Name) or last[:1].isupper()
-
-
-def _library(module: Module, node: ast.expr, project: Project) -> str:
-    """Return the dotted name of a library's object; empty for other objects."""
-    root = root_of(node)
-    if root is None:
-        return ""
-    attributes: list[str] = []
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        if isinstance(node, ast.Attribute):
-            attributes.append(node.attr)
-        node = node.func if isinstance(node, ast.Call) else node.value
-    target = project.name(module, root.id)
-    while attributes and isinstance(target, InModule):
-        target = project.attribute(target.module, attributes.pop())
-    return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_tidemark.code_versions.modules import Module, Place, place_of
+from dagster_tidemark.code_versions.modules import Module, Place, place_of, root_of
 from dagster_tidemark.errors import Terminal
 
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
@@ -244,6 +244,21 @@ class Project:
         if attribute is None:
             return self.named(module)
         return self._attribute(module, attribute, under_way)
+
+    def external_name(self, module: Module, node: ast.AST) -> str:
+        """Return the dotted name of a library's object, such as `a.b` for `a.b[c]`; empty for other objects."""
+        root = root_of(node)
+        if root is None:
+            return ""
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+            if isinstance(node, ast.Attribute):
+                attributes.append(node.attr)
+            node = node.func if isinstance(node, ast.Call) else node.value
+        target = self.name(module, root.id)
+        while attributes and isinstance(target, InModule):
+            target = self.attribute(target.module, attributes.pop())
+        return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""
 
     def is_class(self, of: Definition) -> bool:
         """Return True if a definition is a class."""

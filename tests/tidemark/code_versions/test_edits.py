@@ -8,6 +8,7 @@ marks assets that need Spark, a resource or a run.
 Does not belong here: single definitions (`test_references.py`, `test_normal_form.py`).
 """
 
+import colorsys
 import importlib
 import os
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from decimal import getcontext, setcontext
+from fractions import Fraction
 from pathlib import Path
 
 import dagster as dg
@@ -76,9 +78,6 @@ def forget_modules() -> None:
 @pytest.fixture(autouse=True)
 def libraries() -> Iterator[None]:
     """Restore what the edits change in Python's own libraries."""
-    import colorsys
-    from fractions import Fraction
-
     environment, function, context = dict(os.environ), colorsys.rgb_to_yiq, copy(getcontext())
     yield
     forget_modules()

@@ -3,9 +3,10 @@
 Each edit in `edits/` is a location with two assets, `one` and `two`. `[[a||b]]` is the text before and after the edit,
 and `@A` is the asset's decorator. The header lists the assets whose rows change. Both versions run, which checks the
 list. `may change` lists fingerprints that change although the rows do not, such as after a new logging line. `not run`
-marks assets that need Spark, a resource or a run.
+marks assets that need Spark or a run.
 
-Does not belong here: single definitions (`test_references.py`, `test_normal_form.py`).
+Does not belong here: single definitions (`test_references.py`, `test_normal_form.py`), and where the code of an asset
+begins (`test_assets.py`).
 """
 
 import colorsys
@@ -13,19 +14,17 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from decimal import getcontext, setcontext
 from fractions import Fraction
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
-from dagster_tidemark.code_versions.assets import assets_of
-from dagster_tidemark.code_versions.lock_file import Asset
-from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.code_versions.fingerprint import Code
+from dagster_tidemark.code_versions.project import Definition, Project
 
 EDITS = Path(__file__).parent / "edits"
 MARK = re.compile(r"\[\[((?:(?!\[\[|\|\|).)*?)\|\|((?:(?!\[\[).)*?)\]\](?!\])", re.DOTALL)
@@ -90,33 +89,33 @@ def libraries() -> Iterator[None]:
             delattr(Fraction, name)
 
 
-def loaded(
-    root: Path, text: str, monkeypatch: pytest.MonkeyPatch, *, runs: bool
-) -> tuple[dict[str, Asset], Mapping[str, str]]:
-    """Return the assets of a version of a location with their fingerprints, and the rows that they compute."""
+def fingerprints(root: Path, text: str) -> dict[str, str]:
+    """Return the digest of each asset in a version of a location."""
     write(root, text.replace("@A\n", ASSET))
+    project = Project(root, "toy")
+    code = Code(project)
+    starts = {key: project.named(f"toy.assets.{key}") for key in ("one", "two")}
+    return {key: code.fingerprint(of).digest for key, of in starts.items() if isinstance(of, Definition)}
+
+
+def rows(root: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the rows that each asset computes, as text. Its decorator is left out."""
+    write(root, text.replace("@A\n", ""))
     forget_modules()
     monkeypatch.chdir(root)  # commands and runs work in the project's folder
     with monkeypatch.context() as patch:
         patch.syspath_prepend(root)
         module = importlib.import_module("toy.assets")
-        if (root / "toy" / "definitions.py").exists():
-            importlib.import_module("toy.definitions")
-        values = [v for held in list(vars(module).values()) for v in (held if isinstance(held, list) else [held])]
-        assets = {id(v): v for v in values if isinstance(v, dg.AssetsDefinition)}.values()
-        rows = {asset.key.to_user_string(): repr(asset()) for asset in assets} if runs else {}
-        return assets_of(assets, Project(root, "toy")), rows
+        return {key: repr(getattr(module, key)()) for key in ("one", "two")}
 
 
 def check(edit: Edit, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = (MARK.sub(lambda found, n=n: found[n], edit.text) for n in (1, 2))
-    (before, rows), (after, rows_then) = (
-        loaded(root / str(n), text, monkeypatch, runs=edit.runs) for n, text in enumerate(versions)
-    )
-    both = before.keys() & after.keys()
+    versions = [MARK.sub(lambda found, n=n: str(found[n]), edit.text) for n in (1, 2)]  # type: ignore[misc]
+    before, after = (fingerprints(root / f"code {n}", text) for n, text in enumerate(versions))
     if edit.runs:
-        assert {key for key in both if rows[key] != rows_then[key]} == edit.changes, "the rows that really change"
-    changed = {key for key in both if before[key].fingerprint.digest != after[key].fingerprint.digest}
+        first, second = (rows(root / f"run {n}", text, monkeypatch) for n, text in enumerate(versions))
+        assert {key for key in first if first[key] != second[key]} == edit.changes, "the rows that really change"
+    changed = {key for key in before if before[key] != after[key]}
     assert changed - edit.may_change == edit.changes
 
 

@@ -210,21 +210,7 @@ class _Search:
 
     def _target(self, module: Module, node: ast.AST) -> Target | None:
         root = root_of(node)
-        if root is None:
-            return None
-        target = self._of_root(module, root.id)
-        attributes: list[str] = []
-        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-            if isinstance(node, ast.Attribute):
-                attributes.append(node.attr)
-            node = node.func if isinstance(node, ast.Call) else node.value
-        while attributes and isinstance(target, InModule | External):
-            name = attributes.pop()
-            if isinstance(target, External):
-                target = External(f"{target.name}.{name}")
-            else:
-                target = self._project.attribute(target.module, name)
-        return target
+        return self._project.target_of(module, node, self._of_root(module, root.id)) if root else None
 
     def _of_root(self, module: Module, name: str) -> Target:
         """Return what a global name refers to. `R += [1]` of an imported `R` binds a name, but of the same object."""

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes
-from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.code_versions.project import Definition, Project
 from dagster_tidemark.code_versions.references import LibraryChange
 
 _CHANGE_NO_ROWS = {
@@ -57,25 +57,40 @@ def _affected(name: str, words: set[str], is_of_all: bool) -> tuple[Collection[s
 
 def _changed(module: Module, statement: ast.stmt, project: Project) -> Iterator[tuple[str, set[str], bool]]:
     """Yield what a statement changes: its dotted name, the attributes that it sets, and if it affects all users."""
-    for node in own_nodes(statement):
+    for home, node in _run_by(module, statement, project):
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del(), value=of, attr=attr):
-                if name := project.external_name(module, of):
+                if name := project.external_name(home, of):
                     yield f"{name}.{attr}", {attr}, not _is_class_or_module(of)
             case ast.Subscript(ctx=ast.Store() | ast.Del(), value=of):
-                if name := project.external_name(module, of):
+                if name := project.external_name(home, of):
                     yield name, set(), True
             case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, attribute, *_]):
-                if name := project.external_name(module, of):
-                    attr = attribute.value if isinstance(attribute, ast.Constant) else None
-                    yield name, {str(attr)} if attr else set(), attr is None
-            case ast.Call(
-                func=ast.Attribute() | ast.Name() as called,
-            ) if isinstance(statement, ast.Expr):
-                yield from _called(module, called, [], project)
+                if name := project.external_name(home, of):
+                    words = {str(attribute.value)} if isinstance(attribute, ast.Constant) else set()
+                    yield name, words, not words
+            case ast.Call(func=ast.Attribute() | ast.Name() as called) if isinstance(statement, ast.Expr):
+                yield from _called(home, called, [], project)
     for decorator in statement.decorator_list if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        yield from _called(module, called, decorator.args if isinstance(decorator, ast.Call) else [], project)
+        if isinstance(decorator, ast.Call):
+            yield from _called(module, decorator.func, decorator.args, project)
+        else:
+            yield from _called(module, decorator, [], project)
+
+
+def _run_by(module: Module, statement: ast.stmt, project: Project) -> Iterator[tuple[Module, ast.AST]]:
+    """Yield the nodes that a statement runs, and those of the functions that it calls only to call them."""
+    waiting, seen = [(module, own_nodes(statement))], set[Definition]()
+    while waiting:
+        home, nodes = waiting.pop()
+        for node in nodes:
+            yield home, node
+            of = project.target_of(home, node.func) if isinstance(node, ast.Call) else None
+            if isinstance(statement, ast.Expr) and isinstance(of, Definition) and of not in seen:
+                seen.add(of)
+                if there := project.module(of.module):
+                    bodies = [s for s in there.bindings.get(of.name, ()) if isinstance(s, FUNCTIONS)]
+                    waiting += [(there, ast.walk(body)) for body in bodies]
 
 
 def _called(

@@ -245,20 +245,33 @@ class Project:
             return self.named(module)
         return self._attribute(module, attribute, under_way)
 
-    def external_name(self, module: Module, node: ast.AST) -> str:
-        """Return the dotted name of a library's object, such as `a.b` for `a.b[c]`; empty for other objects."""
+    def target_of(self, module: Module, node: ast.AST, of_root: Target | None = None) -> Target | None:
+        """Return what an expression such as `name`, `module.name` or `name[item]` refers to, if it begins with a name.
+
+        Args:
+            of_root: What its first name refers to, if it is not the global name of the module.
+        """
         root = root_of(node)
         if root is None:
-            return ""
+            return None
+        target = of_root or self.name(module, root.id)
         attributes: list[str] = []
         while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
             if isinstance(node, ast.Attribute):
                 attributes.append(node.attr)
             node = node.func if isinstance(node, ast.Call) else node.value
-        target = self.name(module, root.id)
-        while attributes and isinstance(target, InModule):
-            target = self.attribute(target.module, attributes.pop())
-        return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""
+        while attributes and isinstance(target, InModule | External):
+            name = attributes.pop()
+            if isinstance(target, External):
+                target = External(f"{target.name}.{name}")
+            else:
+                target = self.attribute(target.module, name)
+        return target
+
+    def external_name(self, module: Module, node: ast.AST) -> str:
+        """Return the dotted name of a library's object, such as `a.b` for `a.b[c]`; empty for other objects."""
+        target = self.target_of(module, node)
+        return target.name if isinstance(target, External) else ""
 
     def is_class(self, of: Definition) -> bool:
         """Return True if a definition is a class."""

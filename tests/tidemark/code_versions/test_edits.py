@@ -109,8 +109,13 @@ def rows(root: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
         return {key: repr(getattr(module, key)()) for key in ("one", "two")}
 
 
+def version(text: str, side: int) -> str:
+    """Return the text before (1) or after (2) the edit."""
+    return MARK.sub(lambda found: str(found[side]), text)
+
+
 def check(edit: Edit, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = [MARK.sub(lambda found, n=n: str(found[n]), edit.text) for n in (1, 2)]  # type: ignore[misc]
+    versions = [version(edit.text, side) for side in (1, 2)]
     before, after = (fingerprints(root / f"code {n}", text) for n, text in enumerate(versions))
     if edit.runs:
         first, second = (rows(root / f"run {n}", text, monkeypatch) for n, text in enumerate(versions))

@@ -47,6 +47,14 @@ def changes_itself(method: ast.FunctionDef | ast.AsyncFunctionDef, own: str) -> 
     return False
 
 
+def names_attribute(call: ast.Call) -> bool:
+    """Return True for `setattr(of, "name", ...)`."""
+    match call:
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[_, ast.Constant(), *_]):
+            return True
+    return False
+
+
 def names_in(tree: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):

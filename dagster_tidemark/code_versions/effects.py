@@ -9,6 +9,7 @@
     class Csv(Handler)                      if code of `Handler` looks up its subclasses, or its `__init_subclass__`
                                             or metaclass fills a registry
     token = RATE.set(2)                     assigns the result of a method that changes its object
+    vars(config).update(values)             may bind any name of a module
 
 Does not belong here: changes that functions make at run time.
 """
@@ -22,6 +23,7 @@ from dagster_tidemark.code_versions.changing_code import (
     CHANGING,
     CHANGING_FUNCTIONS,
     changes_itself,
+    names_attribute,
     names_in,
     run_at_import,
 )
@@ -32,6 +34,8 @@ from dagster_tidemark.code_versions.scopes import arguments_of
 _OF_SUBCLASSES = {"__init_subclass__"}
 _OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
 _OF_INSTANCES = {"__init__", "__new__", "__post_init__"}
+_ANY_NAME = "**"
+"""Name of a definition that stands for every name in its module."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,18 @@ class _Search:
             if isinstance(statement, ast.ClassDef):
                 changed |= dict.fromkeys(self._bases_that_know(module, statement))
                 changed |= dict.fromkeys(self._changed_by_subclassing(module, statement))
-        for of in changed:
+        for of in self._each_name(changed):
             if of != Definition(module.name, defines) and not self._binds(module, statement, of):
                 self.found[of].append(Effect(module.name, statement, defines))
+
+    def _each_name(self, changed: Iterable[Definition]) -> Iterable[Definition]:
+        """Return the definitions, and for a module that is changed as a whole each of its names."""
+        found: dict[Definition, None] = {}
+        for of in changed:
+            home = self._project.module(of.module) if of.name == _ANY_NAME else None
+            names = [EVERYTHING, *home.bindings] if home else [of.name]
+            found |= dict.fromkeys(Definition(of.module, name) for name in names)
+        return found
 
     def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
         yield from self._stored_into(module, run_at_import(statement))
@@ -116,6 +129,8 @@ class _Search:
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
         """Yield the definitions that nodes change by setting an item or attribute, or by calling a mutating method."""
         for node in nodes:
+            if found := self._namespace_changed_by(module, node):
+                yield found
             match node:
                 case (
                     ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
@@ -140,8 +155,38 @@ class _Search:
                         yield found
             if isinstance(node, ast.Call) and self._changes_arguments(module, node):
                 for part in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    target = self._target(module, part)
                     if found := self._definition(module, part):
                         yield found
+                    elif isinstance(target, InModule) and not names_attribute(node):
+                        yield Definition(target.module, _ANY_NAME)
+
+    def _namespace_changed_by(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return a stand-in for all names of a module if a node may bind any of them."""
+        match node:
+            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=of):
+                name = self._namespace(module, of)
+            case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
+                name = self._namespace(module, of)
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, *_]):
+                name = self._namespace(module, of)
+            case ast.Call(func=ast.Name(id="exec"), args=[_]):
+                name = module.name
+            case _:
+                return None
+        return Definition(name, _ANY_NAME) if name else None
+
+    def _namespace(self, module: Module, node: ast.AST) -> str:
+        """Return the module whose names an expression holds, such as `globals()`, `vars(module)`; empty for others."""
+        match node:
+            case ast.Call(func=ast.Name(id="globals" | "locals" | "vars"), args=[]):
+                return module.name
+            case ast.Call(func=ast.Name(id="vars"), args=[of]) | ast.Attribute(attr="__dict__", value=of):
+                target = self._target(module, of)
+                return target.module if isinstance(target, InModule) else self._namespace(module, of)
+            case ast.Subscript(value=of, slice=ast.Name(id="__name__")):
+                return module.name if self._target(module, of) == External("sys.modules") else ""
+        return ""
 
     def _attribute_of_module(self, module: Module, node: ast.AST) -> Definition | None:
         """Return the definition that `module.name` refers to, or the whole module if it does not bind the name."""

@@ -23,8 +23,15 @@ from dagster_tidemark.code_versions.project import (
 from dagster_tidemark.code_versions.scopes import NameScope
 
 _READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
-_IMPORTS = ("importlib.import_module", "builtins.__import__", "runpy.", "pydoc.locate", "pkgutil.")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*)?")
+_IMPORTS = (
+    "importlib.import_module",
+    "builtins.__import__",
+    "runpy.",
+    "pydoc.locate",
+    "pkgutil.",
+    "importlib.metadata.entry_points",
+)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 
 
 @dataclass(frozen=True)
@@ -196,10 +203,19 @@ class References:
                 return f"?{name}{more}"
 
     def imports(self, target: Target | None, beginning: str) -> None:
-        """Record a reference to the package of a module that code imports by a name with a known beginning."""
-        package = beginning.rpartition(".")[0]
-        if isinstance(target, External) and target.name.startswith(_IMPORTS) and self._project.module(package):
-            self.found.append(Definition(package, EVERYTHING))
+        """Record a reference to a module outside the package that code imports by a name with a known beginning.
+
+        `mention` adds the whole package, and `in_text` adds modules with a dotted name.
+        """
+        if not (isinstance(target, External) and target.name.startswith(_IMPORTS)):
+            return
+        names = [name for name in (beginning, beginning.rpartition(".")[0]) if self._project.module(name)]
+        if (
+            names
+            and beginning.partition(".")[0] != self._project.package
+            and (names[0] != beginning or "." not in names[0])
+        ):
+            self.found.append(Definition(names[0], EVERYTHING))
 
     def in_text(self, text: str) -> None:
         """Record references to definitions that a text names as `package.module.name`. `data_files` collects files."""

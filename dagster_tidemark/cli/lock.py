@@ -93,13 +93,11 @@ def mark(names: list[str]) -> None:
         typer.echo(f"{name}: its code has not changed")
 
 
-def forgotten() -> list[str]:
-    """Return a message for each asset whose code changed under the same version, so that no run rebuilds it."""
-    return [finding.message for finding in unversioned()]
-
-
 def remarks() -> list[str]:
-    """Return the messages of `forgotten`, and a note for each line that reads a file whose path is not known."""
+    """Return a message for each asset that no run rebuilds although its code changed or may have changed.
+
+    The code changed under the same version, or it reads a file whose path is not known.
+    """
     from dagster_tidemark.code_versions import lock_file
 
     assets = _assets()

@@ -5,6 +5,7 @@ not belong here: the resources that an asset needs (`assets`).
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from dagster_tidemark.code_versions.modules import Module
@@ -13,6 +14,7 @@ from dagster_tidemark.code_versions.project import MACHINERY, Project
 ANY = "*"
 """Name for resources whose own names are only known at run time."""
 
+_OF_TESTS = re.compile(r"(^|\.)(tests?|conftest|test_\w+|\w+_test)(\.|$)")
 _BUILD = "build_definitions"
 _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 
@@ -21,11 +23,12 @@ def given_resources(project: Project) -> dict[str, dict[Module, list[ast.expr]]]
     """Return the expressions that give each resource its value, by module.
 
     The module that assembles the code location comes first. Other modules of the package may have definitions that it
-    merges or loads.
+    merges or loads. Tests among them do not count.
     """
     first = project.module(f"{project.package}.definitions")
+    others = [each for each in project.modules_below(project.package) if not _OF_TESTS.search(each.name)]
     found: dict[str, dict[Module, list[ast.expr]]] = {}
-    for module in dict.fromkeys([*filter(None, [first]), *project.modules_below(project.package)]):
+    for module in dict.fromkeys([*filter(None, [first]), *others]):
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Call):
                 for name, value in _given(node, module, project):

@@ -94,8 +94,9 @@ class Module:
         """Yield the absolute names that may be modules in all imports of the module, in functions too."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
-                yield (base := self.imported_from(node))
-                yield from (f"{base}.{alias.name}" for alias in node.names)
+                if base := self.imported_from(node):
+                    yield base
+                    yield from (f"{base}.{alias.name}" for alias in node.names)
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
 

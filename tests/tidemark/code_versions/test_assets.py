@@ -309,7 +309,7 @@ def test_resource_value_is_part_of_the_fingerprint_of_assets_that_require_it(
         "assets.py": RATES,
         "definitions.py": "import dagster as dg\nfrom toy.assets import one, two\n" + GIVEN[way],
     }
-    package["test_parts.py"] = parts.replace("EURO", "7.0")
+    package["test_parts.py"] = parts.replace("EURO = 1.1", "EURO = 7.0")
     package |= {"parts.py": parts} if "toy.parts" in GIVEN[way] else {"definitions.py": assembled + GIVEN[way]}
     before = found(tmp_path / "1", package, monkeypatch)
     after = found(tmp_path / "2", replaced(package, "1.1", "1.2"), monkeypatch)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dagster_tidemark import location
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli.storage import opened_instance
-from dagster_tidemark.cli.webserver import OtherCode, Webserver
+from dagster_tidemark.cli.webserver import OtherCode, reload_code
 from dagster_tidemark.engine.code_plan import CodePlan, plan_of
 from dagster_tidemark.event_log import deployed
 from dagster_tidemark.planner.code_changes import declared
@@ -39,7 +39,7 @@ def apply(settings: Settings, plan: CodePlan) -> None:
         NoWebserver: no webserver answers, so this code cannot be loaded.
         OtherCode: the sensors do not run the code of this folder.
     """
-    Webserver.of(settings).reload()
+    reload_code(settings)
     definitions = location.definitions(settings)
     targets = {r.target for asset in plan.assets for r in asset.rebuilds if not r.held}
     with opened_instance() as instance:

@@ -17,19 +17,23 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from dagster_tidemark import location
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli import lock, plan_apply, plan_view
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from dagster_tidemark.cli.storage import instance_beside_the_lake
-from dagster_tidemark.cli.webserver import Webserver
+from dagster_tidemark.cli.webserver import NoWebserver, OtherCode, reload_code
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
+from dagster_tidemark.dagster_internals.sensor_states import restore_sensors, running_sensors, stop_sensors
 from dagster_tidemark.engine.code_plan import follow, plan_of
 from dagster_tidemark.engine.condition import own_assets
+from dagster_tidemark.event_log import deployed
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import opened_session
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.decisions import RANGES
+from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.preview import preview_runs
 from dagster_tidemark.preview.lake import PreviewLake
 from dagster_tidemark.preview.manifest import (
@@ -124,11 +128,11 @@ def publish(settings: Settings, name: str = "") -> None:
         NoPreview: no preview is recorded, or several are.
         NotToPublish: the preview must not be published.
         PreviewInUse: another process works on this preview, or publishes another one.
-        NoWebserver: no webserver answers, so this code cannot be loaded.
+        NoWebserver: on a laptop, no webserver answers, so this code cannot be loaded.
     """
     settings = take_environment(settings)
     definitions = location.definitions(settings)
-    store, webserver = chosen(settings, name), Webserver.of(settings)
+    store = chosen(settings, name)
     with store.used_for("being published"), publishing(settings.state_dir, store.name):
         manifest = _recorded(store)
         require_publishable(manifest, _code(definitions, settings))
@@ -144,13 +148,13 @@ def publish(settings: Settings, name: str = "") -> None:
                 feeds=list(location.feeds(settings)),
                 contract_scale=settings.contract_scale,
             )
-            with _no_rebuilds(definitions, webserver, store, manifest):
+            with _no_rebuilds(instance, graph_of(location.asset_graph(settings)), store, manifest):
                 try:
                     found = publisher.publish()
                 finally:
                     # Until the reload, the running code would rebuild the published partitions with the old version.
                     if any(own.decided for own in manifest.tables):
-                        webserver.reload()
+                        _reload(settings)
             if settings.environment == "production":
                 _say("published; waiting for this folder's code: deploy it now")
             plan_apply.wait_for_code(instance, settings)
@@ -237,32 +241,45 @@ def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
 
 
 @contextmanager
-def _no_rebuilds(
-    definitions: dg.Definitions, webserver: Webserver, store: Store, manifest: PreviewManifest
-) -> Iterator[None]:
+def _no_rebuilds(instance: dg.DagsterInstance, graph: Graph, store: Store, manifest: PreviewManifest) -> Iterator[None]:
     """Stop the sensor that requests rebuilds during the block: the running code sees published partitions as stale."""
-    keys = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
-    running = [sensor for sensor in webserver.sensors(RANGES, keys) if sensor.is_on]
-    known = [*manifest.sensors_off]  # stopped by an earlier attempt that was killed
-    manifest.sensors_off = [*known, *(s for s in (dict(r.selector) for r in running) if s not in known)]
+    running = running_sensors(instance, RANGES, deployed.locations(instance, graph))
+    manifest.sensors_off += running  # beside those that a killed attempt has left off
     store.write(manifest)
+    old_code_runs = False
     try:
-        for sensor in running:
-            webserver.stop(sensor)
+        stop_sensors(instance, running)
         yield
+    except (NoWebserver, OtherCode):
+        # The running code would rebuild the published partitions with its own, older version.
+        old_code_runs = any(own.decided for own in manifest.tables)
+        if old_code_runs:
+            _say(f"the sensor {RANGES} stays off until `tidemark plan --publish {store.name}` has succeeded")
+        raise
     finally:
-        _switch_on(webserver, manifest)
+        if not old_code_runs:
+            _restore_sensors(instance, manifest)
         store.write(manifest)
 
 
-def _switch_on(webserver: Webserver, manifest: PreviewManifest) -> None:
-    for selector in list(manifest.sensors_off):
-        webserver.start(selector)
-        manifest.sensors_off.remove(selector)
+def _restore_sensors(instance: dg.DagsterInstance, manifest: PreviewManifest) -> None:
+    restore_sensors(instance, manifest.sensors_off)
+    manifest.sensors_off.clear()
+
+
+def _reload(settings: Settings) -> None:
+    """Reload the code. A deployment may have no webserver on this host, and its code server keeps its code anyway."""
+    try:
+        reload_code(settings)
+    except NoWebserver:
+        if settings.environment != "production":
+            raise
 
 
 def _discard(settings: Settings, spark: SparkSession, store: Store, manifest: PreviewManifest) -> None:
-    _switch_on(Webserver.of(settings), manifest)
+    if manifest.sensors_off:
+        with instance_beside_the_lake() as instance:
+            _restore_sensors(instance, manifest)
     preview_runs.discard(spark, location.tables(settings), store, manifest)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
@@ -52,6 +52,52 @@ def stopped_sensors(
     )
 
 
+def running_sensors(instance: dg.DagsterInstance, name: str, locations: Collection[str]) -> list[dict[str, str]]:
+    """Return one record per sensor with this name that nobody has stopped, for `stop_sensors` and `restore_sensors`.
+
+    Args:
+        name: Name of the sensor without Tidemark's prefix. Sensors with and without the prefix are returned.
+        locations: Names of the code locations; empty for all.
+    """
+    return [
+        _record(state) | {"status": state.status.value}
+        for state in _sensors(instance)
+        if state.instigator_name.removeprefix(PREFIX) == name
+        and (not locations or state.repository_selector.location_name in locations)
+        and state.status is not InstigatorStatus.STOPPED
+    ]
+
+
+def stop_sensors(instance: dg.DagsterInstance, records: Collection[Mapping[str, str]]) -> None:
+    """Stop sensors. A tick that is under way goes on."""
+    for state, _ in _recorded(instance, records):
+        instance.update_instigator_state(state.with_status(InstigatorStatus.STOPPED))
+
+
+def restore_sensors(instance: dg.DagsterInstance, records: Collection[Mapping[str, str]]) -> None:
+    """Give stopped sensors the status that they had when they were recorded."""
+    for state, record in _recorded(instance, records):
+        if state.status is InstigatorStatus.STOPPED:  # else somebody has started it
+            status = InstigatorStatus(record.get("status", InstigatorStatus.RUNNING.value))
+            instance.update_instigator_state(state.with_status(status))
+
+
+def _recorded(
+    instance: dg.DagsterInstance, records: Collection[Mapping[str, str]]
+) -> list[tuple[InstigatorState, Mapping[str, str]]]:
+    pairs = [(state, record) for state in _sensors(instance) for record in records]
+    return [(state, record) for state, record in pairs if _record(state).items() <= record.items()]
+
+
+def _record(state: InstigatorState) -> dict[str, str]:
+    owner = state.repository_selector
+    return {
+        "repositoryName": owner.repository_name,
+        "repositoryLocationName": owner.location_name,
+        "sensorName": state.instigator_name,
+    }
+
+
 @dataclass(frozen=True)
 class SensorTick:
     """A sensor, and the end of its last complete tick (Unix seconds).
@@ -82,10 +128,15 @@ def sensor_ticks(instance: dg.DagsterInstance, location: str = "") -> list[Senso
     return [tick for state in _states(instance, location) if (tick := _sensor_tick(instance, state)) is not None]
 
 
-def _states(instance: dg.DagsterInstance, location: str) -> list[InstigatorState]:
+def _sensors(instance: dg.DagsterInstance) -> list[InstigatorState]:
+    """Return the stored states of all sensors; none if the instance has no schedule storage."""
     if instance.schedule_storage is None:
         return []
-    states = list(instance.all_instigator_state(instigator_type=InstigatorType.SENSOR))
+    return list(instance.all_instigator_state(instigator_type=InstigatorType.SENSOR))
+
+
+def _states(instance: dg.DagsterInstance, location: str) -> list[InstigatorState]:
+    states = _sensors(instance)
     return [each for each in states if each.repository_selector.location_name == location] or states
 
 
@@ -125,10 +176,8 @@ class SensorCursor:
 
 def sensor_cursors(instance: dg.DagsterInstance) -> list[SensorCursor]:
     """Return the cursor of each sensor that has one."""
-    if instance.schedule_storage is None:
-        return []
     found = []
-    for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+    for state in _sensors(instance):
         data = state.instigator_data
         if isinstance(data, SensorInstigatorData) and data.cursor:
             found.append(SensorCursor(state.repository_selector.location_name, state.instigator_name, data.cursor))

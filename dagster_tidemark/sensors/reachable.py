@@ -4,9 +4,11 @@ Belongs here: one cheap request to each. Does not belong here: the consequences 
 """
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -20,7 +22,12 @@ from dagster_tidemark.catalog_options import sqlalchemy_uri
 from dagster_tidemark.lakehouse.session import connect_fault
 from dagster_tidemark.settings import Settings
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
 SECONDS = 3.0
+_HANGS_SECONDS = 60.0
+_NAMESPACE = "ops"
 _IMPATIENT = Config(connect_timeout=SECONDS, read_timeout=SECONDS, retries={"total_max_attempts": 1})
 
 
@@ -44,15 +51,57 @@ def _catalog(settings: Settings) -> str:
 
 
 def _rest(settings: Settings) -> str:
-    """Request the configuration, as each client does first. A refused login counts as an answer."""
+    """Request the configuration, as each client does first, then a namespace: a server may answer without its store.
+
+    A refused login or a missing permission counts as an answer.
+    """
     url = f"{settings.catalog_uri.rstrip('/')}/v1/config"
     try:
         with urlopen(url, timeout=SECONDS):
-            return ""
+            pass
     except HTTPError as answer:
-        return f"unreachable: it answers with {answer.code}" if answer.code >= 500 else ""
+        if answer.code >= 500:
+            return f"unreachable: it answers with {answer.code}"
     except OSError as error:
         return f"unreachable: {error}"
+    return _namespace(settings)
+
+
+def _namespace(settings: Settings) -> str:
+    """Ask for a namespace, which may be missing. pyiceberg's clients wait for an answer without end.
+
+    A request that hangs is not repeated for a minute.
+    """
+    # Here, so that the second of the import does not count.
+    from pyiceberg.exceptions import RESTError, ServerError, ServiceUnavailableError
+
+    from dagster_tidemark.lakehouse.append import open_lake
+
+    def ask() -> str:
+        try:
+            if settings not in _lakes:
+                _lakes[settings] = open_lake(settings)
+            _lakes[settings].namespace_exists(_NAMESPACE)
+        except (ServerError, ServiceUnavailableError) as error:
+            return f"unreachable: {error}"
+        except RESTError:
+            return ""
+        except Exception as error:  # requests, thrift and SDKs of clouds have their own error classes
+            return f"unreachable: {error}"
+        return ""
+
+    begun, waiting = _waiting.get(settings, (0.0, None))
+    if waiting is None or waiting.done() or time.monotonic() > begun + _HANGS_SECONDS:
+        begun, waiting = _waiting[settings] = time.monotonic(), Future[str]()
+        Thread(target=lambda answer=waiting: answer.set_result(ask()), daemon=True).start()
+    try:
+        return waiting.result(SECONDS)
+    except TimeoutError:
+        return f"unreachable: no answer for {time.monotonic() - begun:.0f} s"
+
+
+_lakes: dict[Settings, "Catalog"] = {}
+_waiting: dict[Settings, tuple[float, Future[str]]] = {}
 
 
 def _glue(settings: Settings) -> str:
@@ -70,7 +119,7 @@ def _hive(settings: Settings) -> str:
         socket.create_connection((at.hostname or "", at.port or 9083), timeout=SECONDS).close()
     except OSError as error:
         return f"unreachable: {error}"
-    return ""
+    return _namespace(settings)
 
 
 def _database(settings: Settings) -> str:

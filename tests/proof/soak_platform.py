@@ -26,12 +26,13 @@ import sqlalchemy
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dagster_tidemark.lakehouse.append import open_lake
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 from pipelines.streams.readings import READINGS
 from tests.conftest import JARS
 from tests.proof.bare_platform import Status, _family
 from tests.proof.deployed import BIN, PASSWORD, Deployed
 from tests.proof.faulty_cloud import MODES, Mode
+from tests.proof.rest_catalog.server import rest_command
 from tests.tidemark.postgres import start_server
 
 SAMPLED_EVERY = 10.0
@@ -44,8 +45,9 @@ class SoakPlatform(Deployed):
     """The processes of the whole arrangement. Each can be killed, stopped and started again."""
 
     contract_scale: float = 1.0
+    catalog: str = "jdbc"
     _how: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
-    with_ports = (*Deployed.with_ports, "kafka", "webserver", "metrics")
+    with_ports = (*Deployed.with_ports, "catalog", "kafka", "webserver", "metrics")
     cloud = "tests.proof.faulty_cloud"
     units = ("code", "daemon", "webserver", "metrics")
 
@@ -137,6 +139,7 @@ class SoakPlatform(Deployed):
         return Settings(
             environment="production",
             catalog_uri=env["TIDEMARK_CATALOG_URI"],
+            catalog={"type": self.catalog},
             warehouse=env["TIDEMARK_WAREHOUSE"],
             aws_endpoint_url=env["AWS_ENDPOINT_URL"].rstrip("/"),
             port_cloud=int(env["TIDEMARK_PORT_CLOUD"]),
@@ -161,12 +164,33 @@ class SoakPlatform(Deployed):
         }
 
     def _start_spark(self) -> None:
+        if self.catalog == "rest":
+            self._start_catalog()
         broker = [sys.executable, "-m", "dagster_tidemark.local.kafka.server"]
         self.start("kafka", broker, TIDEMARK_ENVIRONMENT="local", TIDEMARK_JARS_DIR=str(JARS))
         assert READINGS.topic is not None
         admin = AdminClient({"bootstrap.servers": self.kafka_servers, "log_level": 2})
         admin.create_topics([NewTopic(READINGS.topic, 2, 1)])[READINGS.topic].result(30)
         super()._start_spark()
+
+    def _start_catalog(self) -> None:
+        """Start Iceberg's reference server of a REST catalog, which keeps its records in PostgreSQL."""
+        self.environment["TIDEMARK_CATALOG"] = json.dumps({"type": "rest"})
+        self.environment["TIDEMARK_CATALOG_URI"] = f"http://127.0.0.1:{self.ports['catalog']}"
+        options = {
+            "uri": f"jdbc:postgresql://127.0.0.1:{self._postgres_port}/lake",
+            "jdbc.user": "tidemark",
+            "jdbc.password": PASSWORD,
+            "warehouse": self.environment["TIDEMARK_WAREHOUSE"],
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": self.environment["AWS_ENDPOINT_URL"],
+            "s3.path-style-access": "true",
+            "s3.access-key-id": LOCAL_KEY,
+            "s3.secret-access-key": LOCAL_KEY,
+            "client.region": self.environment["AWS_REGION"],
+        }
+        [driver] = (self.folder / "jars").glob("org.postgresql_*.jar")
+        self.start("catalog", rest_command(self.ports["catalog"], self.folder, options, str(driver)))
 
     def _unit(self, name: str) -> list[str]:
         command = super()._unit(name)
@@ -315,9 +339,9 @@ def _slope(life: list[tuple[float, float]]) -> float:
 
 
 @contextmanager
-def soak_platform(folder: Path, contract_scale: float) -> Iterator[SoakPlatform]:
+def soak_platform(folder: Path, contract_scale: float, catalog: str) -> Iterator[SoakPlatform]:
     """The whole arrangement, which leaves no process."""
-    made = SoakPlatform(folder, contract_scale=contract_scale)
+    made = SoakPlatform(folder, contract_scale=contract_scale, catalog=catalog)
     try:
         made.open()
         yield made

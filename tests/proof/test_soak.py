@@ -2,7 +2,8 @@
 
 `SOAK_MINUTES` is the length (120), `SOAK_SEED` the order of the faults and the load. `FAULTS=broker killed,S3 slow`
 limits the faults. `SOAK_PAUSE` is the seconds between two files (4). `SOAK_SCALE` scales the contracts (0.4: two
-minutes for core/orders). A run waits for its contract, so a longer one means longer waits for the rows after a fault.
+minutes for core/orders instead of five; two cores are then always busy, and Spark's restart costs a contract).
+`SOAK_CATALOG=rest` puts a REST catalog in front of PostgreSQL (`jdbc`: none).
 
 While a fault holds, `status` has to name its cause and to judge no contract that nobody can judge. After it, a new
 file and a new message are rows, and all contracts are met again. At the end all tables and the quarantine equal an
@@ -32,7 +33,8 @@ from tests.proof.test_faults_named import _told
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "120"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
-SCALE = float(os.environ.get("SOAK_SCALE", "0.4"))
+SCALE = float(os.environ.get("SOAK_SCALE", "1.0"))
+CATALOG = os.environ.get("SOAK_CATALOG", "jdbc")
 EVERY, HELD, NAMED_WITHIN, EQUAL_WITHIN = 120.0, 60.0, 45.0, 480.0
 LOOKED_EVERY = 6.0
 """Seconds between two looks. Each starts a process, whose work the arrangement lacks."""
@@ -94,6 +96,7 @@ FAULTS = [
     *(make("worker-1", "Spark worker", blinds=_NOBODY) for make in (_stopped, _killed)),
     *(make("postgres", "PostgreSQL", _STORAGE) for make in (_stopped, _killed)),
     SoakFault("catalog locked", SoakPlatform.lock_catalog, SoakPlatform.unlock_catalog, ("catalog",), None),
+    *(make("catalog", "REST catalog", "catalog") for make in (_stopped, _killed) if CATALOG == "rest"),
     *(make("kafka", "broker", "Kafka", "topic", "broker", blinds=_OF_READINGS) for make in (_stopped, _killed)),
     *(make("daemon", "daemon", "sensor", "daemon") for make in (_stopped, _killed)),
     *(make("code", "code server", "code server", "sensor") for make in (_stopped, _killed)),
@@ -101,8 +104,13 @@ FAULTS = [
 
 
 def test_arrangement_survives_hours_of_faults_with_correct_tables(tmp_path: Path, report: Report) -> None:
-    figures: dict[str, Any] = {"what": "a fault every two minutes; seconds of each", "minutes": MINUTES, "seed": SEED}
-    with soak_platform(tmp_path, SCALE) as platform:
+    figures: dict[str, Any] = {
+        "what": "a fault every two minutes; seconds of each",
+        "minutes": MINUTES,
+        "seed": SEED,
+        "catalog": CATALOG,
+    }
+    with soak_platform(tmp_path, SCALE, CATALOG) as platform:
         feed, usage = SoakFeed(platform, SEED), Usage(platform, tmp_path / "usage.jsonl")
         feed.put_master_data()
         begun = time.monotonic()

@@ -10,13 +10,21 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    InstigatorType,
+    SensorInstigatorData,
+)
 from dagster._serdes import serialize_value
 from rich.console import Console
 from typer.testing import CliRunner
 
 from dagster_tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.cli.webserver import OtherCode, Sensor
+from dagster_tidemark.cli.webserver import OtherCode
+from dagster_tidemark.dagster_internals.sensor_states import running_sensors, stop_sensors, stopped_sensors
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total
 from dagster_tidemark.lakehouse.table import Table
@@ -274,41 +282,45 @@ def test_preview_is_written_as_json() -> None:
     assert asset["checks"][0]["passed"] is False and found["left_out"] == {"core/orders": FROM_MESSAGES}
 
 
-class _Webserver:
-    def __init__(self) -> None:
-        self.on, self.did = True, list[str]()
+def test_publish_stops_the_catch_up_sensor_and_restores_it(tmp_path: Path) -> None:
+    store, manifest, graph = Store(tmp_path), a_preview()[0], Graph({})
+    with dg.instance_for_test() as instance:
+        code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+        origin = RemoteInstigatorOrigin(code, "catch_up")
+        state = InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
+        instance.add_instigator_state(state)
 
-    def sensors(self, name: str, _: Any) -> list[Sensor]:
-        return [Sensor("1", {"sensorName": name}, self.on)]
+        def is_off() -> bool:
+            return "catch_up" in stopped_sensors(instance)
 
-    def stop(self, _: Sensor) -> None:
-        self.on = False
-
-    def start(self, _: Any) -> None:
-        self.on = True
-
-
-def test_preview_stops_the_catch_up_sensor_and_starts_it_again(tmp_path: Path) -> None:
-    web, store, manifest = _Webserver(), Store(tmp_path), a_preview()[0]
-    defs: Any = SimpleNamespace(resolve_asset_graph=lambda: SimpleNamespace(materializable_asset_keys=()))
-    with (
-        pytest.raises(KeyError),
-        plan_preview._no_rebuilds(defs, web, store, manifest),  # type: ignore[arg-type]
-    ):
+        with pytest.raises(KeyError), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            kept = store.read()
+            assert is_off() and kept is not None and [each["sensorName"] for each in kept.sensors_off] == ["catch_up"]
+            raise KeyError
+        assert not is_off() and not manifest.sensors_off
+        # A process that was killed has left it off, and noted that it did.
+        manifest.sensors_off = running_sensors(instance, "catch_up", ())
+        stop_sensors(instance, manifest.sensors_off)
+        with plan_preview._no_rebuilds(instance, graph, store, manifest):
+            assert is_off()
+        assert not is_off()
+        # The new code has not arrived. The old code would rebuild what is published, but nothing is published yet.
+        with pytest.raises(OtherCode), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            raise OtherCode
+        assert not is_off()
+        manifest.tables[0].decided = ["2026-10-01-00:00"]
+        with pytest.raises(OtherCode), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            raise OtherCode
         kept = store.read()
-        assert not web.on and kept is not None and kept.sensors_off == [{"sensorName": "catch_up"}]
-        raise KeyError
-    assert web.on and not manifest.sensors_off
-    # A process that was killed has left it off, and noted that it did.
-    web.on, manifest.sensors_off = False, [{"sensorName": "catch_up"}]
-    with plan_preview._no_rebuilds(defs, web, store, manifest):  # type: ignore[arg-type]
-        assert not web.on
-    assert web.on
-    # Somebody else has switched it off: it stays off.
-    web.on = False
-    with plan_preview._no_rebuilds(defs, web, store, manifest):  # type: ignore[arg-type]
-        pass
-    assert not web.on
+        assert is_off() and kept is not None and kept.sensors_off
+        with plan_preview._no_rebuilds(instance, graph, store, manifest):  # the repetition after the deploy
+            assert is_off()
+        assert not is_off() and not manifest.sensors_off
+        # Somebody else has switched it off: it stays off.
+        stop_sensors(instance, running_sensors(instance, "catch_up", ()))
+        with plan_preview._no_rebuilds(instance, graph, store, manifest):
+            pass
+        assert is_off()
 
 
 def test_preview_record_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -> None:

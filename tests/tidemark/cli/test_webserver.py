@@ -1,17 +1,17 @@
-"""What commands ask of the webserver is what its schema has."""
+"""The request of commands to the webserver is valid in its schema."""
 
 import pytest
 from dagster_graphql.schema import create_schema
 from graphql import parse, validate
 
 from dagster_tidemark.cli import webserver
+from dagster_tidemark.settings import Settings
 
 
-@pytest.mark.parametrize("query", ["_RELOAD", "_SENSORS", "_STOP", "_START"])
-def test_webserver_queries_are_valid_in_the_dagster_schema(query: str) -> None:
-    assert validate(create_schema().graphql_schema, parse(getattr(webserver, query))) == []
+def test_request_to_reload_is_valid_in_the_dagster_schema() -> None:
+    assert validate(create_schema().graphql_schema, parse(webserver._RELOAD)) == []
 
 
 def test_webserver_that_does_not_answer_is_reported() -> None:
-    with pytest.raises(webserver.NoWebserver, match="does not answer"):
-        webserver.Webserver("http://127.0.0.1:9/graphql").sensors("catch_up", ())
+    with pytest.raises(webserver.NoWebserver, match=r"does not answer.*deploy it in your usual way"):
+        webserver.reload_code(Settings(port_ui=9))

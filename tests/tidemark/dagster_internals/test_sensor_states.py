@@ -52,6 +52,38 @@ def test_stopped_sensors_are_found_by_code_location() -> None:
         assert sensor_states.stopped_sensors(instance, location="nowhere") == frozenset()
 
 
+def test_sensors_of_some_locations_are_stopped_and_restored() -> None:
+    with dg.instance_for_test() as instance:
+        stored(instance, "catch_up", InstigatorStatus.DECLARED_IN_CODE)
+        stored(instance, "tidemark_catch_up", InstigatorStatus.RUNNING, "there")
+        stored(instance, "catch_up", InstigatorStatus.STOPPED, "stopped")
+        stored(instance, "catch_up", InstigatorStatus.RUNNING, "elsewhere")
+        stored(instance, "landing", InstigatorStatus.RUNNING)
+        records = sensor_states.running_sensors(instance, "catch_up", {"here", "there", "stopped"})
+        assert len(sensor_states.running_sensors(instance, "catch_up", ())) == 3
+        sensor_states.stop_sensors(instance, records)
+        assert sensor_states.stopped_sensors(instance, location="here") == {"catch_up"}
+        assert sensor_states.stopped_sensors(instance, location="elsewhere") == frozenset()
+        assert sensor_states.running_sensors(instance, "catch_up", {"here", "there", "stopped"}) == []
+        sensor_states.restore_sensors(instance, records)
+        sensor_states.restore_sensors(instance, [])
+        statuses = {
+            (each.repository_selector.location_name, each.instigator_name): each.status
+            for each in instance.all_instigator_state()
+        }
+        assert statuses == {
+            ("here", "catch_up"): InstigatorStatus.DECLARED_IN_CODE,
+            ("there", "tidemark_catch_up"): InstigatorStatus.RUNNING,
+            ("stopped", "catch_up"): InstigatorStatus.STOPPED,
+            ("elsewhere", "catch_up"): InstigatorStatus.RUNNING,
+            ("here", "landing"): InstigatorStatus.RUNNING,
+        }
+        # A record of the former version has no status.
+        sensor_states.stop_sensors(instance, records)
+        sensor_states.restore_sensors(instance, [{k: v for k, v in records[0].items() if k != "status"}])
+        assert sensor_states.running_sensors(instance, "catch_up", {"here"})[0]["status"] == "RUNNING"
+
+
 def test_cursors_are_those_of_all_locations() -> None:
     with dg.instance_for_test() as instance:
         stored(instance, "landing", InstigatorStatus.RUNNING)

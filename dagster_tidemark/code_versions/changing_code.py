@@ -55,6 +55,16 @@ def names_attribute(call: ast.Call) -> bool:
     return False
 
 
+def sets_attributes(body: ast.AST) -> bool:
+    """Return True if code sets attributes of any object."""
+    return any(
+        (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del))
+        or (isinstance(node, ast.Name) and node.id in ("setattr", "delattr", "vars"))
+        or (isinstance(node, ast.Attribute) and node.attr == "__dict__")
+        for node in ast.walk(body)
+    )
+
+
 def names_in(tree: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):

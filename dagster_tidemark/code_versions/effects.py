@@ -26,6 +26,7 @@ from dagster_tidemark.code_versions.changing_code import (
     names_attribute,
     names_in,
     run_at_import,
+    sets_attributes,
 )
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
@@ -158,8 +159,16 @@ class _Search:
                     target = self._target(module, part)
                     if found := self._definition(module, part):
                         yield found
-                    elif isinstance(target, InModule) and not names_attribute(node):
+                    elif isinstance(target, InModule) and self._sets_any_attribute(module, node):
                         yield Definition(target.module, _ANY_NAME)
+
+    def _sets_any_attribute(self, module: Module, call: ast.Call) -> bool:
+        """Return True if a call may set any attribute of an argument: `setattr`, or a function that calls it."""
+        of = self._definition(module, call.func)
+        if of is None:
+            return not names_attribute(call)
+        home = self._project.module(of.module)
+        return any(sets_attributes(each) for each in (home.bindings[of.name] if home else ()))
 
     def _namespace_changed_by(self, module: Module, node: ast.AST) -> Definition | None:
         """Return a stand-in for all names of a module if a node may bind any of them."""
@@ -300,7 +309,7 @@ class _Search:
         of = self._definition(module, base)
         if of == Definition(module.name, node.name):
             imported = self._project.import_of(module, node.name)
-            return imported if isinstance(imported, Definition) else None
+            return imported if isinstance(imported, Definition) and imported.name != EVERYTHING else None
         return of
 
     def _classes_above(

@@ -22,11 +22,11 @@ _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 def given_resources(project: Project) -> dict[str, dict[Module, list[ast.expr]]]:
     """Return the expressions that give each resource its value, by module.
 
-    The module that assembles the code location comes first. Other modules of the package may have definitions that it
-    merges or loads. Tests among them do not count.
+    The module that assembles the code location comes first. Other modules of the package, and modules that they import,
+    may have definitions that it merges or loads. Tests among them do not count.
     """
     first = project.module(f"{project.package}.definitions")
-    others = [each for each in project.modules_below(project.package) if not _OF_TESTS.search(each.name)]
+    others = [each for each in project.modules_in_use() if not _OF_TESTS.search(each.name)]
     found: dict[str, dict[Module, list[ast.expr]]] = {}
     for module in dict.fromkeys([*filter(None, [first]), *others]):
         for node in ast.walk(module.tree):

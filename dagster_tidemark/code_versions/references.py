@@ -196,7 +196,8 @@ class References:
                 if name.startswith(_READS_MODULE):
                     self.found.append(Definition(self._module.name, EVERYTHING))
                 if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
-                    self.found.append(Definition(self._project.package, EVERYTHING))
+                    packages = dict.fromkeys([self._project.package, self._module.name.partition(".")[0]])
+                    self.found += [Definition(package, EVERYTHING) for package in packages]
                 return f"!{target.in_fingerprints}"
             case Unknown(name, of):  # any line of the module may bind the name at run time
                 self.found.append(Definition(of or self._module.name, EVERYTHING))

@@ -1,7 +1,7 @@
 """Errors of a code location in the log of Dagster's code server: one line, as commands print it.
 
-Dagster logs an error of the code location with a traceback of 90 lines, most of them its own, and the line that says
-what to do is in the middle. Does not belong here: logs as JSON (`json_logs`).
+Dagster logs an error of the code location as a traceback of 90 lines. Most of them are frames of Dagster, and the line
+with the remedy is in the middle. Does not belong here: logs as JSON (`json_logs`).
 """
 
 import logging

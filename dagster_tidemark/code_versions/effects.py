@@ -36,7 +36,7 @@ _OF_SUBCLASSES = {"__init_subclass__"}
 _OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
 _OF_INSTANCES = {"__init__", "__new__", "__post_init__"}
 _ANY_NAME = "**"
-"""Name of a definition that stands for every name in its module."""
+"""Name of a definition that means every name in its module."""
 
 
 @dataclass(frozen=True)

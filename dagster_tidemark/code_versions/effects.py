@@ -408,8 +408,9 @@ class _Search:
                 function = args[0] if is_partial and args else called
                 yield from self._changed_by_value(module, function)
                 made = ast.Call(function, args[1:] if is_partial else args, keywords)
-                if of := self._definition(module, function):
-                    yield from self._changed_by.get(of, ()) if is_partial else ()
+                found = self._definition(module, function)
+                if found and is_partial:
+                    yield from self._changed_by.get(found, ())
                 if self._changes_arguments(module, made):
                     parts = (*made.args, *(keyword.value for keyword in keywords))
                     yield from filter(None, (self._definition(module, part) for part in parts))

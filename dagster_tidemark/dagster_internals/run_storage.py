@@ -14,6 +14,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG, RUN_FAILURE_REASON_TAG
 
 from dagster_tidemark.tags import STREAM
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _GONE = (WorkerStatus.NOT_FOUND, WorkerStatus.FAILED, WorkerStatus.SUCCESS)
 
 ENDED_BY_THE_PLATFORM = frozenset(
@@ -73,14 +74,26 @@ def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) ->
         instance.report_run_failed(run, message, reason)
 
 
-def launching_socket(run: dg.DagsterRun) -> str | None:
-    """Return the socket of the code server that started a run; None if Dagster's own launcher did not start it."""
+def launching_server(run: dg.DagsterRun) -> str | None:
+    """Return the socket of the code server that started a run, or `127.0.0.1:PORT` if it has a port of the same host.
+
+    None if Dagster's own launcher did not start the run, or if the server is at another address.
+    """
     try:
         found = json.loads(run.tags.get(GRPC_INFO_TAG, ""))
     except ValueError:
         return None
-    socket = found.get("socket") if isinstance(found, dict) else None
-    return socket if isinstance(socket, str) else None
+    if not isinstance(found, dict):
+        return None
+    if isinstance(socket := found.get("socket"), str):
+        return socket
+    return f"127.0.0.1:{found['port']}" if found.get("host") in _LOOPBACK and found.get("port") else None
+
+
+def launched_at(instance: DagsterInstance, run_id: str) -> float | None:
+    """Return when Dagster last asked a code server to start a run (Unix seconds); None if it has not asked."""
+    asked = instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_STARTING)
+    return asked[-1].timestamp if asked else None
 
 
 def started_process(instance: DagsterInstance, run_id: str) -> int | None:

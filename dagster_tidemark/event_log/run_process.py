@@ -8,10 +8,11 @@ process is gone (`sensors.dead_runs`).
 A process counts as gone only if that is certain. A stopped or slow process counts as alive, and the state of a process
 at another place is unknown.
 
-A run that still imports the code has recorded no identity. Dagster's own launcher names the socket of the run's code
+A run that still imports the code has recorded no identity. Dagster's own launcher names the address of the run's code
 server in a tag, and the run's process logs its pid before it imports the code. A pid means something only at one place.
-Code servers therefore record the place of their socket (`note_code_server`). The path of a socket is random, so it
-identifies one server; a port does not.
+Code servers therefore record the place of their address (`note_code_server`). The path of a socket is random, so it
+identifies one server. A port counts only if the daemon reaches the server on its own host, and if the address has been
+at the same place since before the run's launch.
 """
 
 import json
@@ -41,6 +42,8 @@ _FROM_OUTSIDE = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/dev/termin
 _CONTAINERS = re.compile(r"/(?:containers|pods)/([0-9a-f-]{36,64}(?:/containers/[^/ ]+)?)")
 _KEPT_SECONDS = 7 * 86_400.0
 _NOTED_EVERY = 3_600.0
+_LOGS_WITHIN = 15.0
+"""Seconds after the start of the next server. Until then a process that the killed server started may log its pid."""
 _BEFORE_START = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 
 
@@ -223,33 +226,43 @@ def _namespace() -> str:
 
 
 def note_code_server(instance: DagsterInstance) -> None:
-    """Record the place of this code server for each of its sockets."""
+    """Record the place of this code server for each of its addresses."""
     now, servers = time.time(), _servers(instance)
-    mine = [at for at in _own_sockets() if now - _time_of(servers.get(at)) > _NOTED_EVERY]
-    if mine:
+    here, noted = str(this_place()), dict[str, Any]()
+    for address in _own_addresses():
+        before = servers.get(address)
+        since = _since(before) if before and _time_of(before) and before[0] == here else now
+        if since == now or now - _time_of(before) > _NOTED_EVERY:
+            noted[address] = [here, now, since]
+    if noted:
         kept = {at: value for at, value in servers.items() if now - _time_of(value) < _KEPT_SECONDS}
-        noted = kept | {at: [str(this_place()), now] for at in mine}
-        instance_store.save(instance, CODE_SERVERS, json.dumps(noted))
+        instance_store.save(instance, CODE_SERVERS, json.dumps(kept | noted))
 
 
 def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessState:
     """Return the state of a run's process before it has recorded its identity.
 
-    The state is unknown if another launcher started the run, if the code server has a port or is at another place, or
-    if the process has not logged its pid.
+    A run without a logged pid is gone if the server that was asked to start it has ended. The state is unknown if
+    another launcher started the run, or if the code server is on another host.
     """
-    socket = run_storage.launching_socket(run)
-    if PROCESS in run.tags or socket is None:
+    address = run_storage.launching_server(run)
+    if PROCESS in run.tags or address is None:
         return ProcessState.UNKNOWN
-    noted = _servers(instance).get(socket)
+    noted = _servers(instance).get(address)
     place = ProcessHost.read(str(noted[0])) if noted is not None and _time_of(noted) else None
-    if place is None:
+    if noted is None or place is None:
         return ProcessState.UNKNOWN
     if not this_place().is_same(place):
         return ProcessState.GONE if this_place().replaced(place) else ProcessState.UNKNOWN
+    launched = None if address.startswith("/") else run_storage.launched_at(instance, run.run_id) or 0.0
+    if launched is not None and launched < _since(noted):
+        return ProcessState.UNKNOWN  # the port may have been that of another host
     pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
-        return ProcessState.UNKNOWN
+        is_replaced = (
+            launched is not None and launched < _own_addresses().get(address, 0.0) < time.time() - _LOGS_WITHIN
+        )
+        return ProcessState.GONE if is_replaced else ProcessState.UNKNOWN
     # Start times are not compared: after a clock change, a live process would seem to be a later one with the same pid.
     return ProcessState.ALIVE if _exists(pid) else ProcessState.GONE
 
@@ -270,23 +283,32 @@ def _servers(instance: DagsterInstance) -> dict[str, Any]:
 
 
 def _time_of(noted: Any) -> float:
-    return float(noted[1]) if isinstance(noted, list) and len(noted) == 2 else 0.0
+    return float(noted[1]) if isinstance(noted, list) and len(noted) in (2, 3) else 0.0
+
+
+def _since(noted: list[Any]) -> float:
+    """Return since when the address has been at its place. Records of earlier releases have only their own time."""
+    return float(noted[-1])
 
 
 @cache
-def _own_sockets() -> tuple[str, ...]:
-    """Return the sockets of this code server and its proxies, from their command lines."""
-    process = psutil.Process()
-    try:
-        lines = [each.cmdline() for each in (process, *process.parents())]
-    except psutil.Error:
-        lines = [process.cmdline()]
-    return tuple(socket for line in lines for socket in _sockets_in(line))
+def _own_addresses() -> dict[str, float]:
+    """Return the addresses of this code server and its proxies, from their command lines, and when each began."""
+    process, found = psutil.Process(), dict[str, float]()
+    for each in (process, *process.parents()):
+        try:
+            line, began = each.cmdline(), float(each.create_time())
+        except psutil.Error:
+            continue
+        found |= dict.fromkeys(_addresses_in(line), began)
+    return found
 
 
-def _sockets_in(command: list[str]) -> Iterator[str]:
+def _addresses_in(command: list[str]) -> Iterator[str]:
     for option, value in zip(command, [*command[1:], ""], strict=True):
-        if option in ("--socket", "-s") and value.startswith("/"):
+        name, _, given = option.partition("=")
+        value = given or value
+        if name in ("--socket", "-s") and value.startswith("/"):
             yield value
-        elif option.startswith("--socket=/"):
-            yield option.partition("=")[2]
+        elif name in ("--port", "-p") and value.isdigit():
+            yield f"127.0.0.1:{value}"

@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import psutil
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus
-from dagster._core.events import EngineEventData
+from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
+from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -237,9 +238,9 @@ def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
             pids.append(pid)
             os.kill(server.pid, signal.SIGKILL)
             assert PROCESS not in run.tags and fate_while_starting(instance, run) is ProcessState.UNKNOWN
-            sockets = tuple(run_process._sockets_in(command_of_server))
-            assert sockets == (server.socket,)
-            monkeypatch.setattr(run_process, "_own_sockets", lambda: sockets)
+            addresses = tuple(run_process._addresses_in(command_of_server))
+            assert addresses == (server.socket,)
+            monkeypatch.setattr(run_process, "_own_addresses", lambda: dict.fromkeys(addresses, 0.0))
             run_process.note_code_server(instance)
             os.kill(pid, signal.SIGSTOP)
             assert fate_while_starting(instance, run) is ProcessState.ALIVE and end_dead_runs(instance) == []
@@ -258,11 +259,15 @@ def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
             server.shutdown_server()  # of a dead process this only notes that nobody has to end it
 
 
-@pytest.mark.parametrize("case", ["elsewhere", "another server", "a port", "no pid", "restarted"])
+@pytest.mark.parametrize("case", ["elsewhere", "another server", "a port of another host", "no pid", "restarted"])
 def test_starting_run_is_ended_only_if_its_process_ran_on_this_host(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    address = {"host": "localhost", "port": 4000} if case == "a port" else {"host": "localhost", "socket": "/tmp/x/1"}
+    address = (
+        {"host": "code", "port": 4000}
+        if case == "a port of another host"
+        else {"host": "localhost", "socket": "/tmp/x/1"}
+    )
     run = create_run_for_test(
         instance, job_name="job", tags={GRPC_INFO_TAG: json.dumps(address)}, status=DagsterRunStatus.STARTING
     )
@@ -278,3 +283,59 @@ def test_starting_run_is_ended_only_if_its_process_ran_on_this_host(
         instance.report_engine_event(message, run, EngineEventData.in_process(gone))
     ended = end_dead_runs(instance)
     assert [each.run_id for each in ended] == ([run.run_id] if case == "restarted" else [])
+
+
+@pytest.mark.parametrize(
+    ("case", "is_ended"),
+    [
+        ("its process is gone", True),
+        ("its process lives", False),
+        ("the port was that of another host at its launch", False),
+        ("the port is that of another host", False),
+        ("its server was replaced before it started a process", True),
+        ("its server was replaced a moment ago", False),
+        ("its server may still start a process", False),
+    ],
+)
+def test_starting_run_of_a_server_with_a_port_is_ended_if_its_process_is_certainly_gone(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, case: str, is_ended: bool
+) -> None:
+    address = {GRPC_INFO_TAG: json.dumps({"host": "127.0.0.1", "port": 4000})}
+    run = create_run_for_test(instance, job_name="job", tags=address, status=DagsterRunStatus.STARTING)
+    instance.report_dagster_event(DagsterEvent(DagsterEventType.RUN_STARTING.value, "job"), run_id=run.run_id)
+    now = time.time()
+    replaced_at = {"before it": now + 1, "a moment": now + 90, "may still": now - 500}
+    began = next((at for words, at in replaced_at.items() if words in case), now - 500)
+    monkeypatch.setattr(run_process, "_own_addresses", lambda: {"127.0.0.1:4000": began})
+    monkeypatch.setattr(run_process.time, "time", lambda: now + 100)
+    there = replace(this_place(), boot="b", host="h") if case == "the port is that of another host" else this_place()
+    since = now + 1 if case == "the port was that of another host at its launch" else now - 3600
+    noted = {"127.0.0.1:4000": [str(there), now - 10, since]}
+    instance_store.save(instance, CODE_SERVERS, json.dumps(noted))
+    if "server" not in case:
+        pid = os.getpid() if case == "its process lives" else int(ended_process().partition("@")[0])
+        instance.report_engine_event(f"Started process for run (pid: {pid}).", run, EngineEventData.in_process(pid))
+    assert [each.run_id for each in end_dead_runs(instance)] == ([run.run_id] if is_ended else [])
+
+
+def test_address_of_a_code_server_is_noted_since_it_is_at_its_place(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["python", "-m", "dagster", "api", "grpc", "--host", "127.0.0.1", "--port", "4000", "--socket=/tmp/a"]
+    assert [*run_process._addresses_in(command)] == ["127.0.0.1:4000", "/tmp/a"]
+    monkeypatch.setattr(run_process, "_own_addresses", lambda: {"127.0.0.1:4000": 1.0})
+
+    def noted() -> list[Any]:
+        run_process.note_code_server(instance)
+        found: list[Any] = json.loads(instance_store.saved(instance, CODE_SERVERS) or "{}")["127.0.0.1:4000"]
+        return found
+
+    here, first, since = noted()
+    assert here == str(this_place()) and first == since
+    instance_store.save(instance, CODE_SERVERS, json.dumps({"127.0.0.1:4000": [here, first - 7200, since - 7200]}))
+    _, again, still = noted()
+    assert again >= first and still == since - 7200
+    there = replace(this_place(), boot="another boot", host="another")
+    monkeypatch.setattr(run_process, "this_place", lambda: there)
+    moved, _, later = noted()
+    assert moved == str(there) and later >= since

@@ -1,9 +1,11 @@
 """Contract of Dagster's runs and its run queue."""
 
+import time
+
 import dagster as dg
 import pytest
 from dagster import DagsterEventType, DagsterRunStatus
-from dagster._core.events import EngineEventData
+from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.remote_origin import (
     RegisteredCodeLocationOrigin,
     RemoteJobOrigin,
@@ -105,11 +107,30 @@ def test_error_classes_of_a_failed_step_include_its_causes(instance: dg.DagsterI
 
 
 @pytest.mark.parametrize(
-    ("info", "socket"), [('{"host": "localhost", "socket": "/tmp/a"}', "/tmp/a"), ('{"port": 1}', None), ("", None)]
+    ("info", "server"),
+    [
+        ('{"host": "localhost", "socket": "/tmp/a"}', "/tmp/a"),
+        ('{"host": "localhost", "port": 4000}', "127.0.0.1:4000"),
+        ('{"host": "127.0.0.1", "port": 4000, "use_ssl": true}', "127.0.0.1:4000"),
+        ('{"host": "code", "port": 4000}', None),
+        ('{"port": 1}', None),
+        ("[]", None),
+        ("", None),
+    ],
 )
-def test_launching_socket_of_a_run_is_read_from_its_tags(info: str, socket: str | None) -> None:
+def test_launching_server_of_a_run_is_read_from_its_tags(info: str, server: str | None) -> None:
     tags = {".dagster/grpc_info": info} if info else {}
-    assert run_storage.launching_socket(dg.DagsterRun("job", tags=tags)) == socket
+    assert run_storage.launching_server(dg.DagsterRun("job", tags=tags)) == server
+
+
+def test_launch_of_a_run_is_the_last_time_a_server_was_asked(instance: dg.DagsterInstance) -> None:
+    started = run(instance, 1, DagsterRunStatus.STARTING)
+    assert run_storage.launched_at(instance, started.run_id) is None
+    before = time.time()
+    event = DagsterEvent(DagsterEventType.RUN_STARTING.value, "job")
+    instance.report_dagster_event(event, run_id=started.run_id)
+    found = run_storage.launched_at(instance, started.run_id)
+    assert found is not None and before <= found <= time.time()
 
 
 def test_process_of_a_run_is_the_last_one_started(instance: dg.DagsterInstance) -> None:

@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener
+from dagster_tidemark.code_server_log import logged_in_one_line
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.errors import Terminal
@@ -39,6 +40,7 @@ class ComponentHoldsMore(Terminal):
     """A component defines more than assets and checks. Tidemark would drop the rest."""
 
 
+@logged_in_one_line()
 def assets_in(*packages: ModuleType) -> list[Any]:
     """Return every asset and asset check of the packages' modules and `defs.yaml` files.
 
@@ -73,6 +75,7 @@ def _assets_in(package: ModuleType) -> list[Any]:
 
 
 @garbage_collector.paused()
+@logged_in_one_line()
 def build_definitions(
     settings: Settings,
     assets: Iterable[Any],
@@ -149,6 +152,7 @@ def build_definitions(
 
 
 @garbage_collector.paused()
+@logged_in_one_line()
 def extend(
     defs: dg.Definitions,
     settings: Settings,

@@ -24,6 +24,7 @@ from dagster_tidemark.catalog_options import (
     variables_of_pyiceberg,
     without_login,
 )
+from dagster_tidemark.code_server_log import logged_in_one_line
 from dagster_tidemark.environment import RESERVED, declared_variables, may_be_declared
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.production_rules import refusals
@@ -372,6 +373,7 @@ _FOREIGN = {
 """Fields whose variables belong to other programs."""
 
 
+@logged_in_one_line()
 def load_settings(*, may_be_unfit: bool = False) -> Settings:
     """Read the settings from the environment.
 

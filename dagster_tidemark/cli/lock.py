@@ -93,16 +93,27 @@ def mark(names: list[str]) -> None:
         typer.echo(f"{name}: its code has not changed")
 
 
-def forgotten() -> list[str]:
-    """Return a message for each asset whose code changed under the same version, so that no run rebuilds it."""
-    return [finding.message for finding in unversioned()]
+def remarks() -> list[str]:
+    """Return a message for each asset that no run rebuilds although its code changed or may have changed.
+
+    The code changed under the same version, or it reads a file whose path is not known.
+    """
+    from dagster_tidemark.code_versions import lock_file
+
+    assets = _assets()
+    found = _forgotten(assets)
+    return [*(finding.message for finding in found), *(f"note: {line}" for line in lock_file.undecided(assets))]
 
 
 def unversioned() -> "list[LockFinding]":
     """Return the findings about assets whose code changed under the same version."""
+    return _forgotten(_assets())
+
+
+def _forgotten(assets: "Mapping[str, Asset]") -> "list[LockFinding]":
     from dagster_tidemark.code_versions import lock_file
 
-    found = lock_file.differences(lock_file.read(_path()), _assets())
+    found = lock_file.differences(lock_file.read(_path()), assets)
     return [finding for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
 
 

@@ -140,12 +140,15 @@ _WITH_A_NAME = ("--preview", "--publish", "--discard")
 
 
 def _shown(settings: Settings, select: str | None, against: Path | None, *, as_json: bool, diff: bool) -> "CodePlan":
-    """Print the plan, the assets whose code changed under the same version, and half published previews."""
+    """Print the plan, the assets whose code changed under the same version, and half published previews.
+
+    Lines that read a file whose path is not known are noted, because the plan misses changes of such files.
+    """
     from dagster_tidemark.cli import plan_view
     from dagster_tidemark.preview.manifest import half_published
 
     found = plan_view.show(settings, select, against=against, as_json=as_json, with_diff=diff)
-    for message in (*lock.forgotten(), *half_published(settings.state_dir)):
+    for message in (*lock.remarks(), *half_published(settings.state_dir)):
         typer.echo(message, err=True)
     return found
 

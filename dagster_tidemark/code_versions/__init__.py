@@ -1,7 +1,8 @@
 """Detects code changes since an asset's `code_version` was assigned, by comparing syntax trees.
 
 `modules` and `project` find definitions, and `normal_form` writes a definition without cosmetic details. `scopes` and
-`references` resolve the names in a definition, `effects` finds statements elsewhere that change the definition, and
-`fingerprint` follows all references. `assets` reads the loaded code location, and `lock_file` stores the result.
+`references` resolve the names in a definition, `effects` and `library_changes` find statements elsewhere that change
+the definition or a library, `code_reads` finds code that reads other code, and `fingerprint` follows all references.
+`assets` reads the loaded code location, and `lock_file` stores the result.
 Fingerprints never include the code of Tidemark.
 """

@@ -40,7 +40,7 @@ _OF_PACKAGES = ("importlib.resources.", "importlib_resources.", "pkgutil.get_dat
 _READERS = re.compile(
     r"(builtins|io|codecs|gzip|bz2|lzma)\.open|(pandas|polars|duckdb|pyarrow\.\w+|geopandas)\.(read|scan|open)_(?!sql)\w+"
     r"|numpy\.(load|loadtxt|genfromtxt|fromfile)|joblib\.load|linecache\.getlines?|os\.(listdir|scandir|walk)"
-    r"|glob\.i?glob|pyarrow\.dataset\.dataset"
+    r"|glob\.i?glob|pyarrow\.dataset\.dataset|runpy\.run_path"
 )
 _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
 """Functions that return the working directory, which is the project's root in commands and runs."""
@@ -225,6 +225,12 @@ class _Search:
                 return DataPath(self._module.path, is_whole=True)
             case ast.Name() | ast.Attribute() if (found := self._value(node, local)) is not None:
                 return found[1]._place(found[0], local if found[1] is self else {})
+            case ast.Attribute(value=of, attr="__file__" | "__path__" as attr):
+                target = self._target(of, local)
+                module = self._project.module(target.module) if isinstance(target, InModule) else None
+                if module is None or module.path is None:
+                    return None
+                return DataPath(module.path if attr == "__file__" else module.path.parent, is_whole=True)
             case ast.Attribute(value=of, attr="parent"):
                 return self._up(of, 1, local)
             case ast.Subscript(value=ast.Attribute(value=of, attr="parents"), slice=at):

@@ -6,7 +6,10 @@
     done = fill(HANDLERS, read_csv)         calls a function that changes its argument
     @HANDLERS.register("csv")               uses a method as a decorator
     @handler("csv")                         calls a function that changes the definition at import
-    class Csv(Handler)                      if code of `Handler` looks up its subclasses
+    class Csv(Handler)                      if code of `Handler` looks up its subclasses, or its `__init_subclass__`
+                                            or metaclass fills a registry
+    token = RATE.set(2)                     assigns the result of a method that changes its object
+    vars(config).update(values)             may bind any name of a module
 
 Does not belong here: changes that functions make at run time.
 """
@@ -16,20 +19,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from dagster_tidemark.code_versions.changing_code import (
+    CHANGING,
+    CHANGING_FUNCTIONS,
+    changes_itself,
+    names_attribute,
+    names_in,
+    run_at_import,
+    sets_attributes,
+)
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
 from dagster_tidemark.code_versions.scopes import arguments_of
 
-_CHANGING = {
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "register", "remove",
-    "reverse", "setdefault", "sort", "update",
-}  # fmt: skip
-
-
-_CHANGING_FUNCTIONS = {
-    "bisect.insort", "bisect.insort_left", "bisect.insort_right", "builtins.delattr", "builtins.setattr",
-    "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.setitem", "random.shuffle",
-}  # fmt: skip
+_OF_SUBCLASSES = {"__init_subclass__"}
+_OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
+_OF_INSTANCES = {"__init__", "__new__", "__post_init__"}
+_ANY_NAME = "**"
+"""Name of a definition that means every name in its module."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,11 @@ class Effect:
 
 
 def effects_in(project: Project) -> Mapping[Definition, list[Effect]]:
-    """Return, for each definition, all statements of the code location's package that change it but do not bind it."""
-    modules = list(project.modules_below(project.package))
-    return _Search(project, modules).found
+    """Return, for each definition, all statements that change it but do not bind it.
+
+    The search covers the code location's package and the modules that it imports.
+    """
+    return _Search(project, project.modules_in_use()).found
 
 
 class _Search:
@@ -57,9 +66,11 @@ class _Search:
         self._project = project
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
         self._change_arguments: set[Definition] = set()
+        self._methods: dict[Definition, set[str]] = {}
         self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
-        self._know_subclasses = any("__subclasses__" in _names(m.tree) for m in modules)
+        self._changed_by_alias = self._what_aliases_change(modules)
+        self._know_subclasses = any("__subclasses__" in names_in(m.tree) for m in modules)
         for module in modules:
             for statement in module.statements:
                 self._look_at(module, statement)
@@ -75,29 +86,52 @@ class _Search:
                     changed[of] = None
             if isinstance(statement, ast.ClassDef):
                 changed |= dict.fromkeys(self._bases_that_know(module, statement))
-        for of in changed:
+                changed |= dict.fromkeys(self._changed_by_subclassing(module, statement))
+        for of in self._each_name(changed):
             if of != Definition(module.name, defines) and not self._binds(module, statement, of):
                 self.found[of].append(Effect(module.name, statement, defines))
 
+    def _each_name(self, changed: Iterable[Definition]) -> Iterable[Definition]:
+        """Return the definitions, and for a module that is changed as a whole each of its names."""
+        found: dict[Definition, None] = {}
+        for of in changed:
+            home = self._project.module(of.module) if of.name == _ANY_NAME else None
+            names = [EVERYTHING, *home.bindings] if home else [of.name]
+            found |= dict.fromkeys(Definition(of.module, name) for name in names)
+        return found
+
     def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
-        yield from self._stored_into(module, own_nodes(statement))
+        yield from self._stored_into(module, run_at_import(statement))
         if isinstance(statement, ast.Expr) or not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign)):
-            for node in own_nodes(statement):
+            for node in run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
                 if isinstance(node, ast.Call):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
                         if of := self._definition(module, part):
                             yield of
         below = statement.body if isinstance(statement, ast.ClassDef) else []
-        for node in (n for each in (statement, *below) for n in own_nodes(each)):
-            called = node.func if isinstance(node, ast.Call) else node
-            if isinstance(called, ast.Name | ast.Attribute) and isinstance(called.ctx, ast.Load):
-                function = self._definition(module, called)
-                if function and (isinstance(node, ast.Call) or node in getattr(statement, "decorator_list", ())):
-                    yield from self._changed_by.get(function, ())
+        yield from self._stored_into(module, (n for each in below for n in run_at_import(each)))
+        for each in (statement, *below):
+            decorators = getattr(each, "decorator_list", ())
+            for node in own_nodes(each):
+                if isinstance(node, ast.Call) or node in decorators:
+                    yield from self._changed_by_calling(module, node.func if isinstance(node, ast.Call) else node)
+
+    def _changed_by_calling(self, module: Module, called: ast.AST) -> Iterator[Definition]:
+        """Yield the definitions that a call of a function, a class or an object with `__call__` changes."""
+        if not (isinstance(called, ast.Name | ast.Attribute) and isinstance(called.ctx, ast.Load)):
+            return
+        if function := self._definition(module, called):
+            yield from self._changed_by.get(function, ())
+            if isinstance(called, ast.Name) or called.attr == function.name:
+                yield from self._changed_by_alias.get(function, ())
+                if any("__call__" in self._changing_methods(each) for each in self._classes(function)):
+                    yield function
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
         """Yield the definitions that nodes change by setting an item or attribute, or by calling a mutating method."""
         for node in nodes:
+            if found := self._namespace_changed_by(module, node):
+                yield found
             match node:
                 case (
                     ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
@@ -113,13 +147,55 @@ class _Search:
                     attribute = ast.Attribute(of, name, ast.Store())
                     if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
-                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING:
+                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
                     if found := self._definition(module, of):
+                        yield found
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)):
+                    found = self._definition(module, of)
+                    if found and any(attr in self._changing_methods(c) for c in self._classes(found)):
                         yield found
             if isinstance(node, ast.Call) and self._changes_arguments(module, node):
                 for part in (*node.args, *(keyword.value for keyword in node.keywords)):
+                    target = self._target(module, part)
                     if found := self._definition(module, part):
                         yield found
+                    elif isinstance(target, InModule) and self._sets_any_attribute(module, node):
+                        yield Definition(target.module, _ANY_NAME)
+
+    def _sets_any_attribute(self, module: Module, call: ast.Call) -> bool:
+        """Return True if a call may set any attribute of an argument: `setattr`, or a function that calls it."""
+        of = self._definition(module, call.func)
+        if of is None:
+            return not names_attribute(call)
+        home = self._project.module(of.module)
+        return any(sets_attributes(each) for each in (home.bindings[of.name] if home else ()))
+
+    def _namespace_changed_by(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return a stand-in for all names of a module if a node may bind any of them."""
+        match node:
+            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=of):
+                name = self._namespace(module, of)
+            case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
+                name = self._namespace(module, of)
+            case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, *_]):
+                name = self._namespace(module, of)
+            case ast.Call(func=ast.Name(id="exec"), args=[_]):
+                name = module.name
+            case _:
+                return None
+        return Definition(name, _ANY_NAME) if name else None
+
+    def _namespace(self, module: Module, node: ast.AST) -> str:
+        """Return the module whose names an expression holds, such as `globals()`, `vars(module)`; empty for others."""
+        match node:
+            case ast.Call(func=ast.Name(id="globals" | "locals" | "vars"), args=[]):
+                return module.name
+            case ast.Call(func=ast.Name(id="vars"), args=[of]) | ast.Attribute(attr="__dict__", value=of):
+                target = self._target(module, of)
+                return target.module if isinstance(target, InModule) else self._namespace(module, of)
+            case ast.Subscript(value=of, slice=ast.Name(id="__name__")):
+                return module.name if self._target(module, of) == External("sys.modules") else ""
+        return ""
 
     def _attribute_of_module(self, module: Module, node: ast.AST) -> Definition | None:
         """Return the definition that `module.name` refers to, or the whole module if it does not bind the name."""
@@ -133,7 +209,7 @@ class _Search:
         if isinstance(call.func, ast.Name | ast.Attribute):
             target = self._target(module, call.func)
             if isinstance(target, External):
-                return target.name in _CHANGING_FUNCTIONS
+                return target.name in CHANGING_FUNCTIONS
         return self._definition(module, call.func) in self._change_arguments
 
     def _find_functions_that_change_arguments(self, modules: list[Module]) -> None:
@@ -174,7 +250,7 @@ class _Search:
                     | ast.AugAssign(target=ast.Name() as of)
                 ) if is_parameter(of):
                     return True
-                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in _CHANGING and is_parameter(of):
+                case ast.Call(func=ast.Attribute(attr=attr, value=of)) if attr in CHANGING and is_parameter(of):
                     return True
                 case ast.Call() if self._changes_arguments(module, node):
                     if any(is_parameter(part) for part in (*node.args, *(k.value for k in node.keywords))):
@@ -188,21 +264,7 @@ class _Search:
 
     def _target(self, module: Module, node: ast.AST) -> Target | None:
         root = root_of(node)
-        if root is None:
-            return None
-        target = self._of_root(module, root.id)
-        attributes: list[str] = []
-        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-            if isinstance(node, ast.Attribute):
-                attributes.append(node.attr)
-            node = node.func if isinstance(node, ast.Call) else node.value
-        while attributes and isinstance(target, InModule | External):
-            name = attributes.pop()
-            if isinstance(target, External):
-                target = External(f"{target.name}.{name}")
-            else:
-                target = self._project.attribute(target.module, name)
-        return target
+        return self._project.target_of(module, node, self._of_root(module, root.id)) if root else None
 
     def _of_root(self, module: Module, name: str) -> Target:
         """Return what a global name refers to. `R += [1]` of an imported `R` binds a name, but of the same object."""
@@ -214,37 +276,107 @@ class _Search:
     def _binds(self, module: Module, statement: ast.stmt, of: Definition) -> bool:
         return of.module == module.name and any(s is statement for s in module.bindings.get(of.name, ()))
 
-    def _bases_that_know(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+    def _bases_that_know(
+        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
+    ) -> Iterator[Definition]:
+        seen |= {Definition(module.name, node.name)}
         for base in node.bases:
-            of = self._definition(module, base)
-            if of is None:
+            of = self._base(module, node, base)
+            if of is None or of in seen:
                 continue
             home = self._project.module(of.module)
             classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
-            own = any(c.keywords or "__init_subclass__" in _names(c) for c in classes)
+            own = any(c.keywords or "__init_subclass__" in names_in(c) for c in classes)
             if own or self._know_subclasses:
                 yield of
             for each in classes if home else ():
                 assert home is not None
-                yield from self._bases_that_know(home, each)
+                yield from self._bases_that_know(home, each, seen)
+
+    def _changed_by_subclassing(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+        """Yield the definitions that the creation of a class changes, by `__init_subclass__` or by a metaclass."""
+        for base, home, each in self._classes_above(module, node):
+            yield from self._changed_by.get(_hooks(base, _OF_SUBCLASSES), ())
+            for keyword in (*node.keywords, *each.keywords):
+                if keyword.arg == "metaclass":
+                    at = module if keyword in node.keywords else home
+                    if of := self._definition(at, keyword.value):
+                        for meta in self._with_bases(of):
+                            yield from self._changed_by.get(_hooks(meta, _OF_METACLASSES), ())
+
+    def _base(self, module: Module, node: ast.ClassDef, base: ast.expr) -> Definition | None:
+        """Return the definition of a base. In `class Base(Base)` the base is the imported class."""
+        of = self._definition(module, base)
+        if of == Definition(module.name, node.name):
+            imported = self._project.import_of(module, node.name)
+            return imported if isinstance(imported, Definition) and imported.name != EVERYTHING else None
+        return of
+
+    def _classes_above(
+        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
+    ) -> Iterator[tuple[Definition, Module, ast.ClassDef]]:
+        """Yield the bases of a class and their bases, then the class itself, each with its module and statement."""
+        seen |= {Definition(module.name, node.name)}
+        for base in node.bases:
+            if (of := self._base(module, node, base)) and of not in seen:
+                home = self._project.module(of.module)
+                for statement in home.bindings[of.name] if home else ():
+                    if home and isinstance(statement, ast.ClassDef):
+                        yield from self._classes_above(home, statement, seen)
+        yield Definition(module.name, node.name), module, node
+
+    def _with_bases(self, of: Definition) -> Iterator[Definition]:
+        home = self._project.module(of.module)
+        for statement in home.bindings.get(of.name, ()) if home else ():
+            if home and isinstance(statement, ast.ClassDef):
+                yield from (each for each, _, _ in self._classes_above(home, statement))
+
+    def _classes(self, of: Definition) -> Iterator[Definition]:
+        """Yield the class of an object that a definition creates by calling the class, and the bases of the class."""
+        module = self._project.module(of.module)
+        for statement in module.bindings.get(of.name, ()) if module else ():
+            match statement:
+                case ast.Assign(value=ast.Call(func=made)) | ast.AnnAssign(value=ast.Call(func=made)) if module:
+                    if (found := self._definition(module, made)) and found != of:
+                        yield from self._with_bases(found)
+
+    def _changing_methods(self, of: Definition) -> set[str]:
+        """Return the methods of a class that change `self`."""
+        if of not in self._methods:
+            module = self._project.module(of.module)
+            bodies = [s for s in (module.bindings[of.name] if module else ()) if isinstance(s, ast.ClassDef)]
+            methods = [m for body in bodies for m in body.body if isinstance(m, FUNCTIONS) and m.args.args]
+            self._methods[of] = {m.name for m in methods if changes_itself(m, m.args.args[0].arg)}
+        return self._methods[of]
 
     def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
         """Return the module-level definitions that each function and class changes when called."""
         changes: dict[Definition, set[Definition]] = {}
         calls: dict[Definition, set[Definition]] = {}
+
+        def note(module: Module, here: Definition, bodies: Iterable[ast.AST]) -> None:
+            nodes = [node for body in bodies for node in ast.walk(body)]
+            local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            said = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
+            reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
+            changed = set(self._stored_into(module, reached))
+            changed |= {Definition(module.name, name) for name in said if name in module.bindings}
+            changes[here] = changed - {here}
+            found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
+            calls[here] = {of for of in found if of}
+
         for module in modules:
             for name, statements in module.bindings.items():
                 here = Definition(module.name, name)
                 bodies = [s for s in statements if isinstance(s, (*FUNCTIONS, ast.ClassDef))]
-                nodes = [node for body in bodies for node in ast.walk(body)]
-                local = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-                said = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
-                reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
-                changed = set(self._stored_into(module, reached))
-                changed |= {Definition(module.name, name) for name in said if name in module.bindings}
-                changes[here] = changed - {here}
-                found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
-                calls[here] = {of for of in found if of}
+                note(module, here, bodies)
+                methods = [m for body in bodies if isinstance(body, ast.ClassDef) for m in body.body]
+                for hooks in (_OF_SUBCLASSES, _OF_METACLASSES, _OF_INSTANCES) if bodies else ():
+                    note(module, _hooks(here, hooks), [m for m in methods if getattr(m, "name", "") in hooks])
+                for base in (each for body in bodies if isinstance(body, ast.ClassDef) for each in body.bases):
+                    if (of := self._definition(module, base)) and of != here:
+                        calls[here].add(_hooks(of, _OF_INSTANCES))
+                        calls[_hooks(here, _OF_INSTANCES)].add(_hooks(of, _OF_INSTANCES))
         grown = True
         while grown:  # add the changes made by called functions, until no function gains any
             grown = False
@@ -255,12 +387,35 @@ class _Search:
                     grown = True
         return {here: changed for here, changed in changes.items() if changed}
 
+    def _what_aliases_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
+        """Return the definitions that a call of a name changes, if the name holds a method, a partial or a closure."""
+        found: dict[Definition, set[Definition]] = {}
+        for module in modules:
+            for name, statements in module.bindings.items():
+                match statements:
+                    case [ast.Assign(value=value)]:
+                        found[Definition(module.name, name)] = set(self._changed_by_value(module, value))
+        return {here: changed for here, changed in found.items() if changed}
 
-def _names(tree: ast.AST) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, FUNCTIONS):
-            found.add(node.name)
-    return found
+    def _changed_by_value(self, module: Module, value: ast.expr) -> Iterator[Definition]:
+        """Yield the definitions that a call of a value changes."""
+        match value:
+            case ast.Attribute(attr=attr, value=of) if attr in CHANGING:
+                if found := self._definition(module, of):
+                    yield found
+            case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
+                is_partial = self._target(module, called) == External("functools.partial")
+                function = args[0] if is_partial and args else called
+                yield from self._changed_by_value(module, function)
+                made = ast.Call(function, args[1:] if is_partial else args, keywords)
+                found = self._definition(module, function)
+                if found and is_partial:
+                    yield from self._changed_by.get(found, ())
+                if self._changes_arguments(module, made):
+                    parts = (*made.args, *(keyword.value for keyword in keywords))
+                    yield from filter(None, (self._definition(module, part) for part in parts))
+
+
+def _hooks(of: Definition, hooks: Iterable[str]) -> Definition:
+    """Return a stand-in for those methods of a class that run when a class is created."""
+    return Definition(of.module, f"{of.name}.{min(hooks)}")

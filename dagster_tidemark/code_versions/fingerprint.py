@@ -12,16 +12,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, DOCSTRINGS, MODULES, NAMES, OPTIONS, reads_in
 from dagster_tidemark.code_versions.data_files import data_files
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
+from dagster_tidemark.code_versions.library_changes import library_changes
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, place_of
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
-from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from dagster_tidemark.code_versions.references import Attribute, Given, Inlined, Ref, as_counted, as_named
+from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project
+from dagster_tidemark.code_versions.references import (
+    Attribute,
+    Given,
+    Inlined,
+    LibraryChange,
+    Ref,
+    as_counted,
+    as_named,
+)
 
-_DOCS = {"__doc__", "getdoc", "getsource"}
-_NAMES = {"__name__", "__qualname__"}
+_WRITTEN = {ANNOTATIONS, OPTIONS}
+"""Parts that the normal form has only if code reads them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +43,8 @@ class _Node:
         text: The definition's normal form. References are written as names, without the content of other definitions.
         undecided: Lines that read a file whose path is only known at run time.
         docs: The definition's docstrings. They count only if code of the asset reads docstrings.
-        reads: `docstrings` if the definition reads docstrings, `names` if it reads names of functions.
+        names: The names in a module. They count only if code of the asset uses a module as a value.
+        reads: Parts of other definitions that the definition reads; see `code_reads`.
     """
 
     label: str
@@ -42,6 +53,7 @@ class _Node:
     undecided: tuple[str, ...] = ()
 
     docs: str = ""
+    names: str = ""
     reads: frozenset[str] = frozenset()
 
     @property
@@ -53,10 +65,11 @@ class _Node:
         """Return the hash of the parts that count in a fingerprint.
 
         Args:
-            reads: `docstrings` if any definition of the fingerprint reads docstrings, and `names` likewise.
+            reads: Parts of definitions that any definition of the fingerprint reads.
         """
-        name = self.label.rpartition(": ")[2] if "names" in reads else ""
-        return _hash(name + as_counted(self.text) + (self.docs if "docstrings" in reads else ""))
+        name = self.label.rpartition(": ")[2] if NAMES in reads else ""
+        docs, names = self.docs if DOCSTRINGS in reads else "", self.names if MODULES in reads else ""
+        return _hash(name + as_counted(self.text) + docs + names)
 
 
 @dataclass(frozen=True)
@@ -77,10 +90,12 @@ class Fingerprint:
 class Code:
     """The project's definitions as nodes. Each node is made once, on first use."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, written: frozenset[str] = frozenset()) -> None:
         self.project = project
+        self._written = written
         self._nodes: dict[Ref, _Node] = {}
         self._constants: dict[Definition, str | None] = {}
+        self._others: dict[frozenset[str], Code] = {}
 
     def fingerprint(self, *starts: Ref) -> Fingerprint:
         """Return the fingerprint of definitions and their direct and indirect references.
@@ -92,12 +107,14 @@ class Code:
         counted = [node for ref, node in reached.items() if not isinstance(ref, Inlined)]
         numbers = {id(node): number for number, node in enumerate(counted)}
         reads = {what for node in counted for what in node.reads}
+        if more := (reads & _WRITTEN) - self._written:
+            return self._with(self._written | more).fingerprint(*starts)
         digest = hashlib.sha256()
         for node in counted:
             refs = ",".join(str(numbers[id(self._node(ref))]) for ref in node.refs if not isinstance(ref, Inlined))
             digest.update(f"{node.counted(reads)}:{refs};".encode())
         named = {node.label: node.hash[:12] for node in reached.values()}
-        if "docstrings" in reads:
+        if DOCSTRINGS in reads:
             named |= {f"{node.label} (docstring)": _hash(node.docs)[:12] for node in counted if node.docs}
         undecided = tuple(f"{node.label}, {line}" for node in counted for line in node.undecided)
         return Fingerprint(digest.hexdigest()[:16], dict(sorted(named.items())), undecided)
@@ -130,6 +147,10 @@ class Code:
                     self._nodes[ref] = self._of_files(ref)
                 case Given(name):
                     self._nodes[ref] = self._of_resource(name)
+                case LibraryChange(module, statement, label=label):
+                    found = self.project.module(module)
+                    assert found is not None
+                    self._nodes[ref] = _joined(label, [self._form([statement], found)])
                 case Inlined(definition):
                     self._nodes[ref] = replace(self._of_definition(definition), refs=())
                 case Definition():
@@ -154,27 +175,49 @@ class Code:
                     return form_of([value], module, self.project).text
         return None
 
+    def _with(self, written: frozenset[str]) -> "Code":
+        """Return the same project with those parts in the normal form that code reads."""
+        if written not in self._others:
+            other = self._others[written] = Code(self.project, written)
+            other._others, other._effects, other._library_changes = self._others, self._effects, self._library_changes
+        return self._others[written]
+
+    @cached_property
+    def _library_changes(self) -> list[LibraryChange]:
+        return library_changes(self.project)
+
     @cached_property
     def _effects(self) -> Mapping[Definition, list[Effect]]:
         return effects_in(self.project)
 
     def _form(self, nodes: Iterable[ast.AST], module: Module) -> NormalForm:
         nodes = list(nodes)
-        form, read = form_of(nodes, module, self.project, self.constant), data_files(nodes, module, self.project)
-        return NormalForm(form.text, (*form.refs, *read.files), tuple(read.undecided))
+        form = form_of(nodes, module, self.project, self.constant, self._written)
+        read = data_files(nodes, module, self.project)
+        reads = reads_in(nodes, form.externals, uses_module="@module" in form.text)
+        changes = self._changes_used(nodes, form.externals)
+        return replace(form, refs=(*form.refs, *read.files, *changes), undecided=tuple(read.undecided), reads=reads)
+
+    def _changes_used(self, nodes: Iterable[ast.AST], externals: Collection[str]) -> list[LibraryChange]:
+        """Return the changes of libraries that code with these names may use."""
+        if not self._library_changes:
+            return []
+        words = {n.attr for each in nodes for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+        return [change for change in self._library_changes if change.affects(words, externals)]
 
     def _of_files(self, files: Files) -> _Node:
         label = files.path.relative_to(self.project.root).as_posix()
         return _Node(f"{label}/ (files)" if files.path.is_dir() else label, self.project.content(files))
 
     @cached_property
-    def resources(self) -> Mapping[str, tuple[Module, list[ast.expr]]]:
-        """Values of the resources in the code location's definitions, by name."""
+    def resources(self) -> Mapping[str, Mapping[Module, list[ast.expr]]]:
+        """Values of the resources in the code location's definitions, by name and module."""
         return given_resources(self.project)
 
     def _of_resource(self, name: str) -> _Node:
-        module, values = self.resources[name]
-        return _joined(f"{self.project.label(module.name)}: resource {name}", [self._form(values, module)])
+        given = self.resources[name]
+        label = f"{self.project.label(next(iter(given)).name)}: resource {name}"
+        return _joined(label, [self._form(values, module) for module, values in given.items()])
 
     def _of_definition(self, of: Definition) -> _Node:
         module = self.project.module(of.module)
@@ -196,9 +239,7 @@ class Code:
         forms += sorted(map(self._of_effect, elsewhere), key=lambda form: form.text)  # any import order is possible
         is_function = any(isinstance(statement, FUNCTIONS) for statement in statements)
         node = _joined(f"{self.project.label(of.module)}: {of.name}{'()' if is_function else ''}", forms)
-        reads = {"docstrings": _reads_docstrings(statements), "names": _reads_names(statements)}
-        found = frozenset(what for what, is_read in reads.items() if is_read)
-        return replace(node, docs=_docstrings(statements, module), reads=found)
+        return replace(node, docs=_docstrings(statements, module))
 
     def _of_effect(self, effect: Effect) -> NormalForm:
         module = self.project.module(effect.module)
@@ -207,18 +248,21 @@ class Code:
             return self._form([effect.statement], module)
         marked = self._form(getattr(effect.statement, "decorator_list", ()), module)
         mention = reference_to(effect.defines, Definition(effect.module, effect.defines))
-        return NormalForm(marked.text + mention.text, marked.refs + mention.refs, marked.undecided)
+        return replace(marked, text=marked.text + mention.text, refs=marked.refs + mention.refs)
 
     def _of_module(self, module: Module) -> _Node:
         """Return the node of a whole module and its submodules, for code that looks names up at run time."""
         forms = [reference_to(name, Definition(module.name, name)) for name in sorted(module.bindings)]
         forms += [import_form(self.project.imported(*module.imports[name])) for name in sorted(module.imports)]
+        stars = [star for star in module.stars if self.project.module(star)]
+        forms += [import_form(InModule(star)) for star in stars]
         forms += [self._form([statement], module) for statement in module.others]
         effects = self._effects.get(Definition(module.name, EVERYTHING), ())
         forms += sorted((self._of_effect(e) for e in effects if e.module != module.name), key=lambda form: form.text)
         below = [found for found in self.project.modules_below(module.name) if found is not module]
         forms += [NormalForm("@module", (Definition(found.name, EVERYTHING),)) for found in below]
-        return _joined(f"{self.project.label(module.name)}: all of it", forms)
+        node = _joined(f"{self.project.label(module.name)}: all of it", forms)
+        return replace(node, names=",".join(sorted({*module.bindings, *module.imports})))
 
 
 def _hash(text: str) -> str:
@@ -228,7 +272,9 @@ def _hash(text: str) -> str:
 def _joined(label: str, forms: Iterable[NormalForm]) -> _Node:
     forms = list(forms)
     refs = tuple(ref for form in forms for ref in form.refs)
-    return _Node(label, ";".join(form.text for form in forms), refs, tuple(u for form in forms for u in form.undecided))
+    reads = frozenset(what for form in forms for what in form.reads)
+    undecided = tuple(line for form in forms for line in form.undecided)
+    return _Node(label, ";".join(form.text for form in forms), refs, undecided, reads=reads)
 
 
 def _docstrings(statements: Sequence[ast.stmt], module: Module) -> str:
@@ -241,21 +287,3 @@ def _docstrings(statements: Sequence[ast.stmt], module: Module) -> str:
     if any(isinstance(node, ast.Name) and node.id == "__doc__" for node in nodes):
         found.append(ast.get_docstring(module.tree))
     return "\n".join(filter(None, found))
-
-
-def _reads_docstrings(statements: Iterable[ast.stmt]) -> bool:
-    """Return True if statements read any docstring. The syntax does not show which object's docstring is read."""
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr in _DOCS) or (isinstance(node, ast.Name) and node.id in _DOCS)
-        for node in nodes
-    )
-
-
-def _reads_names(statements: Iterable[ast.stmt]) -> bool:
-    """Return True if statements read the name of a function."""
-    return any(
-        isinstance(node, ast.Attribute) and node.attr in _NAMES
-        for statement in statements
-        for node in ast.walk(statement)
-    )

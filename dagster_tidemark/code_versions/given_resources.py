@@ -5,31 +5,39 @@ not belong here: the resources that an asset needs (`assets`).
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from dagster_tidemark.code_versions.modules import Module, root_of
-from dagster_tidemark.code_versions.project import MACHINERY, External, InModule, Project
+from dagster_tidemark.code_versions.modules import Module
+from dagster_tidemark.code_versions.project import MACHINERY, Project
 
 ANY = "*"
 """Name for resources whose own names are only known at run time."""
 
+_OF_TESTS = re.compile(r"(^|\.)(tests?|conftest|test_\w+|\w+_test)(\.|$)")
 _BUILD = "build_definitions"
 _PARAMETERS = {"settings", "assets", "feeds", "tables", "streams"}
 
 
-def given_resources(project: Project) -> dict[str, tuple[Module, list[ast.expr]]]:
-    """Return the expressions that give each resource its value, in the module that assembles the code location."""
-    module = project.module(f"{project.package}.definitions") or project.module(project.package)
-    found: dict[str, tuple[Module, list[ast.expr]]] = {}
-    for node in ast.walk(module.tree) if module else ():
-        if isinstance(node, ast.Call) and module is not None:
-            for name, value in _given(node, module, project):
-                found.setdefault(name, (module, []))[1].append(value)
+def given_resources(project: Project) -> dict[str, dict[Module, list[ast.expr]]]:
+    """Return the expressions that give each resource its value, by module.
+
+    The module that assembles the code location comes first. Other modules of the package, and modules that they import,
+    may have definitions that it merges or loads. Tests among them do not count.
+    """
+    first = project.module(f"{project.package}.definitions") or project.module(project.package)
+    others = [each for each in project.modules_in_use() if not _OF_TESTS.search(each.name)]
+    found: dict[str, dict[Module, list[ast.expr]]] = {}
+    for module in dict.fromkeys([*filter(None, [first]), *others]):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call):
+                for name, value in _given(node, module, project):
+                    found.setdefault(name, {}).setdefault(module, []).append(value)
     return found
 
 
 def _given(call: ast.Call, module: Module, project: Project) -> Iterator[tuple[str, ast.expr]]:
-    called = _called(call.func, module, project)
+    called = project.external_name(module, call.func)
     if called.startswith(f"{MACHINERY}.") and called.endswith(f".{_BUILD}"):
         for keyword in call.keywords:
             if keyword.arg is None:
@@ -66,18 +74,3 @@ def _items(node: ast.expr, module: Module) -> Iterator[tuple[str, ast.expr]]:
             yield from _items(right, module)
         case _:
             yield ANY, node
-
-
-def _called(node: ast.expr, module: Module, project: Project) -> str:
-    """Return the dotted name of a called function of a library or of Tidemark; empty for other functions."""
-    root = root_of(node)
-    if root is None:
-        return ""
-    attributes: list[str] = []
-    while isinstance(node, ast.Attribute):
-        attributes.append(node.attr)
-        node = node.value
-    target = project.name(module, root.id)
-    while attributes and isinstance(target, InModule):
-        target = project.attribute(target.module, attributes.pop())
-    return ".".join([target.name, *reversed(attributes)]) if isinstance(target, External) else ""

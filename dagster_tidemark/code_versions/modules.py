@@ -90,6 +90,16 @@ class Module:
                 root = alias.name.partition(".")[0]
                 yield root, (root, None)
 
+    def imported_modules(self) -> Iterator[str]:
+        """Yield the absolute names that may be modules in all imports of the module, in functions too."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                if base := self.imported_from(node):
+                    yield base
+                    yield from (f"{base}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
     def _collect(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
             match statement:

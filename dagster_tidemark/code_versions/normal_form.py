@@ -9,9 +9,10 @@ Belongs here: the text of one definition. Does not belong here: resolving refere
 """
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN, OPTIONS
 from dagster_tidemark.code_versions.modules import Module, is_overload, is_type_checking
 from dagster_tidemark.code_versions.project import (
     EVERYTHING,
@@ -42,6 +43,7 @@ OPTIONS_THAT_COMPUTE_NOTHING = {
 }  # fmt: skip
 """Options of Dagster's and Tidemark's decorators and classes that do not change rows, such as scheduling."""
 
+_READABLE_OPTIONS = {"description", "metadata", "tags"}
 _DECLARING = ("dagster.", f"{MACHINERY}.")
 _READ_NO_ANNOTATION = (
     "builtins.property",
@@ -58,25 +60,34 @@ class NormalForm:
 
     Args:
         undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
+        externals: Names of libraries that the definition mentions.
+        reads: Parts of other definitions that the definition reads at run time; see `code_reads`.
     """
 
     text: str
     refs: tuple[Ref, ...]
     undecided: tuple[str, ...] = ()
+    externals: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
 
 
 def form_of(
-    nodes: Iterable[ast.AST], module: Module, project: Project, constants: Constants = no_constants
+    nodes: Iterable[ast.AST],
+    module: Module,
+    project: Project,
+    constants: Constants = no_constants,
+    reads: Collection[str] = (),
 ) -> NormalForm:
     """Return the normal form of module-level statements.
 
     Args:
         constants: Returns the value of a definition if it is a constant that no code changes, else None.
+        reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, OPTIONS.
     """
-    writer = _Writer(module, project, constants)
+    writer = _Writer(module, project, constants, reads)
     for node in nodes:
         writer.write(node)
-    return NormalForm("".join(writer.text), writer.refs)
+    return NormalForm("".join(writer.text), writer.refs, externals=writer.externals)
 
 
 def reference_to(name: str, target: Definition) -> NormalForm:
@@ -93,7 +104,7 @@ def import_form(target: Target) -> NormalForm:
             return NormalForm("@import", (Definition(module, EVERYTHING),))
         case External():
             return NormalForm(f"!{target.in_fingerprints}", ())
-    return NormalForm(f"!{target.name}", ())
+    return NormalForm(f"!{target.name}", (Definition(target.module, EVERYTHING),) if target.module else ())
 
 
 def is_constant(node: ast.expr) -> bool:
@@ -111,8 +122,9 @@ def is_constant(node: ast.expr) -> bool:
 class _Writer:
     """Writer of syntax nodes, one after the other."""
 
-    def __init__(self, module: Module, project: Project, constants: Constants) -> None:
+    def __init__(self, module: Module, project: Project, constants: Constants, reads: Collection[str]) -> None:
         self.text: list[str] = []
+        self._reads = reads
         self._module = module
         self._project = project
         self._scopes: list[NameScope] = []
@@ -121,6 +133,10 @@ class _Writer:
     @property
     def refs(self) -> tuple[Ref, ...]:
         return tuple(self._references.found)
+
+    @property
+    def externals(self) -> frozenset[str]:
+        return frozenset(self._references.externals)
 
     def write(self, node: ast.AST) -> None:
         match node:
@@ -231,16 +247,22 @@ class _Writer:
     def _call(self, node: ast.Call) -> None:
         target = self._references.target_of(node.func)
         declares = isinstance(target, External) and target.name.startswith(_DECLARING)
-        left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else ()
+        left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else set()
+        left_out = left_out - _READABLE_OPTIONS if OPTIONS in self._reads else left_out
+        if node.args:
+            self._references.imports(target, _beginning(node.args[0]))
         self.text.append("Call(")
         self.write(node.func)
         self._all([*node.args, *(keyword for keyword in node.keywords if keyword.arg not in left_out)])
         self.text.append(")")
 
     def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        before = frozenset(self._references.externals)
         for decorator in node.decorator_list:
             self.text.append("@")
             self.write(decorator)
+        # A decorator's own function has its annotations in any case.
+        self._references.externals -= {name for name in self._references.externals - before if name.endswith(OF_OWN)}
 
     def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
         target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -267,6 +289,10 @@ class _Writer:
         Dagster creates objects of these classes, such as a `Config`.
         """
         annotations = [*(argument.annotation for argument in arguments_of(node.args)), node.returns]
+        if ANNOTATIONS in self._reads:
+            if any(annotations):
+                self._all(each and _unquoted(each) for each in annotations)
+            return
         decorators = [each for each in node.decorator_list if not self._decorated_by(each, _READ_NO_ANNOTATION)]
         if not all(self._decorated_by(decorator, ("dagster.",)) for decorator in decorators):
             self._all(each and _unquoted(each) for each in annotations)
@@ -311,7 +337,8 @@ class _Writer:
         self._decorators(node)
         self._all([*node.bases, *node.keywords])
         scope = scope_of(node.body, self._module)
-        scope.is_class, scope.has_fields = True, bool(node.decorator_list or node.bases)
+        scope.is_class = True
+        scope.has_fields = bool(node.decorator_list or node.bases or ANNOTATIONS in self._reads)
         self._scopes.append(scope)
         self._field(node.body)
         self._scopes.pop()
@@ -324,6 +351,16 @@ class _Writer:
             self.text.append(")")
         elif node.value:
             self._generic(ast.Assign(targets=[node.target], value=node.value))
+
+
+def _beginning(node: ast.expr) -> str:
+    """Return the known beginning of a text; empty if it is unknown."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[first, *_]) | ast.BinOp(left=first, op=ast.Add()):
+            return _beginning(first)
+    return ""
 
 
 def _unquoted(annotation: ast.expr) -> ast.expr:

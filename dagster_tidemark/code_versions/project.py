@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_tidemark.code_versions.modules import Module, Place, place_of
+from dagster_tidemark.code_versions.modules import Module, Place, place_of, root_of
 from dagster_tidemark.errors import Terminal
 
 MACHINERY = __name__.rpartition(".")[0].rpartition(".")[0]
@@ -67,9 +67,14 @@ class Files:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A name that no statement visibly binds, so it must be bound at run time."""
+    """A name that no statement visibly binds, so it must be bound at run time.
+
+    Args:
+        module: The module of the project that must bind the name; empty if it is the module that uses the name.
+    """
 
     name: str
+    module: str = ""
 
 
 Target = Definition | InModule | External | Files | Unknown
@@ -128,6 +133,19 @@ class Project:
             for name in sorted(below):
                 yield from self.modules_below(f"{package}.{name}")
 
+    def modules_in_use(self) -> list[Module]:
+        """Return the modules of the package, and the project's modules that they import, directly or indirectly."""
+        found = {module.name: module for module in self.modules_below(self.package)}
+        waiting = [*found.values()]
+        while waiting:
+            for dotted in waiting.pop().imported_modules():
+                parts = dotted.split(".")
+                for name in (".".join(parts[: number + 1]) for number in range(len(parts))):
+                    if name not in found and (module := self.module(name)):
+                        found[name] = module
+                        waiting.append(module)
+        return [found[name] for name in sorted(found)]
+
     def named(self, dotted: str) -> Target:
         """Return what an absolute dotted name refers to."""
         first, *rest = dotted.split(".")
@@ -157,7 +175,10 @@ class Project:
             return InModule(below)
         if below == self._machinery:
             return External(below)
-        return Definition(module, EVERYTHING) if "__getattr__" in found.bindings else Unknown(name)
+        if "__getattr__" in found.bindings:
+            return Definition(module, EVERYTHING)
+        is_given = name in found.for_types or (name.startswith("__") and name.endswith("__"))
+        return Unknown(name, "" if is_given else module)
 
     def name(self, module: Module, name: str) -> Target:
         """Return what a global name refers to in a module."""
@@ -223,6 +244,34 @@ class Project:
         if attribute is None:
             return self.named(module)
         return self._attribute(module, attribute, under_way)
+
+    def target_of(self, module: Module, node: ast.AST, of_root: Target | None = None) -> Target | None:
+        """Return what an expression such as `name`, `module.name` or `name[item]` refers to, if it begins with a name.
+
+        Args:
+            of_root: What its first name refers to, if it is not the global name of the module.
+        """
+        root = root_of(node)
+        if root is None:
+            return None
+        target = of_root or self.name(module, root.id)
+        attributes: list[str] = []
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+            if isinstance(node, ast.Attribute):
+                attributes.append(node.attr)
+            node = node.func if isinstance(node, ast.Call) else node.value
+        while attributes and isinstance(target, InModule | External):
+            name = attributes.pop()
+            if isinstance(target, External):
+                target = External(f"{target.name}.{name}")
+            else:
+                target = self.attribute(target.module, name)
+        return target
+
+    def external_name(self, module: Module, node: ast.AST) -> str:
+        """Return the dotted name of a library's object, such as `a.b` for `a.b[c]`; empty for other objects."""
+        target = self.target_of(module, node)
+        return target.name if isinstance(target, External) else ""
 
     def is_class(self, of: Definition) -> bool:
         """Return True if a definition is a class."""

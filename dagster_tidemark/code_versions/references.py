@@ -6,7 +6,7 @@ here: following imports from module to module (`project`).
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagster_tidemark.code_versions.modules import Module
@@ -23,8 +23,15 @@ from dagster_tidemark.code_versions.project import (
 from dagster_tidemark.code_versions.scopes import NameScope
 
 _READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
-_IMPORTS = ("importlib.import_module", "builtins.__import__", "runpy.", "pydoc.locate", "pkgutil.")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*)?")
+_IMPORTS = (
+    "importlib.import_module",
+    "builtins.__import__",
+    "runpy.",
+    "pydoc.locate",
+    "pkgutil.",
+    "importlib.metadata.entry_points",
+)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,30 @@ class Given:
 
 
 @dataclass(frozen=True)
+class LibraryChange:
+    """A statement of the project that changes a library, such as `DataFrame.with_tax = with_tax`.
+
+    Args:
+        module: The module of the statement.
+        names: Names of the attributes that it sets.
+        library: Name of the library whose users are all affected; empty if only users of `names` are.
+        label: What it changes, for messages.
+    """
+
+    module: str
+    statement: ast.stmt
+    names: frozenset[str]
+    library: str
+    label: str
+
+    def affects(self, words: Collection[str], externals: Collection[str]) -> bool:
+        """Return True if code with these attributes and names of libraries may use what the statement changes."""
+        if not self.names.isdisjoint(words) or any(name.rpartition(".")[2] in self.names for name in externals):
+            return True
+        return bool(self.library) and any(f"{name}.".startswith(f"{self.library}.") for name in externals)
+
+
+@dataclass(frozen=True)
 class Attribute:
     """An attribute of a component.
 
@@ -57,7 +88,7 @@ class Attribute:
     value: str
 
 
-Ref = Attribute | Definition | Files | Given | Inlined
+Ref = Attribute | Definition | Files | Given | Inlined | LibraryChange
 Constants = Callable[[Definition], str | None]
 """Function that returns the normal form of a definition's value if it is a constant that no code changes, else None."""
 
@@ -100,6 +131,7 @@ class References:
         self, module: Module, project: Project, scopes: Sequence[NameScope], constants: Constants = no_constants
     ) -> None:
         self.found: list[Ref] = []
+        self.externals: set[str] = set()
         self._module = module
         self._project = project
         self._scopes = scopes
@@ -160,14 +192,31 @@ class References:
                 self.found.append(target)
                 return f"@files{more}"
             case External(name):
+                self.externals.add(name)
                 if name.startswith(_READS_MODULE):
                     self.found.append(Definition(self._module.name, EVERYTHING))
                 if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
-                    self.found.append(Definition(self._project.package, EVERYTHING))
+                    packages = dict.fromkeys([self._project.package, self._module.name.partition(".")[0]])
+                    self.found += [Definition(package, EVERYTHING) for package in packages]
                 return f"!{target.in_fingerprints}"
-            case Unknown(name):  # any line of the module may bind the name at run time
-                self.found.append(Definition(self._module.name, EVERYTHING))
+            case Unknown(name, of):  # any line of the module may bind the name at run time
+                self.found.append(Definition(of or self._module.name, EVERYTHING))
                 return f"?{name}{more}"
+
+    def imports(self, target: Target | None, beginning: str) -> None:
+        """Record a reference to a module outside the package that code imports by a name with a known beginning.
+
+        `mention` adds the whole package, and `in_text` adds modules with a dotted name.
+        """
+        if not (isinstance(target, External) and target.name.startswith(_IMPORTS)):
+            return
+        names = [name for name in (beginning, beginning.rpartition(".")[0]) if self._project.module(name)]
+        if (
+            names
+            and beginning.partition(".")[0] != self._project.package
+            and (names[0] != beginning or "." not in names[0])
+        ):
+            self.found.append(Definition(names[0], EVERYTHING))
 
     def in_text(self, text: str) -> None:
         """Record references to definitions that a text names as `package.module.name`. `data_files` collects files."""

@@ -448,7 +448,7 @@ def test_status_and_plan_report_a_half_published_preview(tmp_path: Path, monkeyp
     monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: [])
     monkeypatch.setattr(status_view, "dead_channels", lambda _: [])
     monkeypatch.setattr(plan_view, "show", lambda *_, **__: SimpleNamespace(has_work=False))
-    monkeypatch.setattr(lock, "forgotten", list)
+    monkeypatch.setattr(lock, "remarks", list)
     for command in ("status", "plan"):
         found = CliRunner().invoke(app, [command])
         assert "preview fix is half published: `tidemark plan --publish fix` completes it" in found.stderr, command

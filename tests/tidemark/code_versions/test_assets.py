@@ -293,6 +293,9 @@ GIVEN = {
     "only a run knows": "GIVEN = dict([('rates', Rates(usd=EURO))])\n"
     "defs = build_definitions(load_settings(), [one, two], [], [], **GIVEN)",
     "Dagster's": "defs = dg.Definitions.merge(dg.Definitions(assets=[one, two], resources=MORE))",
+    "another module's": "from toy.parts import PART\n"
+    "defs = dg.Definitions.merge(dg.Definitions(assets=[one, two]), PART)",
+    "a function's": "from toy.parts import part\ndefs = dg.Definitions(assets=[one, two])",
 }
 
 
@@ -300,7 +303,14 @@ GIVEN = {
 def test_resource_value_is_part_of_the_fingerprint_of_assets_that_require_it(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = {"assets.py": RATES, "definitions.py": textwrap.dedent(ASSEMBLED) + GIVEN[way]}
+    assembled = textwrap.dedent(ASSEMBLED)
+    parts = assembled + "PART = dg.Definitions(resources=MORE)\n@dg.definitions\ndef part(): return PART\n"
+    package = {
+        "assets.py": RATES,
+        "definitions.py": "import dagster as dg\nfrom toy.assets import one, two\n" + GIVEN[way],
+    }
+    package["test_parts.py"] = parts.replace("EURO = 1.1", "EURO = 7.0")
+    package |= {"parts.py": parts} if "toy.parts" in GIVEN[way] else {"definitions.py": assembled + GIVEN[way]}
     before = found(tmp_path / "1", package, monkeypatch)
     after = found(tmp_path / "2", replaced(package, "1.1", "1.2"), monkeypatch)
     other = found(tmp_path / "3", replaced(package, "7.0", "8.0"), monkeypatch)

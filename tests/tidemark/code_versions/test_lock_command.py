@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -117,13 +118,21 @@ def test_lock_commands_succeed_on_the_toy_code_location(path: Path, monkeypatch:
 
 def test_plan_mark_current_updates_the_lock_file(path: Path, now: dict[str, Asset]) -> None:
     now["core/orders"] = FORGOTTEN
-    assert [message.partition(":")[0] for message in lock.forgotten()] == ["core/orders"]
+    assert [message.partition(":")[0] for message in lock.remarks()] == ["core/orders"]
     done = CliRunner().invoke(app, ["plan", "--mark-current"])
 
     assert done.exit_code == 0, done.output
     assert read(path).assets["core/orders"] == FORGOTTEN
-    assert lock.forgotten() == []
+    assert lock.remarks() == []
     assert CliRunner().invoke(app, ["plan", "--mark-current", "--json"]).exit_code == 1
+
+
+def test_plan_notes_lines_that_read_an_unknown_file(path: Path, now: dict[str, Asset]) -> None:
+    of = BEFORE["marts/sales"].fingerprint
+    now["marts/sales"] = Asset("1", replace(of, undecided=("sales.py: sales(), line 3: open(name)",)))
+    [note] = lock.remarks()
+    assert note.startswith("note: sales.py: sales(), line 3: open(name): reads a file")
+    assert note.endswith("(marts/sales)")
 
 
 def test_plan_mark_current_updates_only_selected_assets(

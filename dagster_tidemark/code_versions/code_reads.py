@@ -1,0 +1,59 @@
+"""Finds code that reads other code at run time: docstrings, names, annotations, options, or all names of a module.
+
+These parts of a definition change no row, unless the code of the same asset reads them. Does not belong here: writing
+the parts (`normal_form`).
+"""
+
+import ast
+import re
+from collections.abc import Collection, Iterable
+
+DOCSTRINGS = "docstrings"
+NAMES = "names"
+ANNOTATIONS = "annotations"
+OPTIONS = "options"
+MODULES = "modules"
+"""All names of a module, such as by `vars(module)` or `getattr(module, name)`."""
+
+OF_OWN = (".pandas_udf", ".arrow_udf", ".validate_call")
+"""Endings of functions that read the annotations of the function that they are given."""
+
+_DOCS = {"__doc__", "getdoc", "getsource"}
+_NAMES = {"__name__", "__qualname__"}
+_HINTS = {"__annotations__"}
+_READ_HINTS = re.compile(
+    r"functools\.singledispatch(method)?|(typing|typing_extensions)\.get_type_hints|pydantic\.(validate_call|create_model)"
+    r"|inspect\.(signature|getfullargspec|get_annotations)|pyspark\.sql\..*(pandas|arrow)_udf"
+)
+_OPTIONS = {
+    "definition_metadata", "get_asset_spec", "metadata_by_key", "output_metadata", "specs_by_key", "tags_by_key",
+}  # fmt: skip
+
+
+def reads_in(nodes: Iterable[ast.AST], externals: Collection[str], *, uses_module: bool) -> frozenset[str]:
+    """Return the parts of other definitions that code reads. The syntax does not show which definitions it reads.
+
+    Args:
+        externals: Names of libraries that the code mentions.
+        uses_module: True if the code uses a module of the project as a value.
+    """
+    found = {MODULES} if uses_module else set()
+    if any(_READ_HINTS.fullmatch(name) for name in externals):
+        found.add(ANNOTATIONS)
+    for node in (inner for each in nodes for inner in ast.walk(each)):
+        match node:
+            case ast.Attribute(attr=word):
+                is_text = False
+            case ast.Name(id=word):
+                found |= {DOCSTRINGS} if word in _DOCS else set()
+                continue
+            case ast.Constant(value=str(word)):
+                is_text = True
+            case _:
+                continue
+        found |= {NAMES} if word in _NAMES else set()
+        found |= {ANNOTATIONS} if word in _HINTS else set()
+        if not is_text:
+            found |= {DOCSTRINGS} if word in _DOCS else set()
+            found |= {OPTIONS} if word in _OPTIONS else set()
+    return frozenset(found)

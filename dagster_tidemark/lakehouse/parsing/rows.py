@@ -41,10 +41,9 @@ class DeclaredContent:
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     forms: Mapping[str, ValueForm] = field(default_factory=dict)
 
-    @property
-    def nulls(self) -> Sequence[str]:
-        """Texts that mean a missing value."""
-        return self.format.nulls if self.format else ()
+    def nulls_of(self, kind: str) -> Sequence[str]:
+        """Return the texts that mean a missing value in a column of a type."""
+        return self.format.nulls_of(kind) if self.format else ()
 
     def found_in(self, names: Collection[str]) -> dict[str, str]:
         """Return the declared columns that a file has, each with its name in the file.

@@ -127,7 +127,7 @@ def is_kept(text: str, value: Any, name: str, seen: Sample, others: Sequence[str
     """Return True if a loaded value still shows the text of its cell."""
     kind, form = seen.columns[name], seen.settings.format
     if value is None:
-        return form is not None and text in form.nulls and kind != "string" and any(map(holds_digit, others))
+        return form is not None and text in form.typed_nulls and kind != "string" and any(map(holds_digit, others))
     if kind == "string":
         return bool(value == text)
     if name in TEXTS or (name in IDS and kind != "bigint"):
@@ -173,14 +173,12 @@ def test_every_cell_of_a_random_sample_is_loaded_as_it_is_written(seed: int, tmp
                 assert is_kept(text, value, name, seen, others), (name, text, value, seen.settings, body)
         found |= {seen.columns[name] for name in columns}
         found |= seen.settings.format.options.keys() if seen.settings.format else set()
-    assert found >= {"string", "bigint", "decimal(18,4)", "date", "timestamp", "nulls", "times", "decimal"}
+    assert found >= {"string", "bigint", "decimal(18,4)", "date", "timestamp", "typed_nulls", "times", "decimal"}
 
 
 @pytest.mark.parametrize("mark", ["NA", "-", "None", "N/A"])
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_mark_that_is_a_value_of_a_text_column_stays_and_the_command_names_both(
-    mark: str, ending: str, tmp_path: Path
-) -> None:
+def test_mark_is_missing_among_numbers_and_a_value_of_a_text_column(mark: str, ending: str, tmp_path: Path) -> None:
     rows = [("1", mark, "5"), ("2", "DE", mark), ("3", mark, "7")]
     lines = [",".join(row) for row in [("trip_id", "country", "amount"), *rows]]
     objects = [{"trip_id": n, "country": country, "amount": as_json(amount)} for n, country, amount in rows]
@@ -189,20 +187,23 @@ def test_mark_that_is_a_value_of_a_text_column_stays_and_the_command_names_both(
     path.write_text("\n".join(lines))
 
     seen = read_sample(path)
-    assert (seen.columns["country"], seen.columns["amount"], seen.settings.format) == ("string", "string", None)
-    (said,) = seen.form
-    assert said.startswith(f"amount stays text: {mark!r} stands") and "is also a value of country" in said
+    assert (seen.columns["country"], seen.columns["amount"]) == ("string", "bigint")
+    assert seen.form == [f"typed_nulls {mark!r}: it stands among the numbers or times of amount"]
+    rows = loaded(seen, path.name, path.read_bytes())
+    assert [row[1:3] for row in rows] == [(mark, 5), ("DE", None), (mark, 7)]
 
     decided = read_sample(path, options={"nulls": (mark,)})
     assert decided.columns["amount"] == "bigint"
     assert [row[1:3] for row in loaded(decided, path.name, path.read_bytes())] == [(None, 5), ("DE", None), (None, 7)]
 
 
-def test_mark_is_null_if_it_stands_only_among_numbers_and_times(tmp_path: Path) -> None:
+def test_mark_among_numbers_and_times_is_missing_there_and_a_value_of_later_texts(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("trip_id,country,amount,day\n1,DE,5,NA\n2,FR,NA,2026-10-01\n")
     seen = read_sample(tmp_path / "a.csv")
     assert dict(seen.columns) == {"trip_id": "bigint", "country": "string", "amount": "bigint", "day": "date"}
-    assert seen.form == ["nulls 'NA': it stands among the numbers or times of amount"]
+    assert seen.form == ["typed_nulls 'NA': it stands among the numbers or times of amount"]
+    later = b"trip_id,country,amount,day\n3,NA,NA,NA\n"  # a customer of Namibia
+    assert [row[:4] for row in loaded(seen, "a.csv", later)] == [(3, "NA", None, None)]
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -263,9 +263,7 @@ def _with_form(
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
         is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
         separator = str(options.get("separator", ""))
-        found, multiline, evidence = csv_found(
-            text, settings.encoding, separator=separator, is_header_known=is_known
-        )
+        found, multiline, evidence = csv_found(text, settings.encoding, separator=separator, is_header_known=is_known)
         shown: dict[str, Any] = found.options
         if is_known:
             shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}

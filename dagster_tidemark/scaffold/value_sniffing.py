@@ -179,7 +179,8 @@ def _forms(
             evidence.append(doubt)
         elif pattern:
             times[name] = pattern
-            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}")
+            century = "" if "yy" not in pattern or "yyyy" in pattern else "; its years are 2000 to 2099"
+            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}{century}")
     return options | ({"times": times} if times else {}), evidence
 
 

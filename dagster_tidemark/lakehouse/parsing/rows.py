@@ -32,6 +32,7 @@ class DeclaredContent:
         format: The declared format of text files; None if the name's extension decides the format of each file.
         names: Column to the other names that it may have in files.
         forms: The declared forms of values, by column (`readers.declared_forms`).
+        is_exact: True if a row is rejected if a declared type cannot hold a whole value (`Feed.exact`).
     """
 
     columns: Mapping[str, str]
@@ -40,6 +41,7 @@ class DeclaredContent:
     format: AnyText | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     forms: Mapping[str, ValueForm] = field(default_factory=dict)
+    is_exact: bool = False
 
     def nulls_of(self, kind: str) -> Sequence[str]:
         """Return the texts that mean a missing value in a column of a type."""

@@ -1,8 +1,9 @@
 """Finds the form of a sample's values, with evidence: missing values, numbers, dates and times.
 
 A wrong guess would change values. So a form is proposed only if the text of each cell can be seen in its loaded value,
-and no cell of a text column becomes null, in the sample or later. Otherwise the column stays as it is written, and a line names the option
-that decides. Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
+and no cell of a text column becomes null, in the sample or later. Otherwise the column stays as it is written, and a
+line names the option that decides. Does not belong here: the form of the file (`sniffing`), types and keys
+(`column_types`, `row_key`).
 """
 
 import re

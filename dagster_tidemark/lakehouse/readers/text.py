@@ -142,7 +142,8 @@ def decoded_by(text: bytes, charset: str) -> str | None:
 @cache
 def _is_single_byte(charset: str) -> bool:
     """Return True if an encoding has one byte for each character, so that it accepts nearly any bytes."""
-    return not charset.startswith("utf") and len(bytes(range(128, 256)).decode(charset, errors="replace")) == 128
+    letters = bytes(range(128, 256)).decode(charset, errors="replace")
+    return not charset.startswith("utf") and len(letters) == 128 and letters.count("\ufffd") < 64
 
 
 def _is_utf8(line: bytes, charset: str) -> bool:

@@ -209,7 +209,9 @@ def _text_of_time(column: pa.Array, kind: str) -> str | None:
     if pa.types.is_date(column.type):
         return _with_sign(str(np.datetime64(column.cast(pa.date32()).view(pa.int32())[0].as_py(), "D")))
     number, unit = column.view(pa.int64())[0].as_py(), column.type.unit
-    time = str(np.datetime64(number, unit))
+    time = (
+        f"{np.datetime64(number // 1000, 'us')}{number % 1000:03}" if unit == "ns" else str(np.datetime64(number, unit))
+    )
     day, _, of_day = time.partition("T")
     of_day, _, fraction = of_day.partition(".")
     day, fraction = _with_sign(day), fraction.rstrip("0").ljust(6, "0")

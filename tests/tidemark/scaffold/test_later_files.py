@@ -1,4 +1,4 @@
-"""No row of a later delivery is lost or changed in silence: it is right, or it is named. In memory, without Spark."""
+"""No row of a later file is lost or changed in silence: it is right, or it is named. In memory, without Spark."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.scaffold.sample import NoSample, Sample, read_sample
 from tests.tidemark.lakehouse.parsing.declared import rows_of
-from tests.tidemark.scaffold.deliveries import REFUSED, TEXTS, Delivery, Named, Odd
+from tests.tidemark.scaffold.later_files import LATER_FILES, REFUSED, LaterFile, Named, Odd
 
 LARGE = 10_000  # bytes
 
@@ -33,8 +33,8 @@ def is_as_expected(row: tuple[Any, ...] | str, expected: Any) -> bool:
     return row == tuple(expected) and is_negative == [repr(value) == "-0.0" for value in expected]
 
 
-@pytest.mark.parametrize("case", TEXTS, ids=[case.name for case in TEXTS])
-def test_each_row_of_a_later_delivery_is_right_or_named(case: Delivery, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", LATER_FILES, ids=[case.name for case in LATER_FILES])
+def test_each_row_of_a_later_file_is_right_or_named(case: LaterFile, tmp_path: Path) -> None:
     (tmp_path / case.file).write_bytes(case.sample)
     seen = read_sample(tmp_path / case.file, options=case.options)
     assert {name: seen.columns[name] for name in case.types} == case.types

@@ -175,6 +175,8 @@ def read_sample(
     try:
         body = path.read_bytes()
         text = gzip.decompress(body) if is_compressed(suffix) else body
+        if read_as.is_text:
+            _refuse_other_format(suffix, text)
         encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
         if suffixes and read_as.name == Format.CSV and _is_json_text(text):
             read_as = format_named(Format.JSON)
@@ -345,6 +347,16 @@ def _is_json_text(text: bytes) -> bool:
     return first[:1] in (b"{", b"[") and _is_json(first.partition(b"\n")[0].strip())
 
 
+def _refuse_other_format(suffix: str, text: bytes) -> None:
+    """Refuse a file that begins like a file of another format.
+
+    Raises:
+        ValueError: the message names the likely format.
+    """
+    if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
+        raise _disguised(suffix, named)
+
+
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:
     """Refuse a file whose content does not match the ending of its name.
 
@@ -355,8 +367,6 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
         raise ValueError("it is empty")
     if not read_as.is_text:
         return
-    if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
-        raise _disguised(suffix, named)
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not encoding.startswith("utf-16"):
         raise ValueError("it begins with the mark of UTF-16: say --encoding utf-16, or leave --encoding out")
     if _MARKUP.match(text.removeprefix(codecs.BOM_UTF8)):

@@ -413,6 +413,8 @@ REFUSED = [
             parquet_of(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])), "'a' is in the header twice"),
     Refused("Parquet without columns", "a.parquet", as_parquet({}), "no columns"),
     Refused("another ending without rows", "a.xlsx", b"x", "no row"),
+    Refused("UTF-8 that the user calls latin-1", "a.csv", "what\nZürich\n".encode(), "its text is UTF-8, not",
+            ("--no-key", "--encoding", "latin-1")),
     Refused("umlauts of DOS", "a.csv", TEXT.encode("cp437"), "its encoding is uncertain"),
     Refused("umlauts of old Macs", "a.csv", TEXT.encode("mac-roman"), "its encoding is uncertain"),
     Refused("Cyrillic in cp1251", "a.csv", "город,n\nМосква,1\n".encode("cp1251"), "its encoding is uncertain"),

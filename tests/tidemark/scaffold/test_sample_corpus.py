@@ -127,7 +127,7 @@ def test_exact_feed_rejects_later_times_with_nanoseconds_in_parquet(
 @pytest.mark.parametrize(
     ("file", "body", "options", "said"),
     [
-        ("a.csv", "what\nZürich\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
+        ("a.csv", "what\nZürich\nBern\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
         ("a.csv", b"# by hand, 2026\na,b\n", (), "'# by hand', '2026' look like others"),
         ("a.csv", b"a,b\n1,2\na,b\n", (), "row 2 repeats the names"),
         ("a.csv", b"a,b\n1,2\n\xef\xbb\xbfa,b\n", (), "row 2 begins with a byte order mark"),

@@ -118,7 +118,7 @@ def test_exact_feed_rejects_later_times_with_nanoseconds_in_parquet(
     def of(*nanoseconds: int) -> bytes:
         return as_parquet({"trip_id": list(range(len(nanoseconds))), "at": pa.array(nanoseconds, pa.timestamp("ns"))})
 
-    load = loaded_by(new_feed(Taken("", "a.parquet", of(1_000), (), options=()))[1])
+    load = loaded_by(new_feed(Taken("", "a.parquet", of(1_000), ()))[1])
     assert load.feed.columns["at"] == "timestamp"
     later = Taken("", "a.parquet", of(2_000, 2_001, -1, -1_000), ())
     assert sorted(row["trip_id"] for row in rows_of(spark, load, later)) == [0, 3]

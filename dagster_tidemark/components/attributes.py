@@ -108,6 +108,9 @@ class TextOptions(dg.Model):
     """Options that all formats of text have."""
 
     nulls: list[str] = Field([], description="Texts that mean a missing value.")
+    typed_nulls: list[str] = Field(
+        [], description="Texts that mean a missing value only in columns of other types than string."
+    )
     times: dict[str, str | list[str]] = Field(
         {}, description="Column to the form of its dates or times.", examples=["dd.MM.yy"]
     )

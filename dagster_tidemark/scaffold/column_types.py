@@ -81,6 +81,8 @@ def type_of(name: str, values: Sequence[object], kind: str = "") -> str:
         values: Values of the column: `UntypedText` if the file format has no types, else Python values. None if empty.
         kind: Arrow's name of the column's type in the file; empty if the file format has no types.
     """
+    if any(getattr(value, "nanosecond", 0) for value in values):
+        return "string"  # a timestamp has microseconds
     if own := _own_type(kind):
         return own
     held = [value for value in values if value is not None]

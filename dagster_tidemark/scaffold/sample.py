@@ -31,7 +31,7 @@ from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
 from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
 from dagster_tidemark.scaffold.total_row import TotalRow, column_of_total, note_on_total
-from dagster_tidemark.scaffold.value_sniffing import in_plain_form, values_found
+from dagster_tidemark.scaffold.value_sniffing import in_plain_form, is_text, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed
 from dagster_tidemark.sources.text_formats import AnyText, Csv, FixedWidth, Json
@@ -175,6 +175,8 @@ def read_sample(
     try:
         body = path.read_bytes()
         text = gzip.decompress(body) if is_compressed(suffix) else body
+        if read_as.is_text:
+            _refuse_other_format(suffix, text)
         encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
         if suffixes and read_as.name == Format.CSV and _is_json_text(text):
             read_as = format_named(Format.JSON)
@@ -182,9 +184,10 @@ def read_sample(
         probing = settings.feed("sample", ["any"])
         _refuse_size(read_as, path.name, body, probing)
         _refuse_disguise(read_as, suffix, text, probing.encoding)
+        is_lines = suffix.removesuffix(GZIP) in (".jsonl", ".ndjson")
         if suffix.removesuffix(GZIP) == ".jsonl" and is_over_lines("", text, charset_of(probing.encoding, text)):
             raise ValueError("each line of a .jsonl file must be a row, but a row spans lines here: call it .json")
-        settings, of_form = _with_form(read_as, text, settings, options or {})
+        settings, of_form = _with_form(read_as, text, settings, options or {}, is_lines=is_lines)
         evidence += of_form
         probing = settings.feed("sample", ["any"])
         kinds = _columns_of(read_as, path.name, body, probing)
@@ -246,9 +249,13 @@ def read_sample(
 
 
 def _with_form(
-    read_as: FileFormat[Any], text: bytes, settings: SampleSettings, options: Mapping[str, Any]
+    read_as: FileFormat[Any], text: bytes, settings: SampleSettings, options: Mapping[str, Any], *, is_lines: bool
 ) -> tuple[SampleSettings, list[str]]:
-    """Return the settings with the CSV options or the JSON row array found in a text, and the evidence."""
+    """Return the settings with the CSV options or the JSON row array found in a text, and the evidence.
+
+    Args:
+        is_lines: True if each line of a JSON file is a row.
+    """
     if read_as.name == Format.FIXED_WIDTH:
         if "columns" not in options:
             raise ValueError(_NOT_SNIFFED)
@@ -257,7 +264,8 @@ def _with_form(
         if "separator" not in options and (width := width_found(text, settings.encoding)):
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
         is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
-        found, multiline, evidence = csv_found(text, settings.encoding, is_header_known=is_known)
+        separator = str(options.get("separator", ""))
+        found, multiline, evidence = csv_found(text, settings.encoding, separator=separator, is_header_known=is_known)
         shown: dict[str, Any] = found.options
         if is_known:
             shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
@@ -268,11 +276,13 @@ def _with_form(
             settings, format=None if is_plain else declared, multiline=settings.multiline or multiline
         ), evidence
     if read_as.name == Format.JSON:
-        given = Json(**_of_format(options, Json)) if options else json_found(text, settings.encoding)
-        if given is None:
+        if options:
+            return replace(settings, format=Json(**_of_format(options, Json))), []
+        # In a file of lines the only line is a row, not an object around the rows.
+        in_array = None if is_lines else json_found(text, settings.encoding)
+        if in_array is None:
             return (replace(settings, format=Json()) if settings.suffixes else settings), []
-        evidence = [] if options else [f"rows {given.rows!r}: it is one object, and most of it is this array"]
-        return replace(settings, format=given), evidence
+        return replace(settings, format=in_array[0]), [in_array[1]]
     if options:
         raise ValueError(f"format {read_as.name} takes no {', '.join(options)}")
     return settings, []
@@ -301,9 +311,10 @@ def _with_values(
     times = {**found.pop("times", {}), **options.get("times", {})}
     if found or times:
         settings = replace(settings, format=replace(settings.format or empty, **found, times=times))
-    nulls = settings.format.nulls if settings.format else ()
-    for row in rows:
-        row.update({name: None for name, value in row.items() if value in nulls})
+    if declared := settings.format:
+        kinds = {n: "string" if is_text(declared, rows, n, options) else "" for n in names if declared.typed_nulls}
+        for row in rows:
+            row.update({n: None for n, v in row.items() if v in declared.nulls_of(kinds.get(n, "string"))})
     return settings, evidence
 
 
@@ -336,6 +347,16 @@ def _is_json_text(text: bytes) -> bool:
     return first[:1] in (b"{", b"[") and _is_json(first.partition(b"\n")[0].strip())
 
 
+def _refuse_other_format(suffix: str, text: bytes) -> None:
+    """Refuse a file that begins like a file of another format.
+
+    Raises:
+        ValueError: the message names the likely format.
+    """
+    if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
+        raise _disguised(suffix, named)
+
+
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:
     """Refuse a file whose content does not match the ending of its name.
 
@@ -346,8 +367,6 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
         raise ValueError("it is empty")
     if not read_as.is_text:
         return
-    if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
-        raise _disguised(suffix, named)
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not encoding.startswith("utf-16"):
         raise ValueError("it begins with the mark of UTF-16: say --encoding utf-16, or leave --encoding out")
     if _MARKUP.match(text.removeprefix(codecs.BOM_UTF8)):

@@ -44,7 +44,9 @@ def notes_on(names: Sequence[str], rows: Sequence[Mapping[str, object]], text: b
     if marked := [n for n, row in enumerate(rows, 1) if str(next(iter(row.values()), "")).startswith("\ufeff")]:
         notes.append(f"row {', '.join(map(str, marked[:_SHOWN]))} begins with a byte order mark: were files joined?")
     if cut := [name for name in names if any(getattr(row.get(name), "nanosecond", 0) for row in rows)]:
-        notes.append(f"times of {', '.join(map(repr, cut[:_SHOWN]))} have nanoseconds, which a table cuts off")
+        notes.append(
+            f"times of {', '.join(map(repr, cut[:_SHOWN]))} have nanoseconds, which no timestamp holds: kept as text"
+        )
     if feed.encoding not in ("utf-8", "ascii") and not text.isascii() and _is_utf_8(text):
         notes.append(f"its text is valid UTF-8 and is read as {feed.encoding}: is --encoding right?")
     return notes

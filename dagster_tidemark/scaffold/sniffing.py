@@ -8,8 +8,9 @@ reading rows (`sample`).
 import codecs
 import json
 import re
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,17 +25,24 @@ _FIRST_BYTES = 256 << 10
 _RARE_SEPARATORS = "\x01\x1f^~"
 """Separators that are tried if no common one is found, and believed only if each line has as many."""
 
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+
 _PADDED = 30
 """Number of lines among which a header is looked for below lines that have as many separators."""
+
+_SHOWN = 5
+"""Maximum number of names in a line of evidence."""
 
 _LINES_OF_WIDTH = 3
 """Smallest number of lines of equal length that may be text of fixed width."""
 
 _OTHER_LETTERS = re.compile(
     rb"[\x80-\xff]{4}|[A-Za-z][\x82\x84\x86-\x89\x8b\x91\x93-\x95\x98\x99\x9b][A-Za-z]|[a-z][\x8a\x8c\x8e\x9f][a-z]"
+    rb"|[A-Za-z][\xa3\xa5\xaf\xb1\xb3\xb6\xb9\xbc\xbe\xbf][A-Za-z]"
 )
-"""Bytes that are no words of western Europe in cp1252: four letters with accents in a row, quotation marks inside of a
-word, capital letters between small ones. Cyrillic text, and the umlauts of DOS and of old Macs, look like that."""
+"""Bytes that are no words of western Europe in cp1252: four letters with accents in a row, quotation marks and other
+signs inside of a word, capital letters between small ones. Cyrillic and Polish text, and the umlauts of DOS and of old
+Macs, look like that."""
 
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.*")
 
@@ -54,11 +62,27 @@ def encoding_found(text: bytes) -> tuple[str, list[str]]:
     try:
         text.decode()
     except UnicodeDecodeError:
-        has_utf8 = re.search(rb"[\xc3-\xf4][\x80-\xbf]", text)  # UTF-8 with a few damaged bytes
-        if not has_utf8:
-            _require_western(text)
-            return "cp1252", ["encoding cp1252: it is not UTF-8, and every byte is a letter of cp1252"]
+        are_utf8 = [_is_utf8(line) for line in re.split(rb"[\r\n]+", text) if not line.isascii()]
+        if are_utf8.count(True) > are_utf8.count(False):  # some damaged lines, which a load rejects
+            return "utf-8", []
+        _require_western(text)
+        if any(are_utf8):
+            raise ValueError(
+                f"its encoding is uncertain: {are_utf8.count(True)} lines are UTF-8, and {are_utf8.count(False)} are "
+                "not; give --encoding, or convert it to UTF-8"
+            ) from None
+        words = list(dict.fromkeys(re.findall(r"\w*[^\x00-\x7f]+\w*", text.decode("cp1252"))))
+        shown = ", ".join(words[:_SHOWN])
+        return "cp1252", [f"encoding cp1252: it is not UTF-8; if letters are wrong in {shown}, give --encoding"]
     return "utf-8", []
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _require_western(text: bytes) -> None:
@@ -75,18 +99,30 @@ def _require_western(text: bytes) -> None:
         )
 
 
-def json_found(text: bytes, encoding: str) -> Json | None:
-    """Return the options with the place of the rows, if a file is one object that mostly consists of an array."""
+def json_found(text: bytes, encoding: str) -> tuple[Json, str] | None:
+    """Return the place of the rows and the evidence, if a file is one object that mostly consists of an array."""
     whole = text.decode(charset_of(encoding, text), errors="replace").lstrip("\ufeff").strip()
     try:
-        end = json.JSONDecoder().raw_decode(whole)[1]
+        found, end = json.JSONDecoder().raw_decode(whole)
         place = likely_place(whole, ())
         if not whole.startswith("{") or end < len(whole) or place is None:
             return None
         elements = list(elements_at(whole, place.split(".")))
     except (ValueError, IndexError, RecursionError):
         return None
-    return Json(rows=place) if 3 * sum(map(len, elements)) > len(whole) else None
+    if 3 * sum(map(len, elements)) <= len(whole):
+        return None
+    about = f"rows {place!r}: it is one object, and most of it is this array"
+    others = list(_members_beside(found, place.split(".")))
+    shown = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+    return Json(rows=place), f"{about}; its other members are not loaded: {shown}" if others else about
+
+
+def _members_beside(whole: Mapping[str, Any], place: Sequence[str]) -> Iterator[str]:
+    """Return the names of the members outside of the array at a place, such as `meta` and `data.next`."""
+    for number, step in enumerate(place):
+        yield from (".".join([*place[:number], name]) for name in whole if name != step)
+        whole = whole[step] if number < len(place) - 1 else {}
 
 
 def width_found(text: bytes, encoding: str) -> int | None:
@@ -100,10 +136,13 @@ def width_found(text: bytes, encoding: str) -> int | None:
     return None if has_separator or not all("  " in line for line in lines) else len(lines[0])
 
 
-def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> tuple[Csv, bool, list[str]]:
+def csv_found(
+    text: bytes, encoding: str, *, separator: str = "", is_header_known: bool = False
+) -> tuple[Csv, bool, list[str]]:
     """Return the options of a CSV text, True if records span lines, and the evidence.
 
     Args:
+        separator: The separator that the user gave; empty to infer it.
         is_header_known: True if the user said which line is the header.
 
     Raises:
@@ -116,13 +155,13 @@ def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> t
     # Excel reads such a first line as the declaration of the separator. Other programs would read it as the header.
     of_excel = lines[:1] if lines and re.fullmatch(r"sep=[;,|\t]", lines[0]) else []
     lines = lines[len(of_excel) :]
-    tables = [table for mark in SEPARATORS if (table := _table(mark, lines))]
+    tables = [table for mark in separator or SEPARATORS if (table := _table(mark, lines))]
     filled = sum(map(bool, map(str.strip, lines)))
-    rare = (table for mark in _RARE_SEPARATORS if not tables and (table := _table(mark, lines)))
+    rare = (table for mark in _RARE_SEPARATORS if not tables and not separator and (table := _table(mark, lines)))
     tables = tables or [table for table in rare if len(table.rows) == filled > 1]
     if not tables:
         return Csv(), False, []
-    table = _below_padding(max(tables, key=lambda table: (len(table.rows), len(table.rows[0]))), lines)
+    table = _below_padding(max(tables, key=_likelihood), lines)
     mark, rows = table.separator, table.rows
     options: dict[str, Any] = {}
     evidence: list[str] = []
@@ -162,9 +201,10 @@ def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> t
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
     elif of_excel or table.begin:
         above = [*of_excel, *lines[: table.begin]]
-        if all(line.startswith("#") for line in above) and not _has_row_like_comment(text, encoding, table):
+        _require_header(table, above, is_header_known=is_header_known)
+        if all(line.startswith("#") for line in above) and _has_comments_below(text, encoding, table):
             options["comment"] = "#"
-            evidence.append(f"comment '#': {len(above)} lines above the header begin with it")
+            evidence.append("comment '#': lines below the header begin with it too; a load skips each such line")
         else:
             line = lines[table.begin] if table.begin < len(lines) else ""
             options["header"] = _beginning(rows[0][0].strip(), line, above)
@@ -175,12 +215,42 @@ def csv_found(text: bytes, encoding: str, *, is_header_known: bool = False) -> t
     return Csv(**options), multiline, evidence
 
 
-def _has_row_like_comment(text: bytes, encoding: str, table: "_Table") -> bool:
-    """Return True if a line that begins with `#` has as many values as a row. A load would skip it as a comment."""
+def _likelihood(table: "_Table") -> tuple[int, bool, int]:
+    """Return the sort key of tables by different separators: the most likely one is the largest.
+
+    If each comma is part of a number, as in `1,5;2,5`, commas separate no values.
+    """
+    has_decimals = [bool(_DECIMAL_COMMA.fullmatch(cell.strip())) for row in table.rows for cell in row if "," in cell]
+    return len(table.rows), bool(has_decimals) and all(has_decimals), len(table.rows[0])
+
+
+def _has_comments_below(text: bytes, encoding: str, table: "_Table") -> bool:
+    """Return True if lines below the header begin with `#`, and none of them has as many values as a row.
+
+    Otherwise `#` is not declared as the mark of comments, because a load would skip a later row that begins with it.
+    """
     dialect = Dialect(Csv(separator=table.separator))
     lines = re.findall("^#.*", text.decode(charset_of(encoding, text), errors="replace"), re.MULTILINE)
     width = len(table.rows[0]) + table.has_trailing
-    return any(len(dialect.fields_of(line)) == width for line in lines)
+    return len(lines) > table.begin and not any(len(dialect.fields_of(line)) == width for line in lines)
+
+
+def _require_header(table: "_Table", above: Sequence[str], *, is_header_known: bool) -> None:
+    """Raise if a table of texts begins below a single line without separators.
+
+    This line may be a title. It may also be the header of a file with one column, whose texts hold separators.
+
+    Raises:
+        ValueError: the first line may be a title or the header.
+    """
+    has_values = any(_VALUE.fullmatch(cell.strip()) for row in table.rows[1:] for cell in row)
+    if is_header_known or len(above) > 1 or has_values or not re.fullmatch(r"[\w .]+", above[0]):
+        return
+    raise ValueError(
+        f"its first line, {above[0][:60]!r}, has no {table.separator!r}: it may be a title above the header, or the "
+        f"name of the only column; give --header {shlex.quote(table.rows[0][0].strip())}, or a --separator that no "
+        "line has, such as tab"
+    )
 
 
 @dataclass(frozen=True)
@@ -215,8 +285,8 @@ def _are_names(cells: Sequence[str]) -> bool:
 
 
 def _beginning(name: str, header: str, above: Sequence[str]) -> str:
-    """Return the text that only the header line begins with: its first name, or the whole line."""
-    if not any(line.removeprefix('"').startswith(name) for line in above):
+    """Return the text that only the header line begins with: its first name if it has one, or the whole line."""
+    if name and not any(line.removeprefix('"').startswith(name) for line in above):
         return name
     whole = header.removeprefix('"')
     return whole if whole.startswith(name) else name

@@ -1,8 +1,9 @@
 """Finds the form of a sample's values, with evidence: missing values, numbers, dates and times.
 
 A wrong guess would change values. So a form is proposed only if the text of each cell can be seen in its loaded value,
-and if no cell of a text column becomes null. Otherwise the column stays as it is written, and a line names the option
-that decides. Does not belong here: the form of the file (`sniffing`), types and keys (`column_types`, `row_key`).
+and no cell of a text column becomes null, in the sample or later. Otherwise the column stays as it is written, and a
+line names the option that decides. Does not belong here: the form of the file (`sniffing`), types and keys
+(`column_types`, `row_key`).
 """
 
 import re
@@ -10,6 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -65,7 +67,7 @@ def values_found(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return options for missing values, and numbers and times not as `1234.56` and ISO 8601, and the evidence.
 
-    `nulls` holds for every column. A text becomes part of it only if it stands in no column that stays text.
+    A text such as `NA` means a missing value only in columns of numbers and times: it may be a country in another one.
 
     Args:
         format: The options known so far.
@@ -73,33 +75,18 @@ def values_found(
     """
     columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
     marks = {} if "nulls" in given else _marks(format, columns)
-    kept = list(dict.fromkeys(mark for found in marks.values() for mark in found))
-    stands_in: dict[str, str] = {}  # a mark that is a value, and the column of texts that holds it
-    while True:
-        nulls = (*format.nulls, *kept)
-        others = {name: [v for v in values if v not in nulls] for name, values in columns.items()}
-        found, evidence = _forms(format, others, given)
-        declared = replace(format, **found, nulls=nulls) if kept else format
-        holders = [name for name in names if not set(kept).isdisjoint(columns[name])]
-        texts = [name for name in holders if _is_text(declared, rows, name, given)]
-        if not texts:
-            break
-        if not stands_in:  # with each mark as a missing value, these are still no numbers or times
-            marks = {name: each for name, each in marks.items() if name not in texts}
-        lost = {mark: name for name in texts for mark in kept if mark in columns[name]}
-        stands_in = lost | stands_in
-        kept = [mark for mark in kept if mark not in lost]
-    about = [
-        f"nulls {mark!r}: it stands among the numbers or times of {next(n for n in marks if mark in marks[n])}"
-        for mark in kept
-    ]
-    for name, of_column in marks.items():
-        if mark := next((m for m in of_column if stands_in.get(m, name) != name), None):
-            about.append(
-                f"{name} stays text: {mark!r} stands among its numbers or times, but is also a value of "
-                f"{stands_in[mark]}; if it means a missing value in both, give --null {shlex.quote(mark)}"
-            )
-    return found | ({"nulls": nulls} if kept else {}), [*about, *evidence]
+    others = {
+        name: [v for v in values if v not in format.nulls and v not in marks.get(name, ())]
+        for name, values in columns.items()
+    }
+    found, evidence = _forms(format, others, given)
+    declared = replace(format, **found, typed_nulls=tuple(dict.fromkeys(chain(*marks.values()))))
+    typed = [name for name in marks if not is_text(declared, rows, name, given)]
+    kept: dict[str, str] = {}  # each mark, and the first column that has it
+    for name in typed:
+        kept = dict.fromkeys(marks[name], name) | kept
+    about = [f"typed_nulls {mark!r}: it stands among the numbers or times of {name}" for mark, name in kept.items()]
+    return found | ({"typed_nulls": tuple(kept)} if kept else {}), [*about, *evidence]
 
 
 def in_plain_form(
@@ -161,11 +148,12 @@ def _marks(format: AnyText, columns: Mapping[str, Sequence[str]]) -> dict[str, l
     return found
 
 
-def _is_text(format: AnyText, rows: Rows, name: str, given: Mapping[str, Any]) -> bool:
-    """Return True if a column becomes a column of texts."""
+def is_text(format: AnyText, rows: Rows, name: str, given: Mapping[str, Any]) -> bool:
+    """Return True if a column becomes a column of texts, also with the texts for missing values of other columns."""
     if name in given.get("times", ()):
         return False
-    values = [{name: None if (v := row.get(name)) in ("", *format.nulls) else v} for row in rows]
+    nulls = ("", *format.nulls, *format.typed_nulls)
+    values = [{name: None if (v := row.get(name)) in nulls else v} for row in rows]
     plain, times = in_plain_form(format, values, [name], given)
     return name not in times and type_of(name, [row[name] for row in plain]) == "string"
 
@@ -192,7 +180,8 @@ def _forms(
             evidence.append(doubt)
         elif pattern:
             times[name] = pattern
-            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}")
+            century = "" if "yy" not in pattern or "yyyy" in pattern else "; its years are 2000 to 2099"
+            evidence.append(f"times of {name}: {pattern}, as {values[0]!r}{century}")
     return options | ({"times": times} if times else {}), evidence
 
 

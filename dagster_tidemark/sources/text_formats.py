@@ -42,14 +42,18 @@ class TextFormat:
     """Options that all text formats have."""
 
     nulls: Sequence[str] = ()
+    typed_nulls: Sequence[str] = ()
     times: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     timezone: str = "UTC"
 
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if isinstance(self.nulls, str) or not all(isinstance(text, str) and text for text in self.nulls):
-            self._refuse("nulls", "a tuple of texts such as ('-', 'NULL'); an empty text is always a missing value")
+        for option in ("nulls", "typed_nulls"):
+            texts = getattr(self, option)
+            if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
+                self._refuse(option, "a tuple of texts such as ('-', 'NULL'); an empty text is always a missing value")
+            object.__setattr__(self, option, tuple(texts))
         if not isinstance(self.times, Mapping):
             self._refuse("times", "a mapping of columns to patterns such as {'booked_on': 'dd.MM.yy'}")
         for column, patterns in self.times.items():
@@ -62,7 +66,10 @@ class TextFormat:
             raise ValueError(
                 f"format {self.name}: timezone {self.timezone!r} is unknown; write one such as 'Europe/Berlin'"
             ) from error
-        object.__setattr__(self, "nulls", tuple(self.nulls))
+
+    def nulls_of(self, kind: str) -> Sequence[str]:
+        """Return the texts that mean a missing value in a column of a type."""
+        return self.nulls if kind == "string" else (*self.nulls, *self.typed_nulls)
 
     def _refuse(self, option: str, expected: str) -> None:
         raise ValueError(f"format {self.name}: expected {option} as {expected}, found {getattr(self, option)!r}")
@@ -147,6 +154,8 @@ class Csv(TextFormat):
             decimal places: it could be 2647 or 2.647.
         nulls: Texts that mean a missing value, such as `-`, `NULL` or `\\N`, compared exactly. Blanks around such a
             text count only in a column of type string.
+        typed_nulls: Texts that mean a missing value only in columns of other types than string, such as `NA`, which
+            may be a country in a column of texts.
         times: The form of dates and times, by column: a pattern such as `dd.MM.yy`, `yyyyMMdd` or `M/d/yyyy H:mm`, or
             `epoch seconds`, `epoch millis`, `epoch micros`, or several of them. If two patterns read a value as
             different times, the value is rejected. Columns without a pattern are ISO 8601.
@@ -215,6 +224,7 @@ class Json(TextFormat):
     Args:
         rows: The path of the array with the rows, if a file is one object: `Records`, or `data.items`.
         nulls: Texts that mean a missing value, in addition to null.
+        typed_nulls: Texts that mean a missing value only in columns of other types than string.
         times: The form of dates and times, by column, as in `Csv`. Columns without a form are ISO 8601.
         timezone: The zone of times that are written without one.
 
@@ -247,6 +257,7 @@ class FixedWidth(TextFormat):
         decimal: The decimal mark of numbers, `.` or `,`.
         thousands: The mark between groups of three digits, as in `Csv`.
         nulls: Texts that mean a missing value. A blank value is always missing.
+        typed_nulls: Texts that mean a missing value only in columns of other types than string.
         times: The form of dates and times, by column, as in `Csv`. Columns without a form are ISO 8601.
         timezone: The zone of times that are written without one.
 

@@ -52,8 +52,9 @@ class Contents:
 
     def _content(self, file: str, record: str) -> str:
         shape, texts_of = self.forms[file]
-        texts = zip(self.declared.columns, texts_of(self.declared, shape, record), strict=True)
-        return as_json({c: text for c, text in texts if text is not None and text not in self.declared.nulls})
+        texts = zip(self.declared.columns.items(), texts_of(self.declared, shape, record), strict=True)
+        nulls_of = self.declared.nulls_of
+        return as_json({c: text for (c, kind), text in texts if text is not None and text not in nulls_of(kind)})
 
 
 def as_json(texts: Mapping[str, str]) -> str:

@@ -22,7 +22,10 @@ _DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$"
 _OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers as in Java code, such as 5d or 0x1p3
 _LOST = {
     **dict.fromkeys(("int", "bigint"), r"^[+-]?0[0-9]|^\+"),
-    **dict.fromkeys(("float", "double"), r"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){17}"),
+    # A double holds each whole number below 2^53, which is 9,007,199,254,740,992.
+    **dict.fromkeys(
+        ("float", "double"), r"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){17}|^-?(9[0-9]{15}|[1-9][0-9]{16})(\.0*)?$"
+    ),
     "date": "[T ].*[1-9]",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "[.,][0-9]{6}0*[1-9]"),
 }

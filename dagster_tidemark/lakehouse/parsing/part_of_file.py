@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type, typed
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, RowsOf, joined_names
 from dagster_tidemark.lakehouse.parsing.sources import ReaderMissing, StoreFault, WatchedSource
-from dagster_tidemark.lakehouse.parsing.value_forms import ValueForm, without_nulls
+from dagster_tidemark.lakehouse.parsing.value_forms import without_nulls
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.lakehouse.readers.values import texts_of
 
@@ -142,7 +142,7 @@ def read_part(
                 if part.chunks is not None:
                     is_wanted = np.isin(places // CHUNK_ROWS, list(part.chunks))
                     places, rows = places[is_wanted], rows.where(pa.array(is_wanted))
-                columns = typed_columns(declared.columns, rows, declared.forms, declared.nulls) | {
+                columns = typed_columns(declared, rows) | {
                     "_file": pa.repeat(pa.scalar(part.number, pa.int32()), rows.count),
                     "_block": pa.repeat(pa.scalar(part.part.begin, pa.int64()), rows.count),
                     "_row": pa.array(places),
@@ -168,16 +168,9 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} in {place.name}, line {place.lineno} of {place.filename.rpartition('/')[2]}"
 
 
-def typed_columns(
-    columns: Mapping[str, str], rows: Rows, forms: Mapping[str, ValueForm] | None = None, nulls: Sequence[str] = ()
-) -> dict[str, pa.Array]:
-    """Return the declared columns in their declared types, and the columns `_texts`, `_record` and `_why`.
-
-    Args:
-        forms: The declared forms, by column.
-        nulls: Texts that mean a missing value.
-    """
-    forms = forms or {}
+def typed_columns(declared: DeclaredContent, rows: Rows) -> dict[str, pa.Array]:
+    """Return the declared columns in their declared types, and the columns `_texts`, `_record` and `_why`."""
+    columns, forms = declared.columns, declared.forms
     found: dict[str, pa.Array] = {}
     odd: list[Mask] = []
     written: dict[str, pa.Array] = {}
@@ -185,7 +178,7 @@ def typed_columns(
     for name, kind in columns.items():
         column = rows.columns[name]
         if column.type == pa.string():
-            written[name] = column = without_nulls(column, kind, nulls)
+            written[name] = column = without_nulls(column, kind, declared.nulls_of(kind))
             if name in forms:
                 column = plain[name] = forms[name].plain(column)
                 odd += _is_lost(written[name], column)

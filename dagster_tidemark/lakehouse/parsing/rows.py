@@ -32,6 +32,7 @@ class DeclaredContent:
         format: The declared format of text files; None if the name's extension decides the format of each file.
         names: Column to the other names that it may have in files.
         forms: The declared forms of values, by column (`readers.declared_forms`).
+        is_exact: True if a row is rejected if a declared type cannot hold a whole value (`Feed.exact`).
     """
 
     columns: Mapping[str, str]
@@ -40,11 +41,11 @@ class DeclaredContent:
     format: AnyText | None = None
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     forms: Mapping[str, ValueForm] = field(default_factory=dict)
+    is_exact: bool = False
 
-    @property
-    def nulls(self) -> Sequence[str]:
-        """Texts that mean a missing value."""
-        return self.format.nulls if self.format else ()
+    def nulls_of(self, kind: str) -> Sequence[str]:
+        """Return the texts that mean a missing value in a column of a type."""
+        return self.format.nulls_of(kind) if self.format else ()
 
     def found_in(self, names: Collection[str]) -> dict[str, str]:
         """Return the declared columns that a file has, each with its name in the file.

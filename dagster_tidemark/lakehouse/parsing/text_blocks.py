@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from dagster_tidemark.lakehouse.parsing.rows import FileBytes, Part
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import TextRecord, inflated, lines_with_faults, without_mark
+from dagster_tidemark.lakehouse.readers.text import TextRecord, decoded_by, inflated, lines_with_faults, without_mark
 from dagster_tidemark.sources.file_endings import is_compressed
 
 BLOCK = 4 << 20
@@ -146,9 +146,8 @@ def _last_line_end(text: bytes, charset: str) -> int:
 
 
 def _in_utf8(block: bytes, charset: str, *, keep_ends: bool = False) -> Iterator[Block]:
-    try:
-        decoded = block.decode(charset)
-    except UnicodeDecodeError:
+    decoded = decoded_by(block, charset)
+    if decoded is None:
         lines = lines_with_faults(block, charset, keep_ends=keep_ends)
         if lines[-1] == TextRecord(""):  # the empty text after the last line end
             lines.pop()

@@ -12,6 +12,7 @@ import json
 from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,7 +43,11 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
     found = {c: _plain(table.column(name)) for c, name in declared.found_in(table.schema.names).items()}
     columns, wrong = {}, np.zeros(table.num_rows, np.bool_)
     for c, kind in declared.columns.items():
-        values = _values(found[c], arrow_type(kind)) if c in found else pa.nulls(table.num_rows, arrow_type(kind))
+        values = (
+            _values(found[c], arrow_type(kind), declared.is_exact)
+            if c in found
+            else pa.nulls(table.num_rows, arrow_type(kind))
+        )
         if values is None:
             values = _texts(c, found[c], kind)
             wrong |= _invalid(values)
@@ -123,8 +128,12 @@ def _texts(name: str, column: pa.Array, kind: str) -> pa.Array:
         ) from error
 
 
-def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Return a column in a declared type; None if the cast would change a value, or if the types do not correspond."""
+def _values(column: pa.Array, target: pa.DataType, is_exact: bool) -> pa.Array | None:
+    """Return a column in a declared type; None if the cast would change a value, or if the types do not correspond.
+
+    Args:
+        is_exact: True if nanoseconds must not be cut off. `validation` rejects their texts.
+    """
     kind = column.type
     try:
         if pa.types.is_null(kind):
@@ -140,6 +149,8 @@ def _values(column: pa.Array, target: pa.DataType) -> pa.Array | None:
             days = column.cast(pa.date32())
             return _from_days(days, target) if _is_within(days.view(pa.int32()), FIRST_DAY, LAST_DAY) else None
         if pa.types.is_timestamp(kind):
+            if is_exact and _nanoseconds(column).any():
+                return None
             return _from_times(_floored(column), target)
     except pa.ArrowInvalid:  # a value does not fit
         return None
@@ -205,6 +216,14 @@ def _floored(times: pa.Array) -> pa.Array:
     return pa.array(whole, pa.int64(), mask=mask).view(_MICROSECONDS)
 
 
+def _nanoseconds(times: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the nanoseconds of each time that remain after its microseconds: from 0 to 999."""
+    if not pa.types.is_timestamp(times.type) or times.type.unit != "ns":
+        return np.zeros(len(times), np.int64)
+    rest: npt.NDArray[np.int64] = times.view(pa.int64()).fill_null(0).to_numpy() % 1000
+    return rest
+
+
 def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     """Return the texts of dates and times. A time without a zone is in UTC."""
     per_day = 1
@@ -219,6 +238,10 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
     if per_day > 1:
         near = _floored(near).view(pa.timestamp("us", "UTC"))
     texts = texts_of(near) if as_written else pc.cast(near, pa.string())
+    if (nanos := _nanoseconds(column)).any():
+        rest = pa.array([f"{n:03}".rstrip("0") + ("" if as_written else "Z") for n in nanos.tolist()])
+        whole = pc.replace_substring(pc.cast(near, pa.string()), "Z", "")
+        texts = pc.if_else(pa.array(nanos > 0), pc.binary_join_element_wise(whole, rest, ""), texts)
     if not is_far.any():
         return texts
     # Arrow writes wrong years outside the range of FIRST_DAY to LAST_DAY.

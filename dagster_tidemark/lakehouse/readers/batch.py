@@ -281,7 +281,15 @@ def _error_of(failure: Exception) -> str:
 def declared_by(feed: Feed) -> DeclaredContent:
     """Return a feed's declaration of the content of its files."""
     forms = forms_of(feed.columns, feed.text_format)
-    return DeclaredContent(dict(feed.columns), feed.encoding, feed.multiline, feed.text_format, dict(feed.names), forms)
+    return DeclaredContent(
+        dict(feed.columns),
+        feed.encoding,
+        feed.multiline,
+        feed.text_format,
+        dict(feed.names),
+        forms,
+        is_exact=feed.exact,
+    )
 
 
 def unrecognized(feed: Feed, parts: Sequence[PartReport], shape: Shape) -> Unusable | None:

@@ -10,7 +10,7 @@ from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, FileBytes, Part
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, UntypedText
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import TextRecord, encoding_name, not_valid
+from dagster_tidemark.lakehouse.readers.text import TextRecord, encoding_faults, encoding_name
 from dagster_tidemark.lakehouse.readers.text_files import head_of, parts_of_text
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.file_endings import Format, endings_of
@@ -34,7 +34,7 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
     head = head_of(feed, source, json=False, dialect=dialect)
     first, fault = head.records[0]
     where = "header" if dialect.has_header and dialect.has_lines_ahead else "first line"
-    if head.complete_records and fault == not_valid(head.charset):
+    if head.complete_records and fault in encoding_faults(head.charset):
         raise Unusable("unreadable", f"the {where} is not {encoding_name(head.charset)} text: {first[:100]!r}")
     if "\0" in first:
         raise Unusable("unreadable", f"the {where} is binary, not text")

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagster_tidemark.lakehouse.parsing import json_rows
 from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_place, value_at, written_at
-from dagster_tidemark.lakehouse.parsing.json_rows import Members, as_text, objects_in
+from dagster_tidemark.lakehouse.parsing.json_rows import Members, as_text, half_characters, objects_in
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape, UntypedText
@@ -104,7 +104,7 @@ def _sample(
     for text, fault in records:
         texts = [text] if place is None else elements_at(text, place)
         for each in () if fault else texts:
-            found += [row for row in objects_in(each, UntypedText) if row is not None]
+            found += [row for row in objects_in(each, UntypedText) if row is not None and not _has_half_character(row)]
         if len(found) >= limit:
             break
     if not found:
@@ -115,6 +115,11 @@ def _sample(
         if nulls
         else found[:limit]
     )
+
+
+def _has_half_character(row: Mapping[str, object]) -> bool:
+    """Return True if a load rejects a row, because an escape in a text is half of a character."""
+    return half_characters({name: as_text(value) for name, value in row.items()}) is not None
 
 
 JSON = FileFormat(

@@ -8,6 +8,7 @@ import codecs
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import AnyStr, NamedTuple
 
 from dagster_tidemark.lakehouse.readers.files import Unusable
@@ -30,6 +31,9 @@ BLANKS = "".join(map(chr, range(33)))
 _PIECE = 4 << 20
 _LINES = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _LINES_OF_BYTES = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_UTF8_LETTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
+_LIKELY_IN_UTF8 = re.compile("[\u0100-\u017f\u0800-\U0010ffff]|[^\x00-\x7f]{2}")
+"""Latin letters, letters of three or four bytes in UTF-8, and two letters without a letter of ASCII between them."""
 _IN_QUOTES = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
@@ -49,6 +53,16 @@ def not_valid(charset: str) -> str:
     """Return the fault of a line that is invalid in the encoding of its feed."""
     name = encoding_name(charset)
     return f"not valid {name}: such bytes are shown as \\xNN; a feed in another encoding says encoding=..."
+
+
+def is_utf8_instead(charset: str) -> str:
+    """Return the fault of a line in UTF-8 in a feed with another encoding, which would change its letters."""
+    return f"its text is UTF-8, not {charset}: write such files in one encoding, and let the feed say encoding=..."
+
+
+def encoding_faults(charset: str) -> tuple[str, str]:
+    """Return the faults of lines in another encoding than that of their feed."""
+    return not_valid(charset), is_utf8_instead(charset)
 
 
 def text_of(key: str, content: bytes, *, limit: int | None = None, whole: bool = True) -> bytes:
@@ -97,7 +111,12 @@ def inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def charset_of(encoding: str, text: bytes) -> str:
-    """Return the encoding of a text. UTF-16 without a byte order mark is little-endian."""
+    """Return the encoding of a text.
+
+    The byte order mark of UTF-8 counts whatever encoding is declared. UTF-16 without a mark is little-endian.
+    """
+    if text.startswith(codecs.BOM_UTF8):
+        return "utf-8"
     if encoding != "utf-16":
         return encoding
     return "utf-16-be" if text.startswith(codecs.BOM_UTF16_BE) else "utf-16-le"
@@ -106,10 +125,40 @@ def charset_of(encoding: str, text: bytes) -> str:
 def lines_of(text: bytes, charset: str) -> list[TextRecord]:
     """Return the lines of a text. If the text ends with a line end, the last line is empty."""
     text = without_mark(text, charset)
+    decoded = decoded_by(text, charset)
+    return lines_with_faults(text, charset) if decoded is None else [TextRecord(line) for line in _split(decoded)]
+
+
+def decoded_by(text: bytes, charset: str) -> str | None:
+    """Return a decoded text; None if a line is invalid in this encoding, or may be UTF-8 instead."""
+    if _is_single_byte(charset) and _UTF8_LETTER.search(text):
+        return None
     try:
-        return [TextRecord(line) for line in _split(text.decode(charset))]
+        return text.decode(charset)
     except UnicodeDecodeError:
-        return lines_with_faults(text, charset)
+        return None
+
+
+@cache
+def _is_single_byte(charset: str) -> bool:
+    """Return True if an encoding has one byte for each character, so that it accepts nearly any bytes."""
+    letters = bytes(range(128, 256)).decode(charset, errors="replace")
+    return not charset.startswith("utf") and len(letters) == 128 and letters.count("\ufffd") < 64
+
+
+def _is_utf8(line: bytes, charset: str) -> bool:
+    """Return True if a line is UTF-8, although its feed declares an encoding in which it has other letters.
+
+    Few lines of other encodings are valid UTF-8. The bytes of `É’` and `ß…` in cp1252 are, by chance: each is a single
+    rare letter that cp1252 lacks.
+    """
+    if line.isascii() or not _is_single_byte(charset):
+        return False
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(_LIKELY_IN_UTF8.search(text)) or not text.encode(charset, errors="ignore").isascii()
 
 
 def without_mark(text: bytes, charset: str) -> bytes:
@@ -137,7 +186,10 @@ def lines_with_faults(text: bytes, charset: str, *, keep_ends: bool = False) -> 
     found = []
     for line in lines:
         try:
-            found.append(TextRecord(line.decode(charset)))
+            if _is_utf8(line, charset):
+                found.append(TextRecord(line.decode(), is_utf8_instead(charset)))
+            else:
+                found.append(TextRecord(line.decode(charset)))
         except UnicodeDecodeError:
             found.append(TextRecord(_shown(line, charset), fault))
     return found

@@ -112,10 +112,22 @@ def test_exact_feed_rejects_keys_that_differ_from_another_only_in_notation(
     assert len(rows_of(spark, by_number, case)) == 2, "a feed that is not exact says that 01 is 1"
 
 
+def test_exact_feed_rejects_later_times_with_nanoseconds_in_parquet(
+    new_feed: Callable[[Taken], tuple[Result, Path]], spark: SparkSession
+) -> None:
+    def of(*nanoseconds: int) -> bytes:
+        return as_parquet({"trip_id": list(range(len(nanoseconds))), "at": pa.array(nanoseconds, pa.timestamp("ns"))})
+
+    load = loaded_by(new_feed(Taken("", "a.parquet", of(1_000), ()))[1])
+    assert load.feed.columns["at"] == "timestamp"
+    later = Taken("", "a.parquet", of(2_000, 2_001, -1, -1_000), ())
+    assert sorted(row["trip_id"] for row in rows_of(spark, load, later)) == [0, 3]
+
+
 @pytest.mark.parametrize(
     ("file", "body", "options", "said"),
     [
-        ("a.csv", "what\nZürich\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
+        ("a.csv", "what\nZürich\nBern\n".encode(), ("--encoding", "latin-1"), "is --encoding right?"),
         ("a.csv", b"# by hand, 2026\na,b\n", (), "'# by hand', '2026' look like others"),
         ("a.csv", b"a,b\n1,2\na,b\n", (), "row 2 repeats the names"),
         ("a.csv", b"a,b\n1,2\n\xef\xbb\xbfa,b\n", (), "row 2 begins with a byte order mark"),

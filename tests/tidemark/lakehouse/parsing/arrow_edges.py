@@ -209,10 +209,12 @@ def _text_of_time(column: pa.Array, kind: str) -> str | None:
     if pa.types.is_date(column.type):
         return _with_sign(str(np.datetime64(column.cast(pa.date32()).view(pa.int32())[0].as_py(), "D")))
     number, unit = column.view(pa.int64())[0].as_py(), column.type.unit
-    time = str(np.datetime64(number // 1000, "us") if unit == "ns" else np.datetime64(number, unit))
+    time = (
+        f"{np.datetime64(number // 1000, 'us')}{number % 1000:03}" if unit == "ns" else str(np.datetime64(number, unit))
+    )
     day, _, of_day = time.partition("T")
     of_day, _, fraction = of_day.partition(".")
-    day, fraction = _with_sign(day), fraction.ljust(6, "0")
+    day, fraction = _with_sign(day), fraction.rstrip("0").ljust(6, "0")
     is_far = not day.startswith(tuple("0123456789")) or day.startswith("0000")
     if kind == "string" or is_far:
         return f"{day} {of_day}.{fraction}".rstrip("0").rstrip(".")

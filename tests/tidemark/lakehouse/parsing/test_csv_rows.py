@@ -64,7 +64,7 @@ def expected(text: bytes, encoding: str, *, multiline: bool) -> Found:
 
 def read(source: InMemory, encoding: str, *, multiline: bool = False, part: Part = WHOLE) -> Found:
     declared = DeclaredContent(DECLARED, encoding, multiline)
-    shape = Shape("csv", SHAPE.columns, charset_of(encoding, source.body[:2]))
+    shape = Shape("csv", SHAPE.columns, charset_of(encoding, source.body[:3]))
     found: Found = []
     for rows in csv_rows.rows_of(declared, shape, source, part):
         faults = rows.faults.to_pylist() if rows.faults is not None else [None] * rows.count

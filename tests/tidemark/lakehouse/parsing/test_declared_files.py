@@ -346,7 +346,7 @@ def test_nested_parquet_values_beyond_python_types_are_written_as_text() -> None
         "duration": (pa.array([[timedelta(days=1)]]), "[86400000000]"),
         "nanos": (
             pa.array([[1_000_000_001]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("ns"))),
-            '["1970-01-01 00:00:01.000000"]',
+            '["1970-01-01 00:00:01.000000001"]',
         ),
     }
     sink = io.BytesIO()

@@ -131,7 +131,7 @@ HALF = re.compile("[\ud800-\udfff]")
 
 
 def read(source: InMemory, shape: Shape = LINES, encoding: str = "utf-8", *parts: Part) -> Found:
-    shape = replace(shape, charset=charset_of(encoding, source.body[:2]))
+    shape = replace(shape, charset=charset_of(encoding, source.body[:3]))
     found: list[Row] = []
     others: dict[str, None] | None = {}
     for part in parts or [WHOLE]:

@@ -120,5 +120,5 @@ def _loads(asset: Any, keys: Set[dg.AssetKey]) -> bool:
     """Return True if a table without a declared backfill policy loads one of some assets as an argument."""
     if not isinstance(asset, dg.AssetsDefinition) or asset.backfill_policy is not _ANY_NUMBER:
         return False
-    inputs = asset.op.ins.items()
+    inputs = asset.op.input_dict.items()
     return any(asset.keys_by_input_name[name] in keys for name, each in inputs if not each.dagster_type.is_nothing)

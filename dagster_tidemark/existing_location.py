@@ -6,7 +6,7 @@ select the same asset, which Dagster refuses. A selection that lists asset keys 
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 
@@ -16,6 +16,7 @@ from dagster_tidemark.dagster_internals.sensor_states import evaluates_in_code_s
 from dagster_tidemark.table_partitions import DeclarationRefused
 
 _AssetJob = type(dg.define_asset_job("any"))
+_Given = TypeVar("_Given")
 
 
 def selecting_as_before(defs: dg.Definitions, added: Collection[dg.AssetKey]) -> dg.Definitions:
@@ -78,12 +79,12 @@ class _Narrowed:
         return with_selection(sensor, selection)
 
 
-def _of_same_class(given: Any, updated: Any) -> Any:
+def _of_same_class(given: _Given, updated: _Given) -> _Given:
     """Return an updated sensor or schedule. Raise if Dagster has replaced its user-defined class."""
     if type(updated) is type(given):
         return updated
     raise DeclarationRefused(
-        f"{'sensor' if isinstance(given, dg.SensorDefinition) else 'schedule'} {given.name} of class "
+        f"{'sensor' if isinstance(given, dg.SensorDefinition) else 'schedule'} {getattr(given, 'name', '')} of class "
         f"{type(given).__name__} has a job that may select assets of Tidemark, which can be excluded only from jobs of "
         "Dagster's own classes: list the job's assets by their keys"
     )

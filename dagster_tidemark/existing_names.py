@@ -116,8 +116,8 @@ def _nodes(defs: dg.Definitions) -> dict[str, tuple[Any, str]]:
     found: dict[str, tuple[Any, str]] = {}
     for asset in (*(defs.assets or ()), *(defs.asset_checks or ())):
         if isinstance(asset, dg.AssetsDefinition) and asset.is_executable:
-            names = [key.to_user_string() for key in (*asset.keys, *asset.check_keys)]
-            found |= {node.name: (node, f"asset {names[0]}") for node in _within(asset.node_def)}
+            keys: list[dg.AssetKey | dg.AssetCheckKey] = [*asset.keys, *asset.check_keys]
+            found |= {node.name: (node, f"asset {keys[0].to_user_string()}") for node in _within(asset.node_def)}
     for job in _jobs(defs):
         if isinstance(job, dg.JobDefinition | dg.GraphDefinition):
             graph = job.graph if isinstance(job, dg.JobDefinition) else job

@@ -1,6 +1,6 @@
 """Batches of rows of a size that fits into memory, from pieces of any size.
 
-Does not belong here: reading files (`parquet_rows`, `orc_rows`).
+Does not belong here: reading files (`readers.parquet`, `readers.orc`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A column is cast if its declared type represents all values without loss. The result is the same as if
 `validation.typed` had cast the texts of the values. If one value does not fit, the whole column of that batch becomes
-texts, so that only `validation` reports faults of rows. Does not belong here: reading files (`parquet_rows`), and
+texts, so that only `validation` reports faults of rows. Does not belong here: reading files (`readers.parquet`), and
 texts of values (`values`).
 """
 

@@ -21,7 +21,7 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
 from dagster_tidemark.lakehouse.commits import SourceAdvanced
 from dagster_tidemark.sources.notification_queue import DeleteRefused
-from dagster_tidemark.sources.received_messages import Inlet, IsHindered, ReceivedBatch, UncommittedMessages
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, UncommittedMessages
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.alerts.declaration import Alerting
 from dagster_tidemark.streams.alerts.worker import Alerts
@@ -171,12 +171,11 @@ class Shift:
                 self._put_off(line, error)
                 continue
             line.received(batch)
-            if isinstance(line.inlet, IsHindered):
-                self._name_hindrances(line, line.inlet.hindrances())
+            self._name_hindrances(line, line.inlet.hindrances())
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
                 if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
-                    line.put_back(batch)
+                    line.inlet.put_back(batch)
                     continue
             elif line.rule_fault:  # the rows are committed, but the reaction has not handled them
                 self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from dagster_tidemark.lakehouse import write
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
+from dagster_tidemark.lakehouse.partitioning import text_literal
 from dagster_tidemark.lakehouse.readers.files import FileFault
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Partition
@@ -161,18 +162,11 @@ def within(asset: str, partitions: Collection[Partition], of: str | None = "t") 
         of: The alias of the entries in the query; None if columns need no alias.
     """
     column = f"{of}." if of else ""
-    named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
+    named = [text_literal(p) for p in sorted(p for p in partitions if p is not None)]
     some = [f"{column}partition IN ({', '.join(named)})"] if named else []
     none = [f"{column}partition IS NULL"] if None in partitions else []
-    return f"{column}asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
+    return f"{column}asset = {text_literal(asset)} AND ({' OR '.join([*some, *none])})"
 
 
 def _same(columns: Collection[str]) -> str:
     return " AND ".join(f"t.{c} <=> s.{c}" for c in columns)
-
-
-def quoted(text: str | None) -> str:
-    """Return a text as a SQL literal."""
-    if text is None:
-        return "NULL"
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

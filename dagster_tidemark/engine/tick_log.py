@@ -6,8 +6,7 @@ The planner sets aside an event, a partition or an asset that it cannot handle. 
 """
 
 from collections.abc import Iterable, Sequence
-from logging import Logger
-from typing import Protocol
+from typing import Any
 
 import dagster as dg
 
@@ -47,14 +46,12 @@ def _line(names: Sequence[str], where: Partition, targets: Iterable[Target], pla
     return ", ".join([*names, *([where] if where else [])]) + f": {reason}"
 
 
-class Context(Protocol):
-    """Context of a sensor or a condition."""
-
-    @property
-    def log(self) -> Logger: ...
-
-
-def log_new(context: Context, engine: Engine, plan: Plan, instance: dg.DagsterInstance) -> None:
+def log_new(
+    context: dg.SensorEvaluationContext | dg.AutomationContext[Any],
+    engine: Engine,
+    plan: Plan,
+    instance: dg.DagsterInstance,
+) -> None:
     """Log warnings about former partitions, loops, unloaded code, and targets set aside since the last call."""
     # The log is accessed only if there is a line: the access alone creates a log file for the tick.
     new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())

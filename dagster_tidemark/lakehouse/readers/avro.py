@@ -23,10 +23,9 @@ from dagster_tidemark.lakehouse.parsing.avro_blocks import (
     number_as_bytes,
 )
 from dagster_tidemark.lakehouse.parsing.avro_types import AvroSchema, AvroType, column_of
-from dagster_tidemark.lakehouse.parsing.batches import MOST_BYTES, MOST_ROWS
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing, StoreFault
-from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.parsing.typed_rows import MOST_BYTES, MOST_ROWS, rows_of_table
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
 from dagster_tidemark.lakehouse.readers.files import LIMITS_OF_ARROW, Unusable
 from dagster_tidemark.sources.feed import Feed

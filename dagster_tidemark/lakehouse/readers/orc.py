@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import dataset, orc
 
-from dagster_tidemark.lakehouse.parsing.batches import MOST_ROWS, joined
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, RandomAccess, ReaderMissing
-from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.parsing.typed_rows import MOST_ROWS, joined, rows_of_table
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
 from dagster_tidemark.sources.feed import Feed

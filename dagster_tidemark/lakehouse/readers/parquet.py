@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dagster_tidemark.lakehouse.parsing.batches import MOST_BYTES, MOST_ROWS, joined
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.sources import RandomAccess
-from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.parsing.typed_rows import MOST_BYTES, MOST_ROWS, joined, rows_of_table
 from dagster_tidemark.lakehouse.readers.file_format import FileFormat, Shape
 from dagster_tidemark.lakehouse.readers.files import Unusable, arrow_faults
 from dagster_tidemark.sources.feed import Feed

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_tidemark.lakehouse import shipping
-from dagster_tidemark.lakehouse.parsing import batches
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
@@ -328,7 +327,7 @@ LONG = "long " * 2000
 def test_repeated_long_parquet_value_is_read_with_bounded_memory(
     column: pa.Array, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (batches, parquet):
+    for module in (typed_rows, parquet):
         monkeypatch.setattr(module, "MOST_BYTES", 200_000)
     source = Stored(written(pa.table({"v": column}), **options))
     assert source.size < 100_000

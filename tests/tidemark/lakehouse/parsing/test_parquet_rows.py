@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_tidemark.lakehouse import shipping
+from dagster_tidemark.lakehouse.parsing import typed_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table

@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.commits import until_committed
-from dagster_tidemark.lakehouse.loading import waivers
+from dagster_tidemark.lakehouse.loading import quarantine_table
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN
-from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE
+from dagster_tidemark.lakehouse.loading.quarantine_table import IS_WAIVED, NO_ROWS, QUARANTINE, WAIVERS
 from dagster_tidemark.lakehouse.loading.spec import Load
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
 from dagster_tidemark.lakehouse.partitioning import text_literal
 from dagster_tidemark.sources.feed import Partition
 
@@ -65,7 +64,7 @@ def entries(spark: SparkSession, selection: Selection) -> DataFrame:
         catalog.ensure(spark, table)
     return spark.sql(
         f"SELECT q.*, w.because FROM {QUARANTINE.identifier} q LEFT JOIN {WAIVERS.identifier} w "
-        f"ON {same_thing('q', 'w')} WHERE {selection.condition}"
+        f"ON {IS_WAIVED} WHERE {selection.condition}"
     )
 
 
@@ -123,7 +122,7 @@ def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: st
         The number of waived entries.
     """
     found = entries(spark, selection)
-    waivers.waive(found, because, run_id=run_id)
+    quarantine_table.waive(found, because, run_id=run_id)
     return found.count()
 
 

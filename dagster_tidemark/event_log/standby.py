@@ -5,12 +5,12 @@ writes a heartbeat into a record of the instance's storage. A server that finds 
 requests no run. It works again when the heartbeat of the other has stopped. The order is that of first ticks, so the
 clocks of hosts do not matter.
 
-Belongs here: the record, its order, and the sentences about servers and daemons that run by mistake. Does not belong
-here: what a server on standby leaves undone (`sensors`), and shifts (`streams.shift_lease`).
-
-During a deploy, Dagster's default launcher may start a run with the old code, even if the new code server requested it.
+Dagster's default launcher may start a run with the old code during a deploy, even if the new code server requested it.
 Such a run would build partitions back to old code, so a run compares its code with the record when it starts. Code that
 no server has loaded, such as edited files on a laptop, is not replaced code.
+
+Belongs here: the record, its order, and the sentences about servers and daemons that run by mistake. Does not belong
+here: what a server on standby leaves undone (`sensors`), and shifts (`streams.shift_lease`).
 """
 
 import json

@@ -25,8 +25,15 @@ from dagster_tidemark.pauses import growing_pause
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
 
-
 PRODUCER = "https://pypi.org/project/dagster-tidemark"
+_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+_DYNAMIC = "OPENLINEAGE__TRANSPORT"
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_MOST_RUNS = 20  # partly sent runs to remember; a run that is deleted before it ends stays one
+_RECEIVER_AT_FAULT = {401, 403, 404, 408, 429}
+"""Statuses that concern all events: a wrong token or address, or a receiver that is busy."""
+_USER, _QUERY = re.compile(r"//[^\s'\"]*@"), re.compile(r"\?[^\s'\")]+")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,16 +104,6 @@ def _parent_uuid(run_id: str) -> str:
         return str(UUID(run_id))
     except ValueError:
         return str(uuid5(NAMESPACE_URL, run_id))
-
-
-_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
-_DYNAMIC = "OPENLINEAGE__TRANSPORT"
-_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
-_MOST_RUNS = 20  # partly sent runs to remember; a run that is deleted before it ends stays one
-_RECEIVER_AT_FAULT = {401, 403, 404, 408, 429}
-"""Statuses that concern all events: a wrong token or address, or a receiver that is busy."""
-_USER, _QUERY = re.compile(r"//[^\s'\"]*@"), re.compile(r"\?[^\s'\")]+")
-logger = logging.getLogger(__name__)
 
 
 class LineageMissing(Terminal):

@@ -7,17 +7,20 @@ read (`status`, `quarantine`, `reconcile`) skip broken modules and report them: 
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from dagster_tidemark.errors import TidemarkError
+
+_Kind = TypeVar("_Kind")
 
 _ALTERNATIVE = re.compile(r"(tuple\[[^\]]*\]|\w+Model)\.")
 """Part of a path that names an alternative of Dagster's schema."""
@@ -60,20 +63,29 @@ def refusing(package: str = "") -> Iterator[None]:
         found += [line for line in in_words(error, package).splitlines() if line not in found]
 
 
+def declared(package: ModuleType, kind: type[_Kind]) -> list[_Kind]:
+    """Return each object of a kind (`Feed`, `Table`) that a package's modules hold, in the order of their names."""
+    modules = imported(sorted(found.name for found in iter_modules(package.__path__, f"{package.__name__}.")))
+    held = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
+    return list({id(value): value for value in held}.values())
+
+
 def modules_below(package: ModuleType) -> list[ModuleType]:
     """Return a package and every module in it and in the packages below."""
     found = [package]
     for each in iter_modules(package.__path__, f"{package.__name__}."):
-        for module in _imported(each.name):
+        for module in imported([each.name]):
             found += modules_below(module) if each.ispkg else [module]
     return found
 
 
-def _imported(name: str) -> list[ModuleType]:
-    """Import a module; within `leaving_out`, return an empty list if that fails."""
-    with refusing(name):
-        return [import_module(name)]
-    return []
+def imported(names: Sequence[str]) -> list[ModuleType]:
+    """Import modules; within `leaving_out`, skip modules that fail."""
+    found = []
+    for name in names:
+        with refusing(name):
+            found.append(import_module(name))
+    return found
 
 
 def in_words(error: BaseException, package: str = "") -> str:

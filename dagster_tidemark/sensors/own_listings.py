@@ -34,7 +34,7 @@ from dagster_tidemark.engine.complete_listings import (
 from dagster_tidemark.engine.engine import reporting
 from dagster_tidemark.event_log.observations import Ledger, Tags, source_key, version_of, when_listed
 from dagster_tidemark.pauses import growing_pause
-from dagster_tidemark.sensors.change_detection import DetectedChanges, changes, look_at_days, observe, report
+from dagster_tidemark.sensors.change_detection import DetectedChanges, changes, look_at_days, observe, report_changes
 from dagster_tidemark.sensors.reconcile_schedules import last_days
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.sources.listing import Bucket, BucketUnavailable, Listing, version_of_listing
@@ -192,7 +192,7 @@ class _FirstListing:
             seen = ledger.latest(self.feed, listings)
             older = {p for p in listings if self._is_older(seen.get(p, {}))}
             found = changes(self.feed, {p: of for p, of in listings.items() if p not in older}, seen, ledger)
-            report(ledger, found)
+            report_changes(ledger, found)
         # A page may be older than an observation that was made since: such partitions are listed again.
         differing = [p for p in older if version_of_listing(listings[p]) != version_of(seen[p])]
         now = datetime.now(UTC)
@@ -205,7 +205,7 @@ class _FirstListing:
             vanished = [p for p, tags in seen.items() if p not in self._there and not self._is_older(tags)]
             listings = {partition: Listing((), self.walk.listed_at) for partition in vanished}
             found = changes(self.feed, listings, seen, ledger)
-            report(ledger, found)
+            report_changes(ledger, found)
             # Folders that notifications have reported stay: their pages may have been read before.
             ledger.tell_misplaced(self.feed, {**(ledger.misplaced(self.feed) or {}), **self.walk.beside})
         return found

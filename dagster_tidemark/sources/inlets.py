@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from dagster_tidemark.sources.notification_queue import (
     HOLD_SECONDS,
+    GivesUp,
     Hold,
     Message,
     MessageSource,
@@ -116,7 +117,7 @@ class QueueInlet(Inlet):
         if self._queue is None:
             queue = self._connect()
             try:
-                self._most_receives = queue.most_receives()
+                self._most_receives = queue.most_receives() if isinstance(queue, GivesUp) else 0
             except QueueUnavailable as error:
                 _log.debug("%s: every receive of a message is treated as its last: %s", self.name, error)
                 self._most_receives = 0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dagster_tidemark.errors import Transient
 
@@ -83,11 +83,16 @@ class MessageSource(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A source that gives up a message after a certain number of receives."""
+
     def most_receives(self) -> int | None:
         """Return the number of receives after which a message is not delivered again; None if there is no limit.
 
         Raises:
-            QueueUnavailable: the queue does not answer, or refuses the question.
+            QueueUnavailable: the source does not answer, or refuses the question.
         """
         ...
 

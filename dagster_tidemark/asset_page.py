@@ -12,8 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.declarations import contract_of
-from dagster_tidemark.asset_graph.refusal import Refused
+from dagster_tidemark.asset_graph.declarations import Refused, contract_of
 from dagster_tidemark.execution.metadata import COLUMNS, column_schema
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.planner.contract_status import span

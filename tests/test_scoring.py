@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.streams import Answering, StreamContext
 from dagster_tidemark.streams.answers.worker import Answers
-from dagster_tidemark.streams.reactions import reaction_of
+from dagster_tidemark.streams.shift import reaction_of
 from pipelines.models import demand, demand_on_request
 from pipelines.schemas import ml
 from pipelines.streams.scoring import NO_MODEL, SCORING, DemandScores

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 from cronsim import CronSim
 
-from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.dagster_internals.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy, cron_ticks
+from dagster_tidemark.errors import Terminal
 from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
 from dagster_tidemark.planner.deliveries import OnMissing
 from dagster_tidemark.tags import BLOCKING_CHECKS
@@ -38,6 +38,16 @@ _ALIASES = {
 }
 _COMPARED = 20  # number of compared ticks
 _FROM = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Refused(Terminal):
+    """A declaration is not supported by the planner. The message names the declaration and an alternative."""
+
+
+def in_one_line(error: Exception) -> str:
+    """Return an error of user code as one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def contract_of(policy: dg.FreshnessPolicy | None) -> Contract | None:
@@ -70,7 +80,7 @@ def _plain(declared: str, timezone: str) -> str:
         ours = [tick.timestamp() for tick in islice(CronSim(schedule.upper(), _FROM), _COMPARED)]
         theirs = _ticks(declared)
     except Exception as error:  # the libraries raise many types for a wrong schedule or time zone
-        raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {told(error)}") from error
+        raise Refused(f"FreshnessPolicy.cron({declared!r}, timezone={timezone!r}): {in_one_line(error)}") from error
     if not ours or ours != theirs:
         raise Refused(f"FreshnessPolicy.cron({declared!r}): write it in five fields of numbers, like '0 9 * * 1-5'")
     return schedule.upper()

@@ -20,10 +20,10 @@ from itertools import product
 
 import dagster as dg
 
+from dagster_tidemark.asset_graph.declarations import Refused, in_one_line
 from dagster_tidemark.asset_graph.edges import Edge, Ends, Way, kept
 from dagster_tidemark.asset_graph.partition_context import LATER, as_of
 from dagster_tidemark.asset_graph.partition_keys import Keys, joined, split
-from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.dagster_internals.partitions import PartitionsSubset
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
@@ -323,7 +323,7 @@ def _links(
     found = called(mapping.get_dimension_dependencies, ends.theirs.definition, ends.ours.definition)
     if isinstance(found, Raised):
         what = f"{type(mapping).__name__} of {ends.name}"
-        raise Refused(f"{what} does not fit its partitions: {told(found.error)}") from found.error
+        raise Refused(f"{what} does not fit its partitions: {in_one_line(found.error)}") from found.error
     links = []
     for one in found:
         our, their = one.downstream_dimension_name, one.upstream_dimension_name

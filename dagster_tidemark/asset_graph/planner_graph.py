@@ -17,8 +17,10 @@ import dagster as dg
 from dagster_tidemark.asset_graph.declarations import (
     ASAP,
     EVERY_INPUT_CHANGED,
+    Refused,
     checks_elsewhere_of,
     contract_of,
+    in_one_line,
     most_of,
     on_missing_of,
     optional_of,
@@ -31,7 +33,6 @@ from dagster_tidemark.asset_graph.edges import Edge, Ends
 from dagster_tidemark.asset_graph.input_promises import promises_of
 from dagster_tidemark.asset_graph.partition_keys import Keys, KeysOf
 from dagster_tidemark.asset_graph.partition_mappings import edge_of
-from dagster_tidemark.asset_graph.refusal import Refused, told
 from dagster_tidemark.asset_graph.sensor_names import sensor_names
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
@@ -108,7 +109,7 @@ class _Reading:
         if not isinstance(found, Raised):
             return found
         refused = isinstance(found.error, Refused)
-        self.reasons.append(str(found.error) if refused else f"{what} cannot be read: {told(found.error)}")
+        self.reasons.append(str(found.error) if refused else f"{what} cannot be read: {in_one_line(found.error)}")
         return default
 
 

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
+from dagster_tidemark.asset_graph.declarations import Refused
 from dagster_tidemark.asset_graph.partition_context import as_of
-from dagster_tidemark.asset_graph.refusal import Refused
 from dagster_tidemark.dagster_internals.partitions import PartitionsSubset, window_name
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Moment

@@ -95,7 +95,7 @@ def rows(
     # Imported here, because it takes a second, and a status from stored rows needs neither the planner nor the graph.
     from dagster_tidemark.engine import engine
     from dagster_tidemark.engine.overview import judged, watched_of
-    from dagster_tidemark.engine.unkept import unkept
+    from dagster_tidemark.engine.unkept import UnkeptContracts
     from dagster_tidemark.event_log import deployed
     from dagster_tidemark.planner.code_changes import not_loaded
 
@@ -104,7 +104,7 @@ def rows(
     graph = planner.graph
     edited = not_loaded(deployed.kept(instance, graph), graph)
     found = doubts(instance, watched_of(instance, settings), plan.now)
-    not_kept = unkept(assets, graph, planner.history.durations, planner.slots, plan.now)
+    not_kept = UnkeptContracts().look(assets, graph, planner.history.durations, planner.slots, plan.now)
     judged_rows = standing_rows(graph, plan, standings, not_kept)
     return _filled(instance, judged_rows, only, plan.now, edited, found)
 

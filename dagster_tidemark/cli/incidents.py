@@ -126,8 +126,8 @@ def _watch() -> None:
     from dagster_tidemark.cli.storage import StorageUnreachable
     from dagster_tidemark.dagster_internals.event_time import now
     from dagster_tidemark.incidents.declared import channels_of
+    from dagster_tidemark.incidents.look import Watch
     from dagster_tidemark.incidents.sender import Sender
-    from dagster_tidemark.incidents.watch import Watch
     from dagster_tidemark.local.platform.instance_lock import take_environment
 
     settings = take_environment(load_settings())
@@ -223,8 +223,7 @@ def alert_test(
     import time
 
     from dagster_tidemark import location
-    from dagster_tidemark.incidents.declared import channels_of
-    from dagster_tidemark.incidents.trial import sent_by, uncovered
+    from dagster_tidemark.incidents.declared import channels_of, sent_by, uncovered
 
     settings = load_settings()
     with location.without_broken_parts():

@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.run_plans import RunPlans
 from dagster_tidemark.dagster_internals import event_storage, event_time, run_storage, sensor_states
-from dagster_tidemark.engine.unkept import unkept
+from dagster_tidemark.engine.unkept import UnkeptContracts
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer
@@ -313,7 +313,7 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
     keep = [f"the sensor {RANGES}, which requests rebuilds, is switched off"] if RANGES in known.off else []
-    not_kept = unkept(repository.asset_graph, graph, durations, known.slots, known.now)
+    not_kept = UnkeptContracts().look(repository.asset_graph, graph, durations, known.slots, known.now)
     warnings = [*keep, *(f"{asset}: its contract cannot be kept: {why}" for asset, why in not_kept.items())]
     return CodePlan(counted, removed, warnings, under_way)
 

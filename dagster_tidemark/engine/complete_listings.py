@@ -2,7 +2,7 @@
 
 Everything that arrived before that start is in the listing, whether or not a notification named it. Each feed has its
 own record, so that two listings that end at once do not replace each other's. Belongs here: the records in the
-instance's storage. Does not belong here: the listings (`sensors.reconcile_schedules`, `sensors.first_listings`), and
+instance's storage. Does not belong here: the listings (`sensors.reconcile_schedules`, `sensors.own_listings`), and
 their effect on contracts (`engine.doubts`).
 """
 

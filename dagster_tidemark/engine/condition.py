@@ -15,9 +15,8 @@ from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
 from dagster_tidemark.dagster_internals.conditions import AssetGraphView, EntitySubset, with_check_conditions
 from dagster_tidemark.engine.engine import Engine, engine_for
 from dagster_tidemark.engine.guarded_conditions import Guarded, guarded
-from dagster_tidemark.engine.labels import label, urgency
-from dagster_tidemark.engine.set_aside import log_new
-from dagster_tidemark.engine.ui_reason import because
+from dagster_tidemark.engine.tick_log import log_new
+from dagster_tidemark.engine.ui_reasons import because, label, urgency
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition

@@ -24,7 +24,7 @@ from dagster_tidemark.dagster_internals.conditions import (
     remove_partitions,
 )
 from dagster_tidemark.engine.engine import Engine, engine_for
-from dagster_tidemark.engine.ui_reason import because
+from dagster_tidemark.engine.ui_reasons import because
 from dagster_tidemark.planner.user_code import Raised, called
 
 ASKS_FOR_NOTHING = "asks_for_nothing"

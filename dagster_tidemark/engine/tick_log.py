@@ -1,16 +1,23 @@
-"""Log lines of a tick about the runs it requests: tables, partitions and reason of each.
+"""Log lines of a tick: about the runs it requests, and about what the planner sets aside.
 
-Does not belong here: the reasons (`engine.labels`), and targets set aside (`engine.set_aside`).
+The planner sets aside an event, a partition or an asset that it cannot handle. Does not belong here: the reasons
+(`engine.ui_reasons`, `asset_graph.planner_graph`, `planner.history`), and the effect on contracts
+(`planner.contract_status`).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.engine.labels import urgency, why
+from dagster_tidemark.engine.engine import Engine
+from dagster_tidemark.engine.ui_reasons import urgency, why
 from dagster_tidemark.planner.decisions import Plan, Request
 from dagster_tidemark.planner.graph import Target
+from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sources.feed import Partition
+
+_LOGGED = 20
 
 
 def line(request: Request, plan: Plan) -> str:
@@ -37,3 +44,25 @@ def _line(names: Sequence[str], where: Partition, targets: Iterable[Target], pla
     # The most urgent target is the reason for a run now; the others join it.
     reason = why(min(known, key=urgency)) if known else "its own condition is true"
     return ", ".join([*names, *([where] if where else [])]) + f": {reason}"
+
+
+def log_new(
+    context: dg.SensorEvaluationContext | dg.AutomationContext[Any],
+    engine: Engine,
+    plan: Plan,
+    instance: dg.DagsterInstance,
+) -> None:
+    """Log warnings about former partitions, loops, unloaded code, and targets set aside since the last call."""
+    # The log is accessed only if there is a line: the access alone creates a log file for the tick.
+    new = sorted((name(target), reason) for target, reason in engine.untold(plan).items())
+    for what, reason in new[:_LOGGED]:
+        context.log.warning(f"set aside: {what}: {reason}")
+    if len(new) > _LOGGED:
+        context.log.warning(f"set aside: {len(new) - _LOGGED} more")
+    for asset, keys in engine.newly_former(instance).items():
+        reach = keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}"
+        context.log.warning(f"{asset}: {len(keys)} former partitions ({reach}) no longer exist and are forgotten")
+    for loop in engine.new_loops(plan):
+        context.log.warning(f"{loop}. Its runs are up to an hour apart. Write to a place that the source does not read")
+    for asset, version in engine.newly_not_loaded().items():
+        context.log.warning(f"{asset} was built by code {version}, which is not loaded here: reload the code location")

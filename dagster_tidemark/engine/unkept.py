@@ -16,18 +16,6 @@ _EVERY = 60.0
 """Seconds between two comparisons, which list the windows of eight days."""
 
 
-def unkept(
-    assets: AnyGraph,
-    graph: Graph,
-    durations: RunDurations,
-    slots: int | None,
-    now: float,
-) -> dict[str, str]:
-    """Return why contracts cannot be kept even if nothing fails, by asset."""
-    found = infeasible(graph, durations, slots, windows_of(assets), now)
-    return {asset: in_words(obstacles) for asset, obstacles in found.items()}
-
-
 @dataclass
 class UnkeptContracts:
     """Contracts that cannot be kept, as last compared in this process."""
@@ -40,7 +28,10 @@ class UnkeptContracts:
     def look(
         self, assets: AnyGraph, graph: Graph, durations: RunDurations, slots: int | None, now: float
     ) -> dict[str, str]:
-        """Return why contracts cannot be kept, by asset. They are compared again after a minute, and with new code."""
+        """Return why contracts cannot be kept even if nothing fails, by asset.
+
+        They are compared again after a minute, and with new code.
+        """
         if graph is not self._of or now >= self._until:
             self._found = infeasible(graph, durations, slots, windows_of(assets), now)
             self._of, self._until = graph, now + _EVERY

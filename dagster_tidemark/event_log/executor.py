@@ -1,6 +1,6 @@
 """The executor of every run of a code location: Dagster's in-process executor, which first records the run's process.
 
-Runs of assets fail at once if their process has replaced code (`event_log.replaced_code`).
+Runs of assets fail at once if their process has replaced code (`event_log.standby`).
 
 A step runs as a Spark job on a remote server, so a separate process for the step would only add its startup time. Does
 not belong here: the content of the record (`event_log.run_process`).
@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.event_log import run_process
-from dagster_tidemark.event_log.replaced_code import ReplacedCode, has_replaced_code
+from dagster_tidemark.event_log.standby import ReplacedCode, has_replaced_code
 from dagster_tidemark.json_logs import about_this_process
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import STREAM

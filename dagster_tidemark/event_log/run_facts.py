@@ -17,7 +17,7 @@ from dagster import (
 )
 
 from dagster_tidemark.dagster_internals import event_time, run_storage
-from dagster_tidemark.event_log.replaced_code import ReplacedCode
+from dagster_tidemark.event_log.standby import ReplacedCode
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
 from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY

@@ -5,9 +5,12 @@ writes a heartbeat into a record of the instance's storage. A server that finds 
 requests no run. It works again when the heartbeat of the other has stopped. The order is that of first ticks, so the
 clocks of hosts do not matter.
 
+Dagster's default launcher may start a run with the old code during a deploy, even if the new code server requested it.
+Such a run would build partitions back to old code, so a run compares its code with the record when it starts. Code that
+no server has loaded, such as edited files on a laptop, is not replaced code.
+
 Belongs here: the record, its order, and the sentences about servers and daemons that run by mistake. Does not belong
-here: what a server on standby leaves undone (`sensors`), shifts (`streams.shift_lease`), and runs with replaced code
-(`event_log.replaced_code`).
+here: what a server on standby leaves undone (`sensors`), and shifts (`streams.shift_lease`).
 """
 
 import json
@@ -21,9 +24,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dagster import DagsterInstance, SensorEvaluationContext
+from dagster import DagsterInstance, DagsterRun, SensorEvaluationContext
 
-from dagster_tidemark.dagster_internals import daemons, instance_store
+from dagster_tidemark.dagster_internals import daemons, instance_store, run_storage
+from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
@@ -288,3 +292,20 @@ def reason_to_stand_by(context: SensorEvaluationContext, settings: Settings | No
     """Return why this code server may request no runs at a sensor's tick; empty if it may."""
     found = standby_of(context, settings)
     return "" if found is None else found.reason(context.instance)
+
+
+class ReplacedCode(Transient):
+    """Error of a run that was started with the code of a replaced code server. A new run has the new code."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "expected the deployed code, found the code of a code server that a newer one has replaced: this run "
+            "builds nothing, and its work is requested again; end the old code server if it still runs, or reload the "
+            "code location if its files have changed"
+        )
+
+
+def has_replaced_code(instance: DagsterInstance, run: DagsterRun, settings: Settings) -> bool:
+    """Return True if this process, which executes a run, has replaced code."""
+    record = Record.read(instance_store.saved(instance, key_of(settings, run_storage.location_of(run) or "")))
+    return bool(record.replaced) and code_of(settings) in record.replaced  # the hash reads every file

@@ -1,5 +1,10 @@
 """The search for root causes at each tick of the sensor `contracts`, and its record in the book of incidents.
 
+Sensors cannot report that they do not tick. So `Watch` searches from outside of Dagster: it reports that the daemon,
+the code server or a sensor is down. It needs only Dagster's storage and the declarations of the code location, which it
+loads once. It opens incidents and closes nothing: after an outage the sensor `contracts` judges the late assets. Both
+may run at once: the book has one writer and one sender at a time.
+
 Belongs here: gathering the evidence from an instance. Does not belong here: root causes (`incidents.causes`), and
 incidents over time (`incidents.lifecycle`).
 """
@@ -11,9 +16,10 @@ from dataclasses import dataclass, replace
 import dagster as dg
 from dagster import DagsterInstance
 
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
-from dagster_tidemark.engine import engine
-from dagster_tidemark.engine.doubts import Doubts
+from dagster_tidemark.engine import engine, saved_overview
+from dagster_tidemark.engine.doubts import Doubts, doubts, since_look
 from dagster_tidemark.engine.overview import windows_of
 from dagster_tidemark.event_log.observations import dead_letters_told
 from dagster_tidemark.incidents.arrivals import Arrival, Contents, arrival_rows, arrivals
@@ -26,6 +32,8 @@ from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.planner.decisions import ContractStatus, Plan
 from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.planner.history import History
+from dagster_tidemark.planner.staleness import PendingWork
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.settings import Settings
 
@@ -132,3 +140,39 @@ def _owners(assets: AnyGraph, key: dg.AssetKey) -> tuple[str, ...]:
         return tuple(node.owners or ())
     readers = (assets.get(reader) for reader in sorted(node.child_keys) if assets.has(reader))
     return tuple(dict.fromkeys(owner for reader in readers for owner in reader.owners or ()))
+
+
+class Watch:
+    """A watch over a code location, from a process that does not depend on Dagster's daemon.
+
+    Args:
+        assets: The asset graph of the location.
+        routes: The channels.
+    """
+
+    def __init__(self, assets: AnyGraph, settings: Settings, routes: Sequence[Route]) -> None:
+        self._settings, self._routes = settings, routes
+        self._graph = graph_of(assets, contract_scale=settings.contract_scale)
+        self._ownership = ownership_of(assets, self._graph)
+
+    def look(self, instance: DagsterInstance, now: float) -> Book:
+        """Open and grow incidents, based on the platform's records at a time (Unix seconds). Return the book."""
+        location = self._settings.code_location
+        store, kept = IncidentStore(instance, location), saved_overview.kept(instance, location)
+        if kept is None:  # the sensor has never ticked: no deadline is known yet
+            return store.read()
+        shown = {row.asset for row in kept.rows if row.shown}
+        history = History(self._graph)
+        found = troubles(
+            Evidence(
+                self._graph,
+                history,
+                PendingWork(self._graph, history),
+                Plan(now),
+                {},
+                since_look(doubts(instance, kept.watched, now), kept.at, now),
+                shown.__contains__,
+                self._ownership,
+            )
+        )
+        return store.change(lambda book: reviewed(book, found, self._routes, now, location=location, may_close=False))

@@ -88,15 +88,10 @@ def ensure_readable(spark: SparkSession, table: Table) -> Stored | None:
     return _ensured(spark, table, may_have_more=True)
 
 
-def as_it_is(spark: SparkSession, table: Table) -> Stored:
-    """Return an existing table as the catalog has it, without altering it."""
-    return _stored(spark, table)
-
-
 def _ensured(spark: SparkSession, table: Table, *, may_have_more: bool, may_alter: bool = True) -> Stored | None:
     """Return the table before any alteration; None if it was created."""
     try:
-        stored = _stored(spark, table)
+        stored = as_it_is(spark, table)
     except AnalysisException as error:
         if "TABLE_OR_VIEW_NOT_FOUND" not in str(error):
             raise
@@ -113,7 +108,7 @@ def _ensured(spark: SparkSession, table: Table, *, may_have_more: bool, may_alte
 
 def changes_to(spark: SparkSession, table: Table) -> list[TableChange]:
     """Return the changes that the declaration requires of an existing table, including impossible changes."""
-    changes = _compared(spark, table, _stored(spark, table), may_have_more=True)[1]
+    changes = _compared(spark, table, as_it_is(spark, table), may_have_more=True)[1]
     if table.generation > 1:
         generation = generation_of(_properties(spark, table))
         changes = [*changes, *changes_of(table, Stored(table.columns, generation=generation))]
@@ -184,7 +179,7 @@ def texts_beside(spark: SparkSession, table: Table) -> tuple[str, ...]:
     Raises:
         SchemaDiffers: an undeclared column is not a text, or the table cannot be altered as declared.
     """
-    stored, changes = _compared(spark, table, _stored(spark, table), may_have_more=True)
+    stored, changes = _compared(spark, table, as_it_is(spark, table), may_have_more=True)
     require_possible(table, changes)
     return _texts_beside(table, stored)
 
@@ -195,7 +190,8 @@ def add_texts(spark: SparkSession, table: Table, names: Collection[str], comment
     spark.sql(f"ALTER TABLE {table.identifier} ADD COLUMNS ({columns})")
 
 
-def _stored(spark: SparkSession, table: Table) -> Stored:
+def as_it_is(spark: SparkSession, table: Table) -> Stored:
+    """Return an existing table as the catalog has it, without altering it."""
     if there := metadata_reads.stored(spark, table):
         return Stored(
             there.columns,

@@ -1,6 +1,6 @@
 """What a run did with each of its assets, as plain data from Dagster's event log.
 
-Belongs here: reading. Does not belong here: events of OpenLineage (`run_events`), and when a run is read
+Belongs here: reading. Does not belong here: events of OpenLineage (`openlineage`), and when a run is read
 (`sensors.lineage_sensor`).
 """
 

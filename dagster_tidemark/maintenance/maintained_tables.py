@@ -8,8 +8,7 @@ from typing import Any
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store
-from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE, WAIVERS
 from dagster_tidemark.lakehouse.maintenance.due import Action, LastAction
 from dagster_tidemark.lakehouse.maintenance.maintenance_table import MAINTENANCE
 from dagster_tidemark.lakehouse.maintenance.orphans import OrphanSearch

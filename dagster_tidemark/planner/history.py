@@ -16,7 +16,6 @@ from itertools import chain
 
 from dagster_tidemark.planner import run_retries
 from dagster_tidemark.planner.check_results import CheckResult, CheckResults, LatestWrite
-from dagster_tidemark.planner.dynamic_keys import DynamicKeys
 from dagster_tidemark.planner.event_records import (
     Built,
     Change,
@@ -30,7 +29,7 @@ from dagster_tidemark.planner.event_records import (
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.loops import Loops
 from dagster_tidemark.planner.overrides import Override, Overrides
-from dagster_tidemark.planner.partition_facts import PartitionFacts, PartitionRecord
+from dagster_tidemark.planner.partition_facts import DynamicKeys, PartitionFacts, PartitionRecord
 from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import name

@@ -3,11 +3,13 @@
 One record for each partition, in a dictionary for each asset: a history of millions of partitions has to fit into the
 memory of a code server. Five dictionaries by asset and partition take 300 bytes more for each partition.
 
-Belongs here: where the facts are kept. Does not belong here: how an event changes them (`planner.history`).
+Belongs here: where the facts are kept, also those about partition keys, which no event records. Does not belong here:
+how an event changes them (`planner.history`).
 """
 
 import contextlib
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass, field
 
 from dagster_tidemark.planner.event_records import Built, Change
 from dagster_tidemark.planner.graph import Target
@@ -167,3 +169,20 @@ class PartitionFacts:
         for asset, known in self._records():
             if any(facts.built is not None for facts in known.values()):
                 yield asset
+
+
+@dataclass
+class DynamicKeys:
+    """Facts about partition keys, noticed by comparing the keys at two times.
+
+    Args:
+        existing: Keys at the planner's last check, by name of the dynamic partitions definition.
+        removed: Time when the removal of a partition was noticed (Unix seconds).
+        appeared: Two times between which a new partition appeared (Unix seconds).
+        declared: Time when a deploy declared a partition key that had events before (Unix seconds).
+    """
+
+    existing: dict[str, Collection[str]] = field(default_factory=dict)
+    removed: dict[Target, float] = field(default_factory=dict)
+    appeared: dict[Target, tuple[float, float]] = field(default_factory=dict)
+    declared: dict[Target, float] = field(default_factory=dict)

@@ -11,13 +11,15 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
 from dagster_tidemark.dagster_internals import code_loading, event_time
+from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.record_copies import changed
+from dagster_tidemark.discovery import is_leaving_out
 from dagster_tidemark.engine.engine import Engine, engine_of
 from dagster_tidemark.engine.guarded_conditions import ASKS_FOR_NOTHING
 from dagster_tidemark.engine.run_requests import TAGS, apart, as_ranges, most_urgent_first, with_tags
-from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.engine.tick_log import line_of_run
 from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.graph import Graph
@@ -47,7 +49,7 @@ def automation_sensors(
     """
     definitions = list(definitions)
     # A run that loads the location does not need the graph, which takes a large part of the loading time.
-    graph = Graph({}) if code_loading.is_loaded_for_a_run() else planned(definitions, others)
+    graph = Graph({}) if code_loading.is_loaded_for_a_run() else _graph(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
     shares: dict[str, _Share] = {FIRST: _Share()}
@@ -180,3 +182,25 @@ def _with_room(shares: dict[str, _Share], sensor: str) -> _Share:
         number += 1
         sensor = numbered(_OF_CHECKS, number)
     return shares[sensor]
+
+
+def _graph(assets: Iterable[Any], others: Iterable[Any]) -> Graph:
+    """Return the planner's graph of a code location while it loads, and warn of each refused asset.
+
+    `dagster definitions validate` shows the warnings. If Dagster itself refuses the location, the graph is empty.
+
+    Args:
+        assets: The assets that the planner automates.
+        others: All other assets of the location, because the inputs of an asset are checked too.
+    """
+    log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
+    try:
+        graph = graph_of(graph_of_definitions([*assets, *others]))
+    except Exception as error:  # Dagster itself refuses a faulty location, with its own message
+        if not is_leaving_out():  # `leaving_out` records the cause
+            log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
+        return Graph({})
+    for node in graph.nodes.values():
+        if node.refused and (node.automated or not others):
+            log.warning(f"set aside: {node.key}: {node.refused}")
+    return graph

@@ -13,8 +13,7 @@ from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.dagster_internals.sensor_states import longest_tick
 from dagster_tidemark.engine.engine import engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
-from dagster_tidemark.engine.set_aside import log_new
-from dagster_tidemark.engine.tick_log import line
+from dagster_tidemark.engine.tick_log import line, log_new
 from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.decisions import RANGES, Plan
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope

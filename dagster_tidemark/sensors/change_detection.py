@@ -90,7 +90,7 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
                 if (again := patience.look(feed, partition)) is not None:
                     listings[partition] = _not_before(again, seen[partition])
             found += changes(feed, listings, seen, ledger, notified=told)
-        _report(ledger, found)
+        report_changes(ledger, found)
     found.failed |= patience.failed
     return found
 
@@ -168,7 +168,7 @@ def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection
                 again = _observation(feed, partition, listing, listing.listed_at, {})
                 tags = dict(again.tags) | {DATA_VERSION: _asked_again(again.tags, seen.get(partition, {}))}
                 found.changed.append(again._replace(tags=tags))
-        _report(ledger, found)
+        report_changes(ledger, found)
     return found
 
 
@@ -246,14 +246,15 @@ def _compare(
         gone = {p: _not_before(Listing((), walk.listed_at), seen[p]) for p in seen if p not in there}
         found = changes(feed, differing | gone, seen, ledger, accept_removals=accept_removals)
         if report:
-            _report(ledger, found)
+            report_changes(ledger, found)
             said = ledger.misplaced(feed)
             elsewhere = {name: of for name, of in (said or {}).items() if not name.startswith(prefixes)}
             ledger.tell_misplaced(feed, elsewhere | walk.beside)
     return found
 
 
-def _report(ledger: Ledger, found: DetectedChanges) -> None:
+def report_changes(ledger: Ledger, found: DetectedChanges) -> None:
+    """Report the changed partitions, and the alarms about feeds."""
     ledger.report(found.changed)
     for feed, alarm in found.alarms.items():
         ledger.tell(feed, alarm)

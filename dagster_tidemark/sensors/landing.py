@@ -23,7 +23,7 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
-from dagster_tidemark.sensors.listings_beside import ListingsBeside
+from dagster_tidemark.sensors.own_listings import OwnListings
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed, Partition
@@ -137,7 +137,7 @@ def landing_sensor(
         reads_message: Reads messages that are not S3 events.
     """
     others = tuple(feed.prefix for feed in elsewhere)
-    beside_of = ListingsBeside.of_location(scope.location, feeds, start, lost_for=_WAIT_SECONDS)
+    own_listings_of = OwnListings.of_location(scope.location, feeds, start, lost_for=_WAIT_SECONDS)
 
     @dg.sensor(
         name=scope.named(LANDING),
@@ -162,22 +162,22 @@ def landing_sensor(
             ObservationLedger(context.instance, start),
             tidemark_events_queue.open(),
         )
-        beside, asked_at = beside_of(context.instance, bucket.name), time.monotonic()
+        own_listings, asked_at = own_listings_of(context.instance, bucket.name), time.monotonic()
         try:
             with holding(queue) as hold:
                 tick = take(hold, zone, bucket, ledger)
         except Exception as fault:  # from any client; noted for `tidemark status`, and raised again
-            beside.after_faults.note_fault()
+            own_listings.after_faults.note_fault()
             said = f"the queue {tidemark_events_queue.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, LANDING, Looked(hindrance=said.partition("\n")[0]))
             raise
         if tick.received.is_hindered:
-            beside.after_faults.note_fault()
+            own_listings.after_faults.note_fault()
         else:
-            beside.after_faults.note_answer(asked_at)
-        beside.after_faults.note_places(tick.received.notified, tick.found.failed)
-        found = beside.step(context, ledger, bucket, begun)
-        unlisted = {**beside.after_faults.unlisted, **tick.found.failed, **found.failed}
+            own_listings.after_faults.note_answer(asked_at)
+        own_listings.after_faults.note_places(tick.received.notified, tick.found.failed)
+        found = own_listings.step(context, ledger, bucket, begun)
+        unlisted = {**own_listings.after_faults.unlisted, **tick.found.failed, **found.failed}
         failed = {feed.name: f"{feed.name} could not be listed: {why}" for (feed, _), why in unlisted.items()}
         note_look(context.instance, location, LANDING, Looked(time.time(), parts=failed, backlog=tick.received.backlog))
         _tell(context, tick, hold)

@@ -1,8 +1,8 @@
 """The sensor `lineage`: reports each asset of each run to OpenLineage.
 
 A sensor reads Dagster's event log, so a run sends nothing itself: a receiver that is down delays no run, events wait
-for it, and a killed run is reported too. Does not belong here: reading a run (`lineage.asset_runs`), the events
-(`lineage.run_events`), and sending (`lineage.event_sender`).
+for it, and a killed run is reported too. Does not belong here: reading a run (`lineage.asset_runs`), and the events and
+their sending (`lineage.openlineage`).
 """
 
 import json
@@ -18,8 +18,7 @@ from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended, event_name
-from dagster_tidemark.lineage.event_sender import EventSender, emit_with_client, is_configured
-from dagster_tidemark.lineage.run_events import LineageNames, event_of
+from dagster_tidemark.lineage.openlineage import EventSender, LineageNames, emit_with_client, event_of, is_configured
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed

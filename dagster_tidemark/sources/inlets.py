@@ -5,7 +5,7 @@ dies, the queue delivers them again. Does not belong here: logs, which are read 
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from dagster_tidemark.sources.notification_queue import (
     QueueUnavailable,
     holding,
 )
-from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class _InHand:
     held: Hold
 
 
-class QueueInlet:
+class QueueInlet(Inlet):
     """Inlet of the messages of a queue.
 
     Args:
@@ -53,14 +53,6 @@ class QueueInlet:
         self._most_receives: int | None = 0  # None: the queue never gives up a message
         self._hold: ExitStack | None = None
         self._back: _InHand | None = None
-
-    def property_name(self) -> str | None:
-        """Return None: the queue itself records which messages were read."""
-        return None
-
-    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
-        """Return None: a queue has no position."""
-        return None
 
     def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the waiting messages; None if none arrives within `wait_seconds`."""

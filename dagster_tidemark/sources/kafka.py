@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dagster_tidemark.sources.kafka_errors import KafkaMissing, KafkaUnavailable
 from dagster_tidemark.sources.kafka_position import Position, begin, position_after_rows, unread_parts
-from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage, UncommittedMessages
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage, UncommittedMessages
 
 if TYPE_CHECKING:
     from dagster_tidemark.sources.kafka_client import KafkaClient
@@ -23,8 +23,8 @@ _CHUNK = 500
 _TIMES_EVERY = 20.0  # seconds between reads of the times, because each read fetches records
 
 
-class KafkaTopic:
-    """An `Inlet` of one topic. It joins no consumer group: only the table stores the position.
+class KafkaTopic(Inlet):
+    """Inlet of one topic. It joins no consumer group: only the table stores the position.
 
     Several inlets of one topic are independent; each receives all records.
 

@@ -4,10 +4,10 @@ Belongs here: the form of a received message, and the interface of an inlet. Doe
 (`sources.sqs`, `sources.kafka`), and the meaning of message bodies (`streams.decode`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,26 @@ def one_sentence(hindrances: Collection[str]) -> str:
     return f"{first} (and {len(others)} more)" if others else first
 
 
-class Inlet(Protocol):
-    """A source of messages that are kept in a table. Used by one thread."""
+class Inlet(ABC):
+    """A source of messages that are kept in a table. Used by one thread.
+
+    The defaults are those of a source that itself stores which messages were read.
+    """
 
     name: str
     """`sqs:<queue>` or `kafka:<topic>`."""
 
     def property_name(self) -> str | None:
         """Return the name of the snapshot property with the position; None if the source itself stores the position."""
-        ...
+        return None
+
+    def topic_id(self) -> str | None:
+        """Return the id of the topic that currently has the name; None if the source is no topic.
+
+        Raises:
+            Transient: the broker does not answer, or the topic does not exist.
+        """
+        return None
 
     def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
         """Return a value for this property from the table's rows, for tables whose snapshots have lost the property.
@@ -102,8 +113,9 @@ class Inlet(Protocol):
             topic_id: The newest topic id in the rows.
             highest: The highest offset in rows with that topic id, by partition.
         """
-        ...
+        return None
 
+    @abstractmethod
     def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the next batch; None if nothing arrives within `wait_seconds`.
 
@@ -113,56 +125,26 @@ class Inlet(Protocol):
         Raises:
             Transient: the source does not answer, or refuses the request.
         """
-        ...
 
+    def position(self) -> str | None:
+        """Return the position after the last record that `receive` gave; None before it, or without positions."""
+        return None
+
+    def hindrances(self) -> Collection[str]:
+        """Return a sentence on each part of the source that the last `receive` could not read."""
+        return ()
+
+    def put_back(self, batch: ReceivedBatch) -> None:  # noqa: B027 - a topic is read again from its position
+        """Deliver an unacknowledged batch again, as the first part of the next batch."""
+
+    @abstractmethod
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
         """Acknowledge a batch after it was committed and its results were published.
 
         Args:
             refused: Ids of messages that did not become rows. They are not deleted, so that the queue gives them up.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Stop receiving."""
-        ...
-
-
-@runtime_checkable
-class HasTopicId(Protocol):
-    """An inlet of a topic, whose positions are valid for this topic only."""
-
-    def topic_id(self) -> str:
-        """Return the id of the topic that currently has the name.
-
-        Raises:
-            Transient: the broker does not answer, or the topic does not exist.
-        """
-        ...
-
-
-@runtime_checkable
-class HasPosition(Protocol):
-    """An inlet of a topic, which knows how far it has read."""
-
-    def position(self) -> str | None:
-        """Return the position after the last record that `receive` gave; None before the first."""
-        ...
-
-
-@runtime_checkable
-class KeepsInHand(Protocol):
-    """An inlet whose source counts the receives of a message."""
-
-    def put_back(self, batch: ReceivedBatch) -> None:
-        """Deliver an unacknowledged batch again, as the first part of the next batch."""
-        ...
-
-
-@runtime_checkable
-class IsHindered(Protocol):
-    """An inlet of several parts. Some parts may be unreadable while others are readable."""
-
-    def hindrances(self) -> Collection[str]:
-        """Return a sentence on each unreadable part, as of the last `receive`."""
-        ...

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sources.received_messages import (
-    HasPosition,
     Inlet,
-    KeepsInHand,
     ReceivedBatch,
     UncommittedMessages,
     one_sentence,
@@ -71,8 +69,7 @@ class Line:
     def received(self, batch: ReceivedBatch | None) -> None:
         """Record the result of a successful receive."""
         self.failures, self.fault = 0, ""
-        if isinstance(self.inlet, HasPosition):
-            self.position = self.inlet.position() or self.position
+        self.position = self.inlet.position() or self.position
         if batch is not None:
             oldest = min((record.sent_at.timestamp() for record in batch.records), default=None)
             self.in_hand = UncommittedMessages(len(batch.records), oldest)
@@ -86,8 +83,3 @@ class Line:
         is_new = not self.rule_fault
         self.rule_fault, self.again_at = str(error), time.monotonic() + _TRIED_AGAIN_AFTER
         return is_new
-
-    def put_back(self, batch: ReceivedBatch) -> None:
-        """Keep the messages for the next receive. A topic needs no such step: it is read again from its position."""
-        if isinstance(self.inlet, KeepsInHand):
-            self.inlet.put_back(batch)

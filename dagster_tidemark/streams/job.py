@@ -17,7 +17,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import recorded_in_process
 from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import QUARANTINE
-from dagster_tidemark.event_log.replaced_code import has_replaced_code
+from dagster_tidemark.event_log.standby import has_replaced_code
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet

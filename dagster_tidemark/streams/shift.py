@@ -21,16 +21,20 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
 from dagster_tidemark.lakehouse.commits import SourceAdvanced
 from dagster_tidemark.sources.notification_queue import DeleteRefused
-from dagster_tidemark.sources.received_messages import Inlet, IsHindered, ReceivedBatch, UncommittedMessages
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, UncommittedMessages
 from dagster_tidemark.streams import rejected_messages
+from dagster_tidemark.streams.alerts.declaration import Alerting
+from dagster_tidemark.streams.alerts.worker import Alerts
+from dagster_tidemark.streams.answers.declaration import Answering
+from dagster_tidemark.streams.answers.worker import Answers
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
 from dagster_tidemark.streams.inlet_progress import Line
-from dagster_tidemark.streams.reactions import reaction_of
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
-from dagster_tidemark.streams.stream_declaration import StreamContext
+from dagster_tidemark.streams.stream_declaration import Reaction, StreamContext
 from dagster_tidemark.streams.stream_table import StreamTable
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader
+from dagster_tidemark.streams.transport import declared_queue
 from dagster_tidemark.streams.user_rules import RaisingRules, RuleFails
 
 _WAIT_SECONDS = 2.0  # longest wait for messages, which blocks the shift
@@ -167,12 +171,11 @@ class Shift:
                 self._put_off(line, error)
                 continue
             line.received(batch)
-            if isinstance(line.inlet, IsHindered):
-                self._name_hindrances(line, line.inlet.hindrances())
+            self._name_hindrances(line, line.inlet.hindrances())
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
                 if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
-                    line.put_back(batch)
+                    line.inlet.put_back(batch)
                     continue
             elif line.rule_fault:  # the rows are committed, but the reaction has not handled them
                 self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))
@@ -370,3 +373,20 @@ class Shift:
     def _put_off(self, line: Line, error: Exception) -> None:
         if (seconds := line.failed(error, LONGEST_BACKOFF)) is not None:
             self.log.warning("%s: retrying in %.0f s: %s", line.inlet.name, seconds, told(error))
+
+
+def reaction_of(place: StreamContext) -> Reaction:
+    """Return the reaction to the messages of a stream.
+
+    Raises:
+        TypeError: the declaration is neither `Alerting` nor `Answering`.
+    """
+    match place.stream.reaction:
+        case None:
+            return Reaction()
+        case Alerting() as alerting:
+            return Alerts(alerting, place, lambda: declared_queue(alerting.queue, place.settings))
+        case Answering() as answering:
+            return Answers(answering, place, lambda: declared_queue(answering.queue, place.settings))
+        case other:
+            raise TypeError(f"stream {place.stream.name}: expected Alerting or Answering as reaction, found {other!r}")

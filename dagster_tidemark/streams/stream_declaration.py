@@ -72,7 +72,7 @@ class Reaction:
 
 
 class ReactionDeclaration:
-    """Base of `Alerting` and `Answering`. `reactions.reaction_of` returns the `Reaction` of a declaration."""
+    """Base of `Alerting` and `Answering`. `shift.reaction_of` returns the `Reaction` of a declaration."""
 
     def require_stream(self, stream: Stream) -> None:
         """Raise if the reaction is impossible for a stream.

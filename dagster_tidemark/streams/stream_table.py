@@ -26,7 +26,7 @@ from dagster_tidemark.lakehouse.append import (
     rows_of,
 )
 from dagster_tidemark.lakehouse.commits import SourceAdvanced, until_committed
-from dagster_tidemark.sources.received_messages import HasTopicId, Inlet
+from dagster_tidemark.sources.received_messages import Inlet
 
 _MOST_IDS = 200_000  # in memory: 50 MB
 _AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
@@ -126,8 +126,7 @@ class Positions:
         self._known.clear()
 
     def _by_rows(self, inlet: Inlet) -> str | None:
-        topic_id = inlet.topic_id() if isinstance(inlet, HasTopicId) else None
-        rows = highest_offsets(self._table, inlet.name, topic_id)
+        rows = highest_offsets(self._table, inlet.name, inlet.topic_id())
         return inlet.resume_after(*rows) if rows else None
 
 

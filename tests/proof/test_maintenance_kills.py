@@ -11,7 +11,7 @@ from typing import get_args
 from dagster import DagsterInstance
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.loading.quarantine_table import WAIVERS
 from dagster_tidemark.maintenance.maintained_tables import save_upkeep, saved_upkeep
 from dagster_tidemark.settings import MaintenanceBoundary, Settings
 from tests.proof.conftest import Report

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading import quarantine_entries, quarantine_table, rejected_rows
+from dagster_tidemark.lakehouse.loading import quarantine_table, rejected_rows
 from dagster_tidemark.lakehouse.loading.load import Load, Loaded, run_load
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState
@@ -97,7 +97,7 @@ def _takes_out_what_it_did_not_see() -> Iterator[None]:
 
     with (
         mock.patch.object(rejected_rows, "enter", _enter),
-        mock.patch.object(quarantine_entries, "_appended", lambda *_: False),  # all entries go through `replace`
+        mock.patch.object(rejected_rows, "_appended", lambda *_: False),  # all entries go through `replace`
         mock.patch.object(quarantine_table, "replace", _replace),
     ):
         yield

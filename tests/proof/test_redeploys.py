@@ -18,7 +18,7 @@ import dagster as dg
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.event_log.beats import Beat
-from dagster_tidemark.event_log.replaced_code import ReplacedCode
+from dagster_tidemark.event_log.standby import ReplacedCode
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.tags import CODE, SHIFT, STREAM, WORKER
 from tests.live.waiting import eventually

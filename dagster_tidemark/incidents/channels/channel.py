@@ -22,6 +22,7 @@ from dagster_tidemark.settings import Settings
 TIMEOUT_SECONDS = 10.0
 UNSET = "is not set"
 _MOST_OF_AN_ANSWER = 65_536
+_OF_THE_MESSAGE = (400, 413, 422)  # statuses of an answer to a wrong message
 
 
 class ChannelUnavailable(Transient):
@@ -135,14 +136,14 @@ def require_secret(channel: str, argument: str, value: object) -> None:
         )
 
 
-def require_url(channel: str, argument: str, value: str) -> None:
-    """Raise if a text is not a web address.
+def require_url(channel: str, url: str) -> None:
+    """Raise if the `url` of a channel is not a web address.
 
     Raises:
         ChannelRefused: it is not.
     """
-    if not value.startswith(("https://", "http://")):
-        raise ChannelRefused(f"{channel}({argument}={value!r}): expected an address that begins with https://")
+    if not url.startswith(("https://", "http://")):
+        raise ChannelRefused(f"{channel}(url={url!r}): expected an address that begins with https://")
 
 
 def distinct(channels: Sequence[Channel]) -> tuple[Channel, ...]:
@@ -209,17 +210,17 @@ def _answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Htt
     return HttpAnswer(status, dict(headers), body.decode("utf-8", "replace"))
 
 
-def raise_for(answer: HttpAnswer, *, refused: Collection[int] = (400, 413, 422)) -> None:
+def raise_for(answer: HttpAnswer) -> None:
     """Raise unless an answer has a status of success.
 
     Raises:
-        MessageRefused: the status is one of `refused`.
+        MessageRefused: the status says that the message is wrong.
         ChannelUnavailable: any other status.
     """
     if 200 <= answer.status < 300:
         return
     said = f"it answers with {answer.status}: {' '.join(answer.body.split())[:200]}".rstrip(": ")
-    if answer.status in refused:
+    if answer.status in _OF_THE_MESSAGE:
         raise MessageRefused(said)
     raise ChannelUnavailable(said, retry_after=answer.retry_after, is_busy=answer.status == 429)
 

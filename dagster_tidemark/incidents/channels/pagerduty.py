@@ -38,7 +38,7 @@ class PagerDuty(Channel):
 
     def __post_init__(self) -> None:
         require_secret("PagerDuty", "routing_key", self.routing_key)
-        require_url("PagerDuty", "url", self.url)
+        require_url("PagerDuty", self.url)
 
     @property
     def kind(self) -> str:

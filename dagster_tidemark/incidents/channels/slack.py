@@ -42,7 +42,7 @@ class Slack(Channel):
 
     def __post_init__(self) -> None:
         require_secret("Slack", "token", self.token)
-        require_url("Slack", "url", self.url)
+        require_url("Slack", self.url)
 
     @property
     def kind(self) -> str:

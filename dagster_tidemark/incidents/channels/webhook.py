@@ -37,7 +37,7 @@ class Webhook(Channel):
     def __post_init__(self) -> None:
         require_secret("Webhook", "secret", self.secret)
         if not isinstance(self.url, dg.EnvVar):
-            require_url("Webhook", "url", self.url)
+            require_url("Webhook", self.url)
 
     @property
     def kind(self) -> str:

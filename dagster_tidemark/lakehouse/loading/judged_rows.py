@@ -1,12 +1,20 @@
 """The rows of a load with their verdicts, which are evaluated once and read several times.
 
-Belongs here: caching these rows, and excluding files that cannot be read. Does not belong here: the verdicts
-(`validation`), and writing the rows (`load`).
+If all values of a row are in plain form, the row is sent to Spark as values, not as texts. Few such rows are rejected,
+so the texts of their content are read from their records afterwards.
+
+Belongs here: caching these rows, excluding files that cannot be read, and the content of rejected rows. Does not belong
+here: the verdicts (`validation`), and writing the rows (`load`).
 """
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -14,13 +22,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.loading import rejected_rows
-from dagster_tidemark.lakehouse.loading.row_contents import contents_of, filled
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
+from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
+from dagster_tidemark.lakehouse.readers.format_registry import format_named
+from dagster_tidemark.lakehouse.shipping import shipped
+
+FEW = 5_000  # so few rejected rows are fetched once, which is faster than filtering the cached rows several times
+_CONTENT, _RECORD, _FILE = "_content", "_record", "source_file"
+_ESCAPES = re.compile(r"(\\\\)|\\u([0-9a-f]{4})")
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,6 @@ def _in_memory(reading: FileBatch, judged: DataFrame) -> Judged:
     return Judged(judged, rows.filter(rows["_reason"].is_valid()), tally)
 
 
-FEW = 5_000  # so few rejected rows are fetched once, which is faster than filtering the cached rows several times
-
-
 def _cached(reading: FileBatch, judged: DataFrame) -> tuple[FileBatch, Judged]:
     reports = judged.where(F.col(REPORT).isNotNull()).select(REPORT).collect()
     reading = reading.without_faulty(PartReport.of_json(row[REPORT]) for row in reports)
@@ -113,7 +124,7 @@ def with_contents(
         rejected = fetched(rejected)
     if isinstance(rejected, pa.Table):
         return _with_contents(reading, rejected, files)
-    return filled(rejected, reading, files) if files else rejected
+    return _filled(rejected, reading, files) if files else rejected
 
 
 def _rows_alone(judged: DataFrame, faulty: Collection[int]) -> DataFrame:
@@ -133,5 +144,68 @@ def _rows_alone(judged: DataFrame, faulty: Collection[int]) -> DataFrame:
 
 
 def _with_contents(reading: FileBatch, rows: pa.Table, files: Iterable[str]) -> pa.Table:
-    at = rows.schema.get_field_index("_content")
-    return rows.set_column(at, rows.schema.field(at), contents_of(reading, files).of(rows))
+    at = rows.schema.get_field_index(_CONTENT)
+    return rows.set_column(at, rows.schema.field(at), _contents_of(reading, files).of(rows))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """Rule that creates contents from records.
+
+    Args:
+        forms: For each file with such rows, its shape and the function that splits a record into texts.
+    """
+
+    declared: DeclaredContent
+    forms: Mapping[str, tuple[Any, Callable[[DeclaredContent, Any, str], Sequence[str | None]]]]
+
+    def fill(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the same rows, each with its `_content`."""
+        for batch in batches:
+            at = batch.schema.get_field_index(_CONTENT)
+            yield batch.set_column(at, batch.schema.field(at), self.of(pa.Table.from_batches([batch])))
+
+    def of(self, rows: pa.Table) -> pa.Array:
+        """Return the contents of rows. Missing contents are created from the records."""
+        named = (rows.column(name).to_pylist() for name in (_CONTENT, _RECORD, _FILE))
+        found = [
+            self._content(file, record) if content is None and record is not None else content
+            for content, record, file in zip(*named, strict=True)
+        ]
+        return pa.array(found, rows.schema.field(_CONTENT).type)
+
+    def _content(self, file: str, record: str) -> str:
+        shape, texts_of = self.forms[file]
+        texts = zip(self.declared.columns.items(), texts_of(self.declared, shape, record), strict=True)
+        nulls_of = self.declared.nulls_of
+        return _as_json({c: text for (c, kind), text in texts if text is not None and text not in nulls_of(kind)})
+
+
+def _as_json(texts: Mapping[str, str]) -> str:
+    """Return texts as Spark's `to_json` writes them."""
+    written = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPES.sub(lambda found: found[0] if found[1] else f"\\u{found[2].upper()}", written)
+
+
+def _filled(rejected: DataFrame, reading: FileBatch, files: Iterable[str]) -> DataFrame:
+    """Return rejected rows, each with its `_content`.
+
+    Args:
+        files: Keys of the files of these rows.
+    """
+    contents = _contents_of(reading, files)
+    if not contents.forms:
+        return rejected
+    used = {texts_of for _, texts_of in contents.forms.values()}
+    return rejected.mapInArrow(shipped(contents.fill, *used), rejected.schema)
+
+
+def _contents_of(reading: FileBatch, files: Iterable[str]) -> _Contents:
+    """Return the rule that creates contents from the records of some files."""
+    shapes = reading.shapes
+    forms = {}
+    for file in files:
+        shape = shapes.get(file)
+        if shape is not None and (texts_of := format_named(shape.format).texts_of) is not None:
+            forms[file] = (shape, texts_of)
+    return _Contents(reading.declared, forms)

@@ -31,9 +31,9 @@ from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.one_pass import UncommittedLoad, is_grouped_by_task, write_in_one_pass
 from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, rows_at
 from dagster_tidemark.lakehouse.loading.quarantine_counts import QuarantineCount, backlog_of, largest_share
+from dagster_tidemark.lakehouse.loading.quarantine_table import WAIVERS
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
 from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile

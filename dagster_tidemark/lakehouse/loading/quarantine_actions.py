@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.commits import until_committed
-from dagster_tidemark.lakehouse.loading import waivers
+from dagster_tidemark.lakehouse.loading import quarantine_table
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN
-from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, quoted
+from dagster_tidemark.lakehouse.loading.quarantine_table import IS_WAIVED, NO_ROWS, QUARANTINE, WAIVERS
 from dagster_tidemark.lakehouse.loading.spec import Load
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
+from dagster_tidemark.lakehouse.partitioning import text_literal
 from dagster_tidemark.sources.feed import Partition
 
 
@@ -45,16 +45,16 @@ class Selection:
         """SQL condition on the entries, which have the alias `q`."""
         some = [f"q.reason <> '{NO_ROWS}'"]
         if self.asset:
-            some.append(f"q.asset = {quoted(self.asset)}")
+            some.append(f"q.asset = {text_literal(self.asset)}")
         if self.reasons:
-            some.append(f"q.reason IN ({', '.join(quoted(reason) for reason in self.reasons)})")
+            some.append(f"q.reason IN ({', '.join(text_literal(reason) for reason in self.reasons)})")
         if self.since:
             some.append(f"q.quarantined_at >= TIMESTAMP '{self.since:%Y-%m-%d %H:%M:%S}'")
         if self.file:
             plain = self.file.replace("!", "!!").replace("%", "!%").replace("_", "!_").replace("*", "%")
-            some.append(f"q.source_file LIKE {quoted(plain)} ESCAPE '!'")
+            some.append(f"q.source_file LIKE {text_literal(plain)} ESCAPE '!'")
         if self.key:
-            some.append(f"q.source_file = {quoted(self.key)}")
+            some.append(f"q.source_file = {text_literal(self.key)}")
         return " AND ".join(some)
 
 
@@ -64,7 +64,7 @@ def entries(spark: SparkSession, selection: Selection) -> DataFrame:
         catalog.ensure(spark, table)
     return spark.sql(
         f"SELECT q.*, w.because FROM {QUARANTINE.identifier} q LEFT JOIN {WAIVERS.identifier} w "
-        f"ON {same_thing('q', 'w')} WHERE {selection.condition}"
+        f"ON {IS_WAIVED} WHERE {selection.condition}"
     )
 
 
@@ -107,7 +107,7 @@ def send_back(spark: SparkSession, selection: Selection, load: Load) -> list[Par
     def _marked() -> list[Partition]:
         found = spark.table(QUARANTINE.identifier).alias("q").where(condition).select("partition").distinct().collect()
         try:
-            spark.sql(f"UPDATE {QUARANTINE.identifier} q SET q.loaded_by = {quoted(AGAIN)} WHERE {condition}")
+            spark.sql(f"UPDATE {QUARANTINE.identifier} q SET q.loaded_by = {text_literal(AGAIN)} WHERE {condition}")
         except PySparkException as error:
             raise write.as_conflict(error, QUARANTINE) from error
         return sorted((row.partition for row in found), key=str)
@@ -122,7 +122,7 @@ def waive(spark: SparkSession, selection: Selection, because: str, *, run_id: st
         The number of waived entries.
     """
     found = entries(spark, selection)
-    waivers.waive(found, because, run_id=run_id)
+    quarantine_table.waive(found, because, run_id=run_id)
     return found.count()
 
 

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.loading.load_plan import Where
-from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, quoted
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS, same_thing
+from dagster_tidemark.lakehouse.loading.quarantine_table import IS_WAIVED, NO_ROWS, QUARANTINE, WAIVERS
+from dagster_tidemark.lakehouse.partitioning import text_literal
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 
@@ -187,6 +187,6 @@ def _same_partition(of: str) -> Column:
 
 def _entries(asset: str, quarantine: Table) -> str:
     return (
-        f"FROM {quarantine.rows_identifier} q LEFT JOIN {WAIVERS.identifier} w ON {same_thing('q', 'w')} "
-        f"WHERE q.asset = {quoted(asset)}"
+        f"FROM {quarantine.rows_identifier} q LEFT JOIN {WAIVERS.identifier} w ON {IS_WAIVED} "
+        f"WHERE q.asset = {text_literal(asset)}"
     )

@@ -1,7 +1,10 @@
-"""Table of rejected rows and files, ops/quarantine: the entries, and how loads replace them.
+"""Tables of rejected rows and files, ops/quarantine, and of operators' decisions to accept rejections, ops/waivers.
 
-An entry is about a row. If `row_number` is null, the entry is about a whole file. Does not belong here: the rules that
-reject rows and files (`validation`, `probe`).
+An entry is about a row. If `row_number` is null, the entry is about a whole file. A waiver is about a version of a file
+and a reason. It stays valid if any code reads that version again. It does not cover later versions of the file.
+
+Belongs here: how loads replace entries, and how operators waive them. Does not belong here: the rules that reject rows
+and files (`validation`, `probe`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,9 +15,10 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.lakehouse import write
+from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Where
+from dagster_tidemark.lakehouse.partitioning import text_literal
 from dagster_tidemark.lakehouse.readers.files import FileFault
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
 from dagster_tidemark.sources.feed import Partition
@@ -41,6 +45,23 @@ QUARANTINE = Table(
     comment="A rejected row or file, with the reason",
     stored_by=("asset", "partition"),
 )
+
+WAIVERS = Table(
+    name="ops.waivers",
+    columns={
+        "asset": "string",
+        "source_file": "string",
+        "source_version": "string",
+        "reason": "string",
+        "because": "string",
+        "waived_at": "timestamp",
+    },
+    row_key=("asset", "source_file", "source_version", "reason"),
+    comment="A rejection of a file version that an operator has accepted, with the reason",
+)
+
+IS_WAIVED = " AND ".join(f"q.{c} = w.{c}" for c in WAIVERS.row_key)
+"""SQL condition that is true if the waiver `w` covers the entry `q`."""
 
 SAID = ("content", "reason", "message")
 ENTERED = [c for c in QUARANTINE.columns if c != "quarantined_at"]
@@ -161,18 +182,32 @@ def within(asset: str, partitions: Collection[Partition], of: str | None = "t") 
         of: The alias of the entries in the query; None if columns need no alias.
     """
     column = f"{of}." if of else ""
-    named = [quoted(p) for p in sorted(p for p in partitions if p is not None)]
+    named = [text_literal(p) for p in sorted(p for p in partitions if p is not None)]
     some = [f"{column}partition IN ({', '.join(named)})"] if named else []
     none = [f"{column}partition IS NULL"] if None in partitions else []
-    return f"{column}asset = {quoted(asset)} AND ({' OR '.join([*some, *none])})"
+    return f"{column}asset = {text_literal(asset)} AND ({' OR '.join([*some, *none])})"
 
 
 def _same(columns: Collection[str]) -> str:
     return " AND ".join(f"t.{c} <=> s.{c}" for c in columns)
 
 
-def quoted(text: str | None) -> str:
-    """Return a text as a SQL literal."""
-    if text is None:
-        return "NULL"
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def waive(entries: DataFrame, because: str, *, run_id: str) -> None:
+    """Waive quarantine entries. An existing waiver gets the new reason.
+
+    Args:
+        entries: Entries, with at least the columns of the row key of ops/waivers.
+        because: The reason.
+
+    Raises:
+        CommitConflict: in each attempt, another writer committed first.
+    """
+    spark = entries.sparkSession
+    catalog.ensure(spark, WAIVERS)
+    rows = entries.select(*WAIVERS.row_key).distinct()
+    # The time is a literal, so that each evaluation of the source has the same time.
+    rows = rows.withColumns({"because": F.lit(because), "waived_at": F.lit(datetime.now(UTC))})
+    on = " AND ".join(f"t.{c} = s.{c}" for c in WAIVERS.row_key)
+    until_committed(
+        lambda: write.merge(rows, WAIVERS, within=lambda of: "true", on=on, wins="true", run_id=run_id), WAIVERS.name
+    )

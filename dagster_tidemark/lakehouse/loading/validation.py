@@ -41,7 +41,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     - `source_row` if the table has this column. Then the batch must be `numbered`;
     - `_reason` and `_message`: null for a good row;
     - `_content`: a bad row in its original form; null for a good row;
-    - `_record`: the record of a bad row, if `row_contents` must create the `_content` from it;
+    - `_record`: the record of a bad row, if `judged_rows` must create the `_content` from it;
     - `_report`: the report of a task (`parsing.part_of_file`). If it is not null, this is not a row of a file.
 
     Args:

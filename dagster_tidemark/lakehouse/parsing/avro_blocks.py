@@ -1,7 +1,7 @@
 """Container files of Avro: the header, and blocks of encoded rows between markers.
 
 A part of a file has the blocks that begin in its bytes. Blocks are decompressed here with bounded memory, so that no
-library for a codec is needed. Does not belong here: the rows in a block (`avro_rows`).
+library for a codec is needed. Does not belong here: the rows in a block (`readers.avro`).
 """
 
 from __future__ import annotations

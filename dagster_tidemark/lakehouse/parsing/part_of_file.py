@@ -1,8 +1,8 @@
 """Reading of one part of a file: batches of typed rows, then a report.
 
 The run's process and Spark's workers call the same function, so small and large files give the same rows. Does not
-belong here: formats (`csv_rows`, `json_rows`, `parquet_rows`), and the decisions to reject rows (`validation`) or files
-(`readers.batch`).
+belong here: formats (`csv_rows`, `json_rows`, `readers.parquet`), and the decisions to reject rows (`validation`) or
+files (`readers.batch`).
 """
 
 from __future__ import annotations

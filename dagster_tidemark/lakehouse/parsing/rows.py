@@ -1,7 +1,7 @@
 """Interface that each file format implements: rows in batches, as texts or as values of the declared types.
 
 The classes are plain data that can be sent to Spark's workers, which have only pyarrow and numpy. Does not belong here:
-formats (`csv_rows`, `json_rows`, `parquet_rows`), and types (`kernels`).
+formats (`csv_rows`, `json_rows`, `readers.parquet`), and types (`kernels`).
 """
 
 from __future__ import annotations

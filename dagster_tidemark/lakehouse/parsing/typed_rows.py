@@ -1,14 +1,15 @@
-"""Conversion of columns of typed formats, such as Parquet, to values of the declared types or to texts.
+"""Rows of typed formats, such as Parquet: batches that fit into memory, as values of the declared types or as texts.
 
 A column is cast if its declared type represents all values without loss. The result is the same as if
 `validation.typed` had cast the texts of the values. If one value does not fit, the whole column of that batch becomes
-texts, so that only `validation` reports faults of rows. Does not belong here: reading files (`parquet_rows`), and
+texts, so that only `validation` reports faults of rows. Does not belong here: reading files (`readers.parquet`), and
 texts of values (`values`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -21,6 +22,12 @@ from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Rows
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import FIRST_DAY, LAST_DAY, PER_SECOND, far_time, texts_of
+
+MOST_ROWS = 8192
+"""Largest number of rows in a batch."""
+
+MOST_BYTES = 32 << 20
+"""Largest number of bytes in a batch. A single row may be larger."""
 
 _MICROSECONDS = pa.timestamp("us")
 _A_DAY = 86_400_000_000  # microseconds
@@ -272,3 +279,17 @@ def _without(faulty: Mask, column: pa.Array) -> pa.Array:
 def _at(rows: Mask, texts: list[str]) -> pa.Array:
     """Return a column with texts in some rows and nulls in the others."""
     return pc.replace_with_mask(pa.nulls(len(rows), pa.string()), pa.array(rows), pa.array(texts, pa.string()))
+
+
+def joined(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join small consecutive pieces to batches of up to `MOST_ROWS` rows and `MOST_BYTES` bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        if held and (rows + piece.num_rows > MOST_ROWS or size + piece.nbytes > MOST_BYTES):
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield pa.Table.from_batches(held)

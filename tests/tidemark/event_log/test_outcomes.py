@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from dagster._core.events import JobFailureData, RunFailureReason
 
-from dagster_tidemark.event_log.replaced_code import ReplacedCode
 from dagster_tidemark.event_log.run_facts import run_facts
+from dagster_tidemark.event_log.standby import ReplacedCode
 from dagster_tidemark.lakehouse.session import SparkLost, SparkUnreachable
 from dagster_tidemark.planner.event_records import Outcome
 

@@ -15,9 +15,8 @@ from dagster_tidemark.incidents.arrivals import ArrivedFiles
 from dagster_tidemark.incidents.causes import Evidence, troubles
 from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.incident import Book, CauseKind, Incident, MessageKind
-from dagster_tidemark.incidents.look import Look, logger, note_incidents, ownership_of
+from dagster_tidemark.incidents.look import Look, Watch, logger, note_incidents, ownership_of
 from dagster_tidemark.incidents.store import IncidentStore
-from dagster_tidemark.incidents.watch import Watch
 from dagster_tidemark.planner.contracts import LagContract
 from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.planner.event_records import Failure

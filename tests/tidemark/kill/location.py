@@ -12,7 +12,7 @@ import dagster as dg
 from dagster_tidemark.definitions import build_definitions
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.lakehouse import write
-from dagster_tidemark.lakehouse.loading import load, quarantine_entries, quarantine_table, rejected_rows
+from dagster_tidemark.lakehouse.loading import load, quarantine_table, rejected_rows
 from dagster_tidemark.sensors import landing
 from dagster_tidemark.sensors.automation import automation_sensor
 from dagster_tidemark.sensors.catch_up import catch_up_sensor
@@ -53,7 +53,7 @@ def _table_before_quarantine() -> None:
         return held_at(*arguments)
 
     rejected_rows.enter, load.held_at = _enter, _held_at
-    quarantine_entries._appended = lambda *_: False  # so that all entries go through `replace`
+    rejected_rows._appended = lambda *_: False  # so that all entries go through `replace`
 
 
 def _append_instead_of_merge() -> None:

@@ -13,8 +13,7 @@ from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import load, quarantine_actions
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_actions import Selection
-from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE, WAIVERS
 from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.table import Table
 from tests.sampling import sample

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dagster_tidemark.lakehouse.parsing import csv_rows, json_rows, parquet_rows, text_blocks
+from dagster_tidemark.lakehouse.parsing import csv_rows, json_rows, text_blocks
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, RowsOf
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
-from dagster_tidemark.lakehouse.readers import text
+from dagster_tidemark.lakehouse.readers import parquet, text
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from tests.sampling import sample
 
@@ -168,4 +168,4 @@ def test_parquet_file_cut_around_row_groups_has_its_rows_once(version: str) -> N
         source, shape = MemoryFile("x.parquet", body), Shape("parquet")
         cuts: list[list[int]] = [[], sorted(places), *([at] for at in places)]
         for some in cuts:
-            assert rows_of(parquet_rows.rows_of, shape, source, cut(len(body), some)) == expected, (seed, some)
+            assert rows_of(parquet.rows_of, shape, source, cut(len(body), some)) == expected, (seed, some)

@@ -18,10 +18,17 @@ import requests
 from dagster import DagsterInstance
 
 from dagster_tidemark import Feed, Grain
-from dagster_tidemark.lineage import event_sender
+from dagster_tidemark.lineage import openlineage
 from dagster_tidemark.lineage.asset_runs import AssetRun, AssetRunState, AssetVersion, begun
-from dagster_tidemark.lineage.event_sender import EventSender, LineageMissing, emit_with_client, is_configured
-from dagster_tidemark.lineage.run_events import LineageNames, event_of, run_uuid
+from dagster_tidemark.lineage.openlineage import (
+    EventSender,
+    LineageMissing,
+    LineageNames,
+    emit_with_client,
+    event_of,
+    is_configured,
+    run_uuid,
+)
 from dagster_tidemark.sensors import lineage_sensor
 from dagster_tidemark.sensors.lineage_sensor import lineage_sensors
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION
@@ -186,7 +193,7 @@ def test_openlineages_client_waits_for_a_receiver_that_starts_later(
     port = free_port()
     monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(lineage_sensor, "_SECONDS", 1.0)
-    monkeypatch.setattr(event_sender, "_FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(openlineage, "_FIRST_PAUSE", 0.1)
     lineage = Lineage(home)
     lineage.run(orders)
     began = time.monotonic()
@@ -234,7 +241,7 @@ def test_large_run_is_sent_over_several_ticks_each_event_once(
     lineage = Lineage(home)
     start = lineage.cursor
     lineage.run(orders, sales)
-    monkeypatch.setattr(event_sender, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(openlineage, "_FIRST_PAUSE", 0.0)
     for count in range(1, 4):
         lineage.tick()
         time.sleep(0.1)  # the answer comes after the tick

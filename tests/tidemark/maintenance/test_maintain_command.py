@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from dagster_tidemark import location
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.lakehouse.append import TableCommit
-from dagster_tidemark.lakehouse.loading.waivers import WAIVERS
+from dagster_tidemark.lakehouse.loading.quarantine_table import WAIVERS
 from dagster_tidemark.lakehouse.maintenance.due import Action, DueAction
 from dagster_tidemark.lakehouse.maintenance.maintenance_table import MAINTENANCE
 from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview, kept_overview

@@ -3,7 +3,7 @@
 import dataclasses
 from datetime import UTC, datetime
 
-from dagster_tidemark.engine.labels import label, urgency, why
+from dagster_tidemark.engine.ui_reasons import label, urgency, why
 from dagster_tidemark.planner.decisions import Decision, State
 
 NINE = datetime(2026, 11, 23, 9, tzinfo=UTC).timestamp()

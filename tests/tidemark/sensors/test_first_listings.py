@@ -10,9 +10,9 @@ import pytest
 from dagster_tidemark import Feed, Grain
 from dagster_tidemark.engine.complete_listings import FeedListing, note_listing, place_of, read_listings
 from dagster_tidemark.event_log.observations import ObservationLedger, version_of
-from dagster_tidemark.sensors import change_detection, first_listings, landing
+from dagster_tidemark.sensors import change_detection, landing, own_listings
 from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
-from dagster_tidemark.sensors.first_listings import FirstListings
+from dagster_tidemark.sensors.own_listings import FirstListings
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing, data_version
@@ -172,7 +172,7 @@ def test_feed_that_cannot_be_listed_is_named_and_does_not_stop_the_others(
     assert steps.record().progress == "it cannot be listed: the bucket does not answer"
     assert steps.record(CUSTOMERS).progress == "other feeds are listed first"
     assert steps.step(bucket, 5).changed == [], "it pauses"
-    monkeypatch.setattr(first_listings, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(own_listings, "_PAUSE_SECONDS", 0.0)
     steps.listings._again_at = 0.0
     assert [o.asset_key.path[-1] for o in steps.step(bucket, 5).changed] == ["customers"]
     assert steps.record(CUSTOMERS).at > 0
@@ -188,7 +188,7 @@ def test_feed_that_an_earlier_release_listed_nightly_is_not_listed_again(
     assert len(Steps(instance, PRICES).step(bucket, 5).changed) == len(DAYS) - 1, "it was observed a moment ago"
     bucket.put(CUSTOMERS.prefix, b"1")
     observe(ObservationLedger(instance, START), bucket, {(CUSTOMERS, None): NOON})
-    monkeypatch.setattr(first_listings, "_DAY_SECONDS", -60.0)
+    monkeypatch.setattr(own_listings, "_DAY_SECONDS", -60.0)
     steps = Steps(instance, CUSTOMERS, ORDERS)
     listed = len(bucket.prefixes_listed)
     steps.step(bucket, 5)
@@ -204,7 +204,7 @@ def test_many_partitions_of_one_page_are_reported_in_several_ticks(
     bucket = FakeBucket(now=NOON)
     for day in DAYS:
         bucket.put(f"prices/dt={day}/a.csv", b"1")
-    monkeypatch.setattr(first_listings, "_MOST_PARTITIONS", 3)
+    monkeypatch.setattr(own_listings, "_MOST_PARTITIONS", 3)
     steps = Steps(instance, PRICES)
     assert [len(steps.step(bucket).changed) for _ in range(4)] == [3, 3, 1, 0]
     assert len(steps.said) == 1 and steps.record().at > 0

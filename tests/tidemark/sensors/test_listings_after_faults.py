@@ -15,8 +15,8 @@ from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.engine.doubts import LANDING
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.sensors import landing, listings_after_faults
-from dagster_tidemark.sensors.listings_after_faults import ListingsAfterFaults
+from dagster_tidemark.sensors import landing, own_listings
+from dagster_tidemark.sensors.own_listings import ListingsAfterFaults
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources import sqs
 from dagster_tidemark.sources.listing import BucketUnavailable, FakeBucket, Listing
@@ -219,7 +219,7 @@ def test_partition_that_could_not_be_listed_is_listed_again_without_its_message(
 
 def test_pauses_between_attempts_grow_to_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now, after, asked = [0.0], ListingsAfterFaults([PRICES], lost_for=0.0), list[float]()
-    monkeypatch.setattr(listings_after_faults, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(own_listings, "time", SimpleNamespace(monotonic=lambda: now[0]))
     place = (PRICES, "2026-10-01")
     with dg.DagsterInstance.ephemeral() as instance:
         bucket = Counting(now=TODAY)

@@ -4,7 +4,7 @@ import base64
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet, _InHand
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
-from dagster_tidemark.sources.received_messages import ReceivedBatch, ReceivedMessage
+from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import Stream
@@ -57,17 +57,11 @@ class KilledBeforeItAcknowledges(QueueInlet):
 
 
 @dataclass
-class OnceInlet:
+class OnceInlet(Inlet):
     """A log in memory that gives these once."""
 
     records: tuple[ReceivedMessage, ...]
     name: str = "memory:pings"
-
-    def property_name(self) -> str | None:
-        return None
-
-    def resume_after(self, topic_id: str, highest: Mapping[int, int]) -> str | None:
-        return None
 
     def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         given, self.records = self.records, ()

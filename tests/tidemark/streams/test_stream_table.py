@@ -26,7 +26,7 @@ NAME = "tidemark.kafka.pings"
 
 
 @dataclass
-class Log:
+class Log(Inlet):
     """A topic of one partition, in memory."""
 
     bodies: list[str] = field(default_factory=list)

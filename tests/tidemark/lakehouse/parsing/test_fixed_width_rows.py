@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagster_tidemark.lakehouse.parsing.fixed_width_rows import rows_of, texts_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
 from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.lakehouse.readers.fixed_width import rows_of, texts_of
 from dagster_tidemark.sources.text_formats import FixedWidth
 from tests.sampling import sample
 

@@ -19,12 +19,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from dagster_tidemark.lakehouse.parsing import avro_blocks, avro_rows
+from dagster_tidemark.lakehouse.parsing import avro_blocks
 from dagster_tidemark.lakehouse.parsing.avro_types import AvroSchema
-from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of as orc_rows_of
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, Part
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile
+from dagster_tidemark.lakehouse.readers import avro
 from dagster_tidemark.lakehouse.readers.files import SourceFile, Unusable
+from dagster_tidemark.lakehouse.readers.orc import rows_of as orc_rows_of
 from dagster_tidemark.lakehouse.readers.probe import inspect
 from dagster_tidemark.sources.feed import Feed, Grain
 from tests.proof.kinds import avro_kinds
@@ -68,7 +69,7 @@ def test_each_row_of_an_avro_file_is_in_exactly_one_part(seed: int) -> None:
     found = [
         row
         for part in parts
-        for rows in avro_rows.rows_of(DeclaredContent(COLUMNS), None, MemoryFile("a.avro", body), part)
+        for rows in avro.rows_of(DeclaredContent(COLUMNS), None, MemoryFile("a.avro", body), part)
         for row in rows.columns["n"].to_pylist()
     ]
     assert found == list(range(200))
@@ -207,9 +208,9 @@ def test_missing_time_zone_database_is_not_reported_as_damage(tmp_path: Path) ->
     program = """
 import sys
 from dagster_tidemark.lakehouse.parsing.avro_types import AvroSchema
-from dagster_tidemark.lakehouse.parsing.orc_rows import rows_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.parsing.sources import MemoryFile, ReaderMissing
+from dagster_tidemark.lakehouse.readers.orc import rows_of
 from tests.sampling import sample
 try:
     list(rows_of(DeclaredContent({"at": "timestamp"}), None, MemoryFile("a.orc", open(sys.argv[1], "rb").read())))

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_tidemark.lakehouse import shipping
-from dagster_tidemark.lakehouse.parsing import batches, parquet_rows
+from dagster_tidemark.lakehouse.parsing import typed_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
-from dagster_tidemark.lakehouse.parsing.parquet_rows import rows_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
 from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.readers import parquet
 from dagster_tidemark.lakehouse.readers.files import Unusable
+from dagster_tidemark.lakehouse.readers.parquet import rows_of
 from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import _number
 from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same, text_of
@@ -328,7 +329,7 @@ LONG = "long " * 2000
 def test_repeated_long_parquet_value_is_read_with_bounded_memory(
     column: pa.Array, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (batches, parquet_rows):
+    for module in (typed_rows, parquet):
         monkeypatch.setattr(module, "MOST_BYTES", 200_000)
     source = Stored(written(pa.table({"v": column}), **options))
     assert source.size < 100_000

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.engine.labels import label
+from dagster_tidemark.engine.ui_reasons import label
 from dagster_tidemark.planner.contract_status import told
 from dagster_tidemark.planner.contracts import CronContract
 from dagster_tidemark.simulation.simulator import RunPace, Simulation

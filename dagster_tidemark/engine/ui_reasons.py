@@ -1,11 +1,17 @@
-"""Label of a decision in the UI's tab Automation. The UI shows 40 characters, so the main point comes first.
+"""Reasons in the UI's tab Automation: the label of a decision, and the condition that carries a label to the UI.
 
-Does not belong here: the whole reason (`planner.wording` and its callers), which follows the label.
+The UI shows 40 characters, so the main point comes first. Does not belong here: the whole reason (`planner.wording` and
+its callers), which follows the label.
 """
 
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
+import dagster as dg
+from dagster import AutomationContext, AutomationResult
+
+from dagster_tidemark.dagster_internals.conditions import EntitySubset
 from dagster_tidemark.planner.decisions import Decision, State
 
 _MATTERS_MOST = (
@@ -75,3 +81,38 @@ def _moment(at: float, zone: str, after: float | None = None) -> str:
     time = datetime.fromtimestamp(at, ZoneInfo(zone))
     same_day = after is not None and datetime.fromtimestamp(after, ZoneInfo(zone)).date() == time.date()
     return f"{time:%H:%M}" if same_day else f"{time:%a %d %b %H:%M}"
+
+
+class Because(dg.AutomationCondition[Any]):
+    """A reason, and the partitions it applies to.
+
+    The text is both label and description. The UI shows the label. Dagster stores an explanation again only if the
+    description differs from the stored one.
+    """
+
+    requires_cursor = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    @property
+    def name(self) -> str:
+        return self._reason
+
+    @property
+    def description(self) -> str:
+        return self._reason
+
+    def get_label(self) -> str:
+        return self._reason
+
+    def evaluate(self, context: AutomationContext[Any]) -> AutomationResult[Any]:
+        return AutomationResult(context, true_subset=context.candidate_subset)
+
+
+def because(
+    context: AutomationContext[Any], index: int, reason: str, partitions: EntitySubset[Any]
+) -> AutomationResult[Any]:
+    """Return the reason as the child result of a condition."""
+    child = context.for_child_condition(Because(reason), child_indices=[index], candidate_subset=partitions)
+    return AutomationResult(child, true_subset=partitions)

@@ -14,7 +14,6 @@ from dagster._core.definitions.assets.definition.cacheable_assets_definition imp
 
 from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
 from dagster_tidemark.engine.condition import own_assets
-from dagster_tidemark.engine.set_aside import planned
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.sensors import automation
 from dagster_tidemark.table_partitions import DeclarationRefused
@@ -177,13 +176,13 @@ def test_assets_that_dagster_makes_later_do_not_disturb_the_planner(monkeypatch:
         def build_definitions(self, data: Any) -> list[dg.AssetsDefinition]:
             return [named("synced")]
 
-    graphs = []
+    graphs, graph_of_all = [], automation._graph
 
     def recorded(*given: Any) -> Graph:
-        graphs.append(planned(*given))
+        graphs.append(graph_of_all(*given))
         return graphs[-1]
 
-    monkeypatch.setattr(automation, "planned", recorded)
+    monkeypatch.setattr(automation, "_graph", recorded)
     both = extended(dg.Definitions(assets=[rates, FromAnApi("api")]))
     assert dg.AssetKey("synced") in loaded(both).asset_graph.get_all_asset_keys()
     assert {"marts/fees", "core/pilotage", "rates"} <= graphs[0].nodes.keys()

@@ -20,11 +20,23 @@ _EXPONENT = "[eE][+-]?[0-9]{1,3}$"
 _BEGINS_WITH_DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}($|[ T])"
 _DAY = "^[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$"
 _OF_JAVA = "[0-9.][dDfF]$|[xX]"  # numbers as in Java code, such as 5d or 0x1p3
+
+
+def _above(number: int) -> str:
+    """Return a pattern of the whole numbers above a number that have as many digits."""
+    digits = str(number)
+    return "|".join(
+        f"{digits[:n]}[{int(digit) + 1}-9][0-9]{{{len(digits) - n - 1}}}"
+        for n, digit in enumerate(digits)
+        if digit < "9"
+    )
+
+
 _LOST = {
     **dict.fromkeys(("int", "bigint"), r"^[+-]?0[0-9]|^\+"),
-    # A double holds each whole number below 2^53, which is 9,007,199,254,740,992.
     **dict.fromkeys(
-        ("float", "double"), r"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){17}|^-?(9[0-9]{15}|[1-9][0-9]{16})(\.0*)?$"
+        ("float", "double"),
+        rf"^[+-]?0[0-9]|^\+|[1-9](\.?[0-9]){{17}}|^-?({_above(2**53)}|[1-9][0-9]{{16}})(\.0*)?$",
     ),
     "date": "[T ].*[1-9]",
     **dict.fromkeys(("timestamp", "timestamp_ntz"), "[.,][0-9]{6}0*[1-9]"),

@@ -8,7 +8,6 @@ import codecs
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import AnyStr, NamedTuple
 
 from dagster_tidemark.lakehouse.readers.files import Unusable
@@ -139,7 +138,6 @@ def decoded_by(text: bytes, charset: str) -> str | None:
         return None
 
 
-@cache
 def _is_single_byte(charset: str) -> bool:
     """Return True if an encoding has one byte for each character, so that it accepts nearly any bytes."""
     letters = bytes(range(128, 256)).decode(charset, errors="replace")

@@ -22,7 +22,7 @@ def handed_on(kind: str) -> tuple[pa.Array, list[str | None]]:
     for column in EDGES.values():
         for n in range(len(column)):
             table = pa.table({"v": column.slice(n, 1)})
-            found = rows_of_table(DeclaredContent({"v": kind}), table).columns["v"]
+            found = rows_of_table(DeclaredContent({"v": kind}, is_exact=True), table).columns["v"]
             if kind == "string" or found.type != pa.string():
                 values.append(found)
                 texts.append(text_of(column.slice(n, 1), kind))

@@ -455,7 +455,7 @@ def test_refused_kafka_user_is_reported_without_the_password(kafka: Broker, open
     topic = kafka.topic()
     kafka.send(topic, "a")
     kafka.let_read(READER, topic)
-    assert opened(topic, options=kafka.locked_options(READER)).fill() == ["a"]
+    assert opened(topic, options=kafka.locked_options(READER)).fill(quiet=5.0) == ["a"]  # it has to log in first
     refusals = {
         "does not allow the user to read": kafka.locked_options(STRANGER),
         "refused the login": kafka.locked_options(READER, "wrong-" + PASSWORD),

@@ -244,7 +244,7 @@ def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
 def _no_rebuilds(instance: dg.DagsterInstance, graph: Graph, store: Store, manifest: PreviewManifest) -> Iterator[None]:
     """Stop the sensor that requests rebuilds during the block: the running code sees published partitions as stale."""
     running = running_sensors(instance, RANGES, deployed.locations(instance, graph))
-    manifest.sensors_off += running  # beside those that a killed attempt has left off
+    manifest.sensors_off += running  # a killed attempt may have left others off
     store.write(manifest)
     old_code_runs = False
     try:

@@ -209,7 +209,7 @@ def _checks(parts: LocationParts, automated: Sequence[Any], *, with_channels: bo
         *arrival_checks(parts.expected, settings),
     ]
     own = [each for each in parts.assets if isinstance(each, dg.AssetChecksDefinition)]
-    return [*own, *contract_checks(automated, settings), *with_automation(of_sources)]
+    return [*own, *contract_checks(automated, settings, parts.others), *with_automation(of_sources)]
 
 
 def _sensors(

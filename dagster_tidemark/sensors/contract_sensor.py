@@ -62,15 +62,18 @@ _ASKED_AGAIN = 2.0  # seconds until an unreachable service is probed again, beca
 _FIGURES_EVERY = 600.0  # seconds; a stream at work writes six results an hour
 
 
-def contract_checks(assets: Iterable[Any], settings: Settings | None = None) -> list[dg.AssetChecksDefinition]:
+def contract_checks(
+    assets: Iterable[Any], settings: Settings | None = None, others: Iterable[Any] = ()
+) -> list[dg.AssetChecksDefinition]:
     """Return a check for each asset with a freshness policy.
 
     Args:
         settings: The settings of the code location; see `LocationScope`.
+        others: All other assets of the code location, which the assets may read.
     """
     every = list(assets)
     specs = (spec for found in every if isinstance(found, dg.AssetsDefinition) for spec in found.specs)
-    graph = cache(lambda: graph_of_definitions(every))
+    graph = cache(lambda: graph_of_definitions([*every, *others]))
     return [_check(spec.key, graph, settings) for spec in specs if spec.freshness_policy is not None]
 
 

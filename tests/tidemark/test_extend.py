@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.condition import own_assets
+from dagster_tidemark.engine.saved_overview import CHECK
+from dagster_tidemark.sensors.contract_sensor import STATE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.checkout import CHECKOUT
@@ -228,6 +230,15 @@ def test_selection_by_key_includes_added_assets() -> None:
     ours = sales.with_attributes(backfill_policy=dg.BackfillPolicy.single_run())
     both = extend(theirs, load_settings(), assets=[ours], tables=[SALES])
     assert selected(both)["by_key"][0] == {sales.key, dg.AssetKey("theirs_1")}
+
+
+def test_contract_of_a_table_that_reads_an_existing_asset_is_checked_in_a_run(instance: dg.DagsterInstance) -> None:
+    both = extend(their_location(), load_settings(), assets=[sales], tables=[SALES])
+    job = both.get_repository_def().get_implicit_global_asset_job_def()
+    check = dg.AssetCheckKey(sales.key, CHECK)
+    done = job.get_subset(asset_selection=set(), asset_check_selection={check}).execute_in_process(instance=instance)
+    [found] = done.get_asset_check_evaluations()
+    assert (found.asset_check_key, found.metadata[STATE].value) == (check, "met")
 
 
 def test_custom_automation_sensor_class_is_refused_with_a_remedy() -> None:

@@ -62,6 +62,8 @@ GOOD_NAMES = (
     ),
     ("several_endings", "orders.xlsx.parquet.csv", SURE),
     ("ending_only_after_many_dots", "a...csv", SURE),
+    ("ending_in_capitals", "ORDERS.CSV", SURE),
+    ("ending_with_one_capital", "orders.Csv", SURE),
 )
 
 IGNORED_NAMES = (
@@ -100,11 +102,6 @@ OUTSIDE_NAMES = (
     ("gzip_of_formats_without_gzip", ("a.jsonl.gz", "a.json.gz", "a.parquet.gz", "a.gz"), SURE),
     ("no_ending", ("orders", "csv", "orders_csv", "orders."), SURE),
     ("blank_behind_the_ending", ("orders.csv ", "orders.csv (1)"), SURE),
-    (
-        "ending_in_capitals",
-        ("ORDERS.CSV", "orders.Csv", "orders.csv.GZ"),
-        "taken to the letter; Windows writes capitals, and loading them is defensible",
-    ),
     ("deeper_folder", ("sub/orders.csv", "sub/sub/orders.csv", "hour=08/orders.csv"), SURE),
 )
 

@@ -79,8 +79,9 @@ MODELS = [
 )
 def dbt_build(context: dg.AssetExecutionContext) -> Iterator[Any]:
     """Build the chosen models; each stores its data itself."""
-    for key in sorted(context.selected_asset_keys):
-        yield dg.MaterializeResult(asset_key=key, metadata={"rows": 1})
+    for spec in MODELS:  # models before those that read them
+        if spec.key in context.selected_asset_keys:
+            yield dg.MaterializeResult(asset_key=spec.key, metadata={"rows": 1})
     for check in context.selected_asset_check_keys:
         yield dg.AssetCheckResult(passed=True, asset_key=check.asset_key, check_name=check.name)
 

@@ -31,12 +31,15 @@ class Pickles(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store a value, once for each partition."""
         for partition in context.asset_partition_keys if context.has_asset_partitions else [""]:
-            path = self._path(context.asset_key, partition)
+            key = context.asset_key if context.has_asset_key else dg.AssetKey(["ops", context.step_key])
+            path = self._path(key, partition)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(pickle.dumps(obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the value of one partition, or a dictionary by partition."""
+        if not context.has_asset_key and context.upstream_output is not None:  # between two ops
+            return pickle.loads(self._path(dg.AssetKey(["ops", context.upstream_output.step_key])).read_bytes())
         if not context.has_asset_partitions:
             return pickle.loads(self._path(context.asset_key).read_bytes())
         keys = context.asset_partition_keys

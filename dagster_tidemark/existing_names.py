@@ -101,7 +101,7 @@ def _names(defs: dg.Definitions, resources: Iterable[str]) -> set[str]:
 
 
 def _jobs(defs: dg.Definitions) -> Iterator[Any]:
-    """Yield the jobs of definitions, with those that only a schedule or a sensor names."""
+    """Yield the jobs of definitions, including jobs that are declared only in a schedule or a sensor."""
     yield from defs.jobs or ()
     for schedule in defs.schedules or ():
         if not isinstance(schedule, dg.ScheduleDefinition) or schedule.has_job:

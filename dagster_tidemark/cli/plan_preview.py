@@ -21,7 +21,7 @@ from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli import lock, plan_apply, plan_view
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from dagster_tidemark.cli.storage import instance_beside_the_lake
-from dagster_tidemark.cli.webserver import NoWebserver, OtherCode, reload_code
+from dagster_tidemark.cli.webserver import NoWebserver, reload_code
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.dagster_internals.sensor_states import restore_sensors, running_sensors, stop_sensors
@@ -246,19 +246,17 @@ def _no_rebuilds(instance: dg.DagsterInstance, graph: Graph, store: Store, manif
     running = running_sensors(instance, RANGES, deployed.locations(instance, graph))
     manifest.sensors_off += running  # a killed attempt may have left others off
     store.write(manifest)
-    old_code_runs = False
+    is_complete = False
     try:
         stop_sensors(instance, running)
         yield
-    except (NoWebserver, OtherCode):
-        # The running code would rebuild the published partitions with its own, older version.
-        old_code_runs = any(own.decided for own in manifest.tables)
-        if old_code_runs:
-            _say(f"the sensor {RANGES} stays off until `tidemark plan --publish {store.name}` has succeeded")
-        raise
+        is_complete = True
     finally:
-        if not old_code_runs:
+        # After a failure the running code may still be the old one, which would build the published partitions back.
+        if is_complete or not any(own.decided for own in manifest.tables):
             _restore_sensors(instance, manifest)
+        else:
+            _say(f"the sensor {RANGES} stays off until `tidemark plan --publish {store.name}` has succeeded")
         store.write(manifest)
 
 

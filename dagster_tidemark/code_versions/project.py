@@ -249,7 +249,7 @@ class Project:
         """Return what an expression such as `name`, `module.name` or `name[item]` refers to, if it begins with a name.
 
         Args:
-            of_root: What its first name refers to, if it is not the global name of the module.
+            of_root: The target of its first name, if this is not the global name of the module.
         """
         root = root_of(node)
         if root is None:

@@ -59,7 +59,7 @@ class LibraryChange:
         module: The module of the statement.
         names: Names of the attributes that it sets.
         library: Name of the library whose users are all affected; empty if only users of `names` are.
-        label: What it changes, for messages.
+        label: The changed name, for messages.
     """
 
     module: str

@@ -53,7 +53,7 @@ def stopped_sensors(
 
 
 def running_sensors(instance: dg.DagsterInstance, name: str, locations: Collection[str]) -> list[dict[str, str]]:
-    """Return one record per sensor with this name that nobody has stopped, for `stop_sensors` and `restore_sensors`.
+    """Return one record per sensor with this name, without stopped ones, for `stop_sensors` and `restore_sensors`.
 
     Args:
         name: Name of the sensor without Tidemark's prefix. Sensors with and without the prefix are returned.
@@ -69,7 +69,7 @@ def running_sensors(instance: dg.DagsterInstance, name: str, locations: Collecti
 
 
 def stop_sensors(instance: dg.DagsterInstance, records: Collection[Mapping[str, str]]) -> None:
-    """Stop sensors. A tick that is under way goes on."""
+    """Stop sensors. A tick that has begun is not interrupted."""
     for state, _ in _recorded(instance, records):
         instance.update_instigator_state(state.with_status(InstigatorStatus.STOPPED))
 
@@ -77,7 +77,7 @@ def stop_sensors(instance: dg.DagsterInstance, records: Collection[Mapping[str, 
 def restore_sensors(instance: dg.DagsterInstance, records: Collection[Mapping[str, str]]) -> None:
     """Give stopped sensors the status that they had when they were recorded."""
     for state, record in _recorded(instance, records):
-        if state.status is InstigatorStatus.STOPPED:  # else somebody has started it
+        if state.status is InstigatorStatus.STOPPED:  # a sensor that was started since stays on
             status = InstigatorStatus(record.get("status", InstigatorStatus.RUNNING.value))
             instance.update_instigator_state(state.with_status(status))
 
@@ -90,6 +90,7 @@ def _recorded(
 
 
 def _record(state: InstigatorState) -> dict[str, str]:
+    """Return the names of a sensor. Their keys are those of a GraphQL selector, as in records of earlier releases."""
     owner = state.repository_selector
     return {
         "repositoryName": owner.repository_name,

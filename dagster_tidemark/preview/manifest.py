@@ -115,7 +115,7 @@ class PreviewManifest:
     Args:
         code: Code version and fingerprint of each previewed asset.
         is_built: True if every part was built. Until then the preview can only be dropped.
-        sensors_off: Selectors of the sensors that publishing stopped and has to start again.
+        sensors_off: Records of the sensors that publishing stopped and has to restore (`running_sensors`).
         left_out: Assets that a deploy would run and the preview does not build, with the reason.
         quarantine_base: The snapshot of ops.quarantine where the preview's branch began; None if it had no snapshot.
         quarantine_head: The snapshot of that branch; None if the preview has loaded no files.

@@ -313,6 +313,9 @@ def test_publish_stops_the_catch_up_sensor_and_restores_it(tmp_path: Path) -> No
             raise OtherCode
         kept = store.read()
         assert is_off() and kept is not None and kept.sensors_off
+        with pytest.raises(KeyError), plan_preview._no_rebuilds(instance, graph, store, manifest):
+            raise KeyError
+        assert is_off(), "after any failure the old code may run"
         with plan_preview._no_rebuilds(instance, graph, store, manifest):  # the repetition after the deploy
             assert is_off()
         assert not is_off() and not manifest.sensors_off

@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dagster_tidemark.cli import plan_view
+from dagster_tidemark.cli import lock, plan_view
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.code_versions.lock_file import NAME, read, write
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
 from dagster_tidemark.planner.rehearsal import Rebuild
 from tests.checkout import CHECKOUT
@@ -81,6 +83,25 @@ def test_plan_shows_a_changed_constant_and_a_new_function(saved: SavedState, tmp
 def test_plan_reports_that_the_deployed_code_is_unknown(saved: SavedState, tmp_path: Path) -> None:
     done = plan(saved, tmp_path / "state.json", {}, "--diff")
     assert "the text of the deployed code is unknown" in " ".join(done.stdout.split())
+
+
+def test_plan_exits_with_7_if_an_asset_changed_and_its_version_did_not(
+    saved: SavedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = read(CHECKOUT / NAME)
+    sales = locked.assets["marts/sales_hourly"]
+    other = replace(sales, fingerprint=replace(sales.fingerprint, digest="of other code"))
+    write(tmp_path / NAME, replace(locked, assets={**locked.assets, "marts/sales_hourly": other}))
+    monkeypatch.setattr(lock, "_path", lambda: tmp_path / NAME)
+
+    done = plan(saved, tmp_path / "state.json", saved.code, "--json")
+    assert (done.exit_code, [*json.loads(done.stdout)["unversioned"]]) == (7, ["marts/sales_hourly"])
+    shown = plan(saved, tmp_path / "state.json", saved.code)
+    assert shown.exit_code == 7
+    assert "marts/sales_hourly: code that it refers to changed and code_version is still" in " ".join(
+        shown.stdout.split()
+    )
+    assert plan(saved, tmp_path / "state.json", saved.code, "--select", "core/orders").exit_code == 0
 
 
 def a_plan() -> CodePlan:

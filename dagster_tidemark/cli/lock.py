@@ -1,7 +1,7 @@
 """`tidemark lock`: find assets whose code changed and whose `code_version` did not."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from dagster_tidemark.cli.commands import fail
 from dagster_tidemark.settings import load_settings
 
 if TYPE_CHECKING:
-    from dagster_tidemark.code_versions.lock_file import Asset, LockFinding
+    from dagster_tidemark.code_versions.lock_file import Asset
 
 commands = typer.Typer(help="Compare code with code versions, in code-versions.lock.", no_args_is_help=True)
 
@@ -93,28 +93,21 @@ def mark(names: list[str]) -> None:
         typer.echo(f"{name}: its code has not changed")
 
 
-def remarks() -> list[str]:
-    """Return a message for each asset that no run rebuilds although its code changed or may have changed.
+def unseen_changes(changed: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Return what may change rows although no run rebuilds them.
 
-    The code changed under the same version, or it reads a file whose path is not known.
+    Args:
+        changed: Assets whose code differs from the deployed code, which has the same version.
+
+    Returns:
+        A message for each asset whose code changed under the same version, and a message for each line that reads a
+        file whose path is not known.
     """
     from dagster_tidemark.code_versions import lock_file
 
     assets = _assets()
-    found = _forgotten(assets)
-    return [*(finding.message for finding in found), *(f"note: {line}" for line in lock_file.undecided(assets))]
-
-
-def unversioned() -> "list[LockFinding]":
-    """Return the findings about assets whose code changed under the same version."""
-    return _forgotten(_assets())
-
-
-def _forgotten(assets: "Mapping[str, Asset]") -> "list[LockFinding]":
-    from dagster_tidemark.code_versions import lock_file
-
-    found = lock_file.differences(lock_file.read(_path()), assets)
-    return [finding for finding in found if finding.difference is lock_file.Difference.FORGOTTEN]
+    found = lock_file.unversioned(lock_file.read(_path()), assets, changed)
+    return {finding.asset: finding.message for finding in found}, lock_file.undecided(assets)
 
 
 def _assets() -> "Mapping[str, Asset]":

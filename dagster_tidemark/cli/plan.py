@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dagster_tidemark.engine.code_plan import CodePlan
 
 SOMETHING_TO_DO = 2
+UNVERSIONED = 7
+"""The code of an asset changed under the same code version, so the plan misses rows that may change."""
 
 
 _Select = Annotated[
@@ -92,10 +94,10 @@ def plan(
 ) -> None:
     """List the runs that deploying this code causes: which partitions of which assets, why, and for how long.
 
-    The plan covers code, graph and tables; `status` shows pending data. Exits with 2 if there is something to do, 0 if
-    there is nothing, 1 or 3 if no plan can be made, 8 if a table cannot be made as declared or a reader would fail. A
-    preview exits with 7 if it left out any change that `plan` lists, else with 2 if rows differ or a check failed, else
-    with 0.
+    The plan covers code, graph and tables; `status` shows pending data. Exits with 7 if an asset's code changed and its
+    code version did not, else with 2 if there is something to do, else with 0; with 1 or 3 if no plan can be made, with
+    8 if a table cannot be made as declared or a reader would fail. A preview exits with 7 if it left out a change that
+    `plan` lists, else with 2 if rows differ or a check failed, else with 0.
     """
     settings = load_settings()
     with _failing_with_1():
@@ -121,8 +123,8 @@ def plan(
             _deploy(settings, diff=diff, yes=yes)
         elif yes:
             fail("--yes confirms --apply: give both", code=1)
-        elif _shown(settings, select, against, as_json=as_json, diff=diff).has_work:
-            raise typer.Exit(SOMETHING_TO_DO)
+        elif code := _exit_code(_shown(settings, select, against, as_json=as_json, diff=diff)):
+            raise typer.Exit(code)
 
 
 class PlanCommand(TyperCommand):
@@ -140,17 +142,20 @@ _WITH_A_NAME = ("--preview", "--publish", "--discard")
 
 
 def _shown(settings: Settings, select: str | None, against: Path | None, *, as_json: bool, diff: bool) -> "CodePlan":
-    """Print the plan, the assets whose code changed under the same version, and half published previews.
-
-    Lines that read a file whose path is not known are noted, because the plan misses changes of such files.
-    """
+    """Print the plan and half published previews."""
     from dagster_tidemark.cli import plan_view
     from dagster_tidemark.preview.manifest import half_published
 
     found = plan_view.show(settings, select, against=against, as_json=as_json, with_diff=diff)
-    for message in (*lock.remarks(), *half_published(settings.state_dir)):
+    for message in half_published(settings.state_dir):
         typer.echo(message, err=True)
     return found
+
+
+def _exit_code(plan: "CodePlan") -> int:
+    if plan.unversioned:
+        return UNVERSIONED
+    return SOMETHING_TO_DO if plan.has_work else 0
 
 
 def _deploy(settings: Settings, *, diff: bool, yes: bool) -> None:

@@ -18,14 +18,14 @@ from rich.console import Console
 
 from dagster_tidemark import location
 from dagster_tidemark.asset_graph.planner_graph import graph_of
-from dagster_tidemark.cli import lock, plan_apply, plan_view
+from dagster_tidemark.cli import plan_apply, plan_view
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from dagster_tidemark.cli.storage import instance_beside_the_lake
 from dagster_tidemark.cli.webserver import NoWebserver, reload_code
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.dagster_internals.sensor_states import restore_sensors, running_sensors, stop_sensors
-from dagster_tidemark.engine.code_plan import follow, plan_of
+from dagster_tidemark.engine.code_plan import CodePlan, deployed_code, follow, plan_of
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.event_log import deployed
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
@@ -83,6 +83,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
                 )
             _discard(settings, spark, store, before)
         plan = plan_of(definitions, instance, contract_scale=settings.contract_scale)
+        plan = plan_view.with_code(plan, settings, definitions, deployed_code(definitions, instance))
         plan = plan if select is None else plan_view.selected(plan, definitions, select)
         history = follow(definitions, instance, contract_scale=settings.contract_scale).history
         manifest = PreviewManifest.begun({}, {})
@@ -91,7 +92,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
         planned = [asset.key for asset in plan.assets if asset.rebuilds]
         refused = preview_runs.refusals(definitions, history.graph, lake, planned)
         targets = choose(plan, history.graph, partitions, refused)
-        manifest.left_out = targets.left_out | _unversioned(targets, select, definitions)
+        manifest.left_out = targets.left_out | _unversioned(plan, targets)
         code = _code(definitions, settings)
         manifest.code = {key: code[key] for group in targets.groups for key in group.assets}
         diffs: dict[str, RowDiff] = {}
@@ -296,16 +297,12 @@ def _code(definitions: dg.Definitions, settings: Settings) -> dict[str, str]:
     return {key: f"{asset.code_version} {asset.fingerprint.digest}" for key, asset in found.items()}
 
 
-def _unversioned(targets: Targets, select: str | None, definitions: dg.Definitions) -> dict[str, str]:
+def _unversioned(plan: CodePlan, targets: Targets) -> dict[str, str]:
     """Return the assets whose code changed under the same version. They are not rebuilt, so no preview has them."""
-    chosen = None if select is None else plan_view.keys_of(definitions, select)
     built = {key for group in targets.groups for key in group.assets}
     known = built | targets.left_out.keys()
-    return {
-        finding.asset: "its code changed under the same code_version: raise it, or mark the change as harmless"
-        for finding in lock.unversioned()
-        if finding.asset not in known and (chosen is None or finding.asset in chosen)
-    }
+    why = "its code changed under the same code_version: raise it, or mark the change as harmless"
+    return {key: why for key in plan.unversioned if key not in known}
 
 
 def _say(line: str) -> None:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagster_tidemark import location
+from dagster_tidemark.cli import lock
 from dagster_tidemark.cli.plan_tables import table_differences
 from dagster_tidemark.cli.storage import opened_instance
 from dagster_tidemark.code_versions.code_diff import moved_definitions
@@ -98,11 +99,8 @@ def show(
                 stored = _stored(settings, instance)
             except CatalogUnreadable as error:
                 unread = error
-    found = replace(
-        found,
-        tables=table_differences(settings, definitions, found, stored),
-        moved=_moved(settings, definitions, code) if code else None,
-    )
+    found = with_code(found, settings, definitions, code)
+    found = replace(found, tables=table_differences(settings, definitions, found, stored))
     found = found if select is None else selected(found, definitions, select)
     if as_json and unread is None:
         print(json.dumps(as_dict(found, with_diff=with_diff), indent=2))
@@ -115,6 +113,18 @@ def show(
     if found.is_refused:
         raise NotDeployable("refused, see above: a table cannot be made as declared, or a reader would fail")
     return found
+
+
+def with_code(plan: CodePlan, settings: Settings, definitions: dg.Definitions, code: Mapping[str, str]) -> CodePlan:
+    """Return a plan with the differences of the code from the deployed code.
+
+    Args:
+        code: The text of the deployed code, by path; empty if it is not known.
+    """
+    moved = _moved(settings, definitions, code) if code else None
+    same_version = {*(moved or ())} - {asset.key for asset in plan.assets if asset.is_new_version}
+    unversioned, notes = lock.unseen_changes(same_version)
+    return replace(plan, moved=moved, unversioned=unversioned, notes=notes)
 
 
 def _moved(
@@ -202,7 +212,9 @@ def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
         },
         "tables": [table.as_dict() for table in plan.tables],
         "removed": list(plan.removed),
+        "unversioned": dict(plan.unversioned),
         "warnings": list(plan.warnings),
+        "notes": list(plan.notes),
         "expected_minutes": None if plan.seconds is None else round(plan.seconds / 60, 2),
     }
 
@@ -225,6 +237,7 @@ def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
         lines.append(Text("nothing to do: no partition would run because of this code"))
     lines += [Text(f"{asset.key}: {asset.change}") for asset in plan.assets if asset.change]
     lines += _code(plan, with_diff=with_diff)
+    lines += [Text(message) for message in plan.unversioned.values()]
     lines += [Text(f"{key}: removed; its table stays until you drop it") for key in plan.removed]
     for asset in plan.assets:
         held = dict.fromkeys(rebuild.held for rebuild in asset.rebuilds if rebuild.held)
@@ -232,7 +245,7 @@ def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
         due = [rebuild.due_at for rebuild in asset.rebuilds if rebuild.due_at is not None]
         lines += [Text(f"{asset.key}: due {moment(max(due))}")] if due else []
     lines += [Text(line) for table in plan.tables for line in table.lines()]
-    return Group(*lines, *(Text(f"note: {warning}") for warning in plan.warnings))
+    return Group(*lines, *(Text(f"note: {line}") for line in (*plan.warnings, *plan.notes)))
 
 
 def _table(title: str, assets: Sequence[AssetPlan]) -> Table:
@@ -310,7 +323,8 @@ def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePl
     assets = [asset for asset in plan.assets if asset.key in keys]
     tables = [table for table in plan.tables if table.asset in keys]
     moved = None if plan.moved is None else {key: of for key, of in plan.moved.items() if key in keys}
-    return replace(plan, assets=assets, tables=tables, moved=moved, removed=())
+    unversioned = {key: message for key, message in plan.unversioned.items() if key in keys}
+    return replace(plan, assets=assets, tables=tables, moved=moved, unversioned=unversioned, removed=())
 
 
 def keys_of(definitions: dg.Definitions, select: str) -> set[str]:

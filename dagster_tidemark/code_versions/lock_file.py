@@ -127,6 +127,23 @@ def differences(lock: Lock, assets: Mapping[str, Asset]) -> list[LockFinding]:
     return found
 
 
+def unversioned(lock: Lock, assets: Mapping[str, Asset], changed: Collection[str] = ()) -> list[LockFinding]:
+    """Return the findings about assets whose code changed under the same version.
+
+    Args:
+        changed: Assets whose code differs from the deployed code, which has the same version. The lock file decides
+            about the assets that it has, because their change may be recorded as harmless.
+    """
+    found = []
+    for finding in differences(lock, assets):
+        if finding.difference is Difference.NEW and finding.asset in changed:
+            still = _still(assets[finding.asset], f"{_UPDATE} if the change is harmless")
+            message = f"{finding.asset}: its code differs from the deployed code and {still}"
+            finding = LockFinding(finding.asset, Difference.FORGOTTEN, message)
+        found += [finding] if finding.difference is Difference.FORGOTTEN else []
+    return found
+
+
 def undecided(assets: Mapping[str, Asset]) -> list[str]:
     """Return a line for each place in the code that reads a file outside of the project, or with an unknown path."""
     where: dict[str, list[str]] = {}
@@ -149,15 +166,16 @@ def _difference(name: str, before: Asset | None, now: Asset | None, is_there: bo
     if before.fingerprint.digest == now.fingerprint.digest:
         return None
     changed = changed_definitions(before.fingerprint.definitions, now.fingerprint.definitions)
-    remedy = f"run `tidemark lock mark-current {name}` if the change is harmless"
-    still = (
-        f'code_version is still "{now.code_version}"; raise it, or {remedy}'
-        if now.code_version is not None
-        else f"the asset has no code_version, so nothing is rebuilt; give it one, or {remedy}"
-    )
+    still = _still(now, f"run `tidemark lock mark-current {name}` if the change is harmless")
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
     named = ", ".join(changed[:_NAMED]) or "code that it refers to"
     return LockFinding(name, Difference.FORGOTTEN, f"{name}: {named}{more} changed and {still}", tuple(changed))
+
+
+def _still(asset: Asset, remedy: str) -> str:
+    if asset.code_version is None:
+        return f"the asset has no code_version, so nothing is rebuilt; give it one, or {remedy}"
+    return f'code_version is still "{asset.code_version}"; raise it, or {remedy}'
 
 
 def _said(asset: Asset) -> str:

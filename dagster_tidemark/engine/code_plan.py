@@ -42,6 +42,7 @@ class AssetPlan:
 
     Args:
         change: Difference of its declaration from the deployed one; empty if there is none.
+        is_new_version: True if the deployed code does not have the asset, or has another code version of it.
         rebuilds: Partitions that run, in the order of their runs, or that wait for a person.
         partitions: The same partitions, the oldest first.
         seconds: Duration of their runs, estimated from its last runs; None if it never ran.
@@ -54,6 +55,7 @@ class AssetPlan:
     seconds: float | None = None
     rows: int | None = None
     partitions: Sequence[Partition] = ()
+    is_new_version: bool = False
 
     @property
     def is_certain(self) -> bool:
@@ -124,6 +126,9 @@ class CodePlan:
         under_way: Partitions that runs are building now.
         tables: Differences between tables in the catalog and their declarations.
         moved: Definitions that differ, by asset; None if the text of the deployed code is not known.
+        unversioned: Assets whose code changed and whose code version did not, so that no run rebuilds them. A message
+            each, with the remedy.
+        notes: Lines of code that read a file whose path is not known. The plan misses changes of such a file.
     """
 
     assets: Sequence[AssetPlan]
@@ -132,6 +137,8 @@ class CodePlan:
     under_way: frozenset[Target] = frozenset()
     tables: Sequence[TableDifference] = ()
     moved: Mapping[str, Sequence[MovedDefinition]] | None = None
+    unversioned: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def is_refused(self) -> bool:
@@ -309,7 +316,8 @@ def _planned(repository: dg.RepositoryDefinition, known: _Known) -> CodePlan:
         seconds = durations.of_partition(key) * len(mine) if durations.is_known(key) else None
         ordered = sorted((rebuild.partition for rebuild in mine), key=graph.nodes[key].order)
         change = _change(key, known.declared, now_declared, changed)
-        found.append(AssetPlan(key, change, mine, seconds, partitions=ordered))
+        is_new = key not in known.declared or _version(known.declared, key) != _version(now_declared, key)
+        found.append(AssetPlan(key, change, mine, seconds, partitions=ordered, is_new_version=is_new))
     counted = [replace(asset, rows=_rows(known, asset)) for asset in found]
     removed = sorted(known.declared.keys() - graph.nodes)
     keep = [f"the sensor {RANGES}, which requests rebuilds, is switched off"] if RANGES in known.off else []

@@ -21,7 +21,7 @@ from dagster._serdes import serialize_value
 from rich.console import Console
 from typer.testing import CliRunner
 
-from dagster_tidemark.cli import lock, plan_apply, plan_preview, plan_view, preview_view, status_view
+from dagster_tidemark.cli import plan_apply, plan_preview, plan_view, preview_view, status_view
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.webserver import OtherCode
 from dagster_tidemark.dagster_internals.sensor_states import running_sensors, stop_sensors, stopped_sensors
@@ -341,7 +341,7 @@ def test_preview_record_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -
 def test_plan_apply_loads_the_code_without_any_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     """An asset that is new has no data yet: before the code is loaded nobody listens for any."""
     applied: list[CodePlan] = []
-    nothing = SimpleNamespace(has_work=False)
+    nothing = CodePlan([])
     monkeypatch.setattr(plan_view, "show", lambda *_, **__: nothing)
     monkeypatch.setattr(instance_lock, "take_environment", lambda settings: settings)
     monkeypatch.setattr(plan_apply, "apply", lambda settings, plan: applied.append(plan))
@@ -450,8 +450,7 @@ def test_status_and_plan_report_a_half_published_preview(tmp_path: Path, monkeyp
     Store(tmp_path, "fix").write(manifest)
     monkeypatch.setattr(status_view, "show_contracts", lambda *_, **__: [])
     monkeypatch.setattr(status_view, "dead_channels", lambda _: [])
-    monkeypatch.setattr(plan_view, "show", lambda *_, **__: SimpleNamespace(has_work=False))
-    monkeypatch.setattr(lock, "remarks", list)
+    monkeypatch.setattr(plan_view, "show", lambda *_, **__: CodePlan([]))
     for command in ("status", "plan"):
         found = CliRunner().invoke(app, [command])
         assert "preview fix is half published: `tidemark plan --publish fix` completes it" in found.stderr, command

@@ -118,21 +118,33 @@ def test_lock_commands_succeed_on_the_toy_code_location(path: Path, monkeypatch:
 
 def test_plan_mark_current_updates_the_lock_file(path: Path, now: dict[str, Asset]) -> None:
     now["core/orders"] = FORGOTTEN
-    assert [message.partition(":")[0] for message in lock.remarks()] == ["core/orders"]
+    assert [*lock.unseen_changes(())[0]] == ["core/orders"]
     done = CliRunner().invoke(app, ["plan", "--mark-current"])
 
     assert done.exit_code == 0, done.output
     assert read(path).assets["core/orders"] == FORGOTTEN
-    assert lock.remarks() == []
+    assert lock.unseen_changes(()) == ({}, [])
     assert CliRunner().invoke(app, ["plan", "--mark-current", "--json"]).exit_code == 1
 
 
 def test_plan_notes_lines_that_read_an_unknown_file(path: Path, now: dict[str, Asset]) -> None:
     of = BEFORE["marts/sales"].fingerprint
     now["marts/sales"] = Asset("1", replace(of, undecided=("sales.py: sales(), line 3: open(name)",)))
-    [note] = lock.remarks()
-    assert note.startswith("note: sales.py: sales(), line 3: open(name): reads a file")
+    changed, [note] = lock.unseen_changes(())
+    assert not changed
+    assert note.startswith("sales.py: sales(), line 3: open(name): reads a file")
     assert note.endswith("(marts/sales)")
+
+
+def test_changed_assets_without_an_entry_in_the_lock_file_are_named(path: Path, now: dict[str, Asset]) -> None:
+    now |= {"marts/new": FORGOTTEN, "marts/other": FORGOTTEN}
+    changed, _ = lock.unseen_changes({"marts/new", "core/orders"})
+
+    assert [*changed] == ["marts/new"], "the lock file has core/orders as it is now"
+    assert changed["marts/new"] == (
+        'marts/new: its code differs from the deployed code and code_version is still "3"; raise it, or '
+        "run `tidemark lock update` if the change is harmless"
+    )
 
 
 def test_plan_mark_current_updates_only_selected_assets(

@@ -30,6 +30,7 @@ _LONGEST_ATTEMPT = 20.0
 _MOST_SAID = 500  # characters of an error, which is stored
 GIVEN_UP_SECONDS = 86_400.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+_FEW = 3  # failing messages that are not taken for a failing channel
 _LONGEST_ASKED = 3600.0
 """A channel may ask for a longer pause, but not for one that hides it for days."""
 
@@ -230,9 +231,11 @@ class Sender:
         else:
             since = state.failing_since if state.failing_since is not None else now
             state = replace(state, failing_since=since, error=said)
-        # The next message would meet the same fault, unless the fault is in this message: then others are sent soon.
+        # If few messages fail, the fault may be in them: each has its own pause, and others are sent soon. If many do,
+        # the next message would meet the same fault, and the pause of the channel grows, too.
+        failing = {each.id for each in book.outbox if each.channel == message.channel and each.error} | {message.id}
         failing_for = now - state.failing_since if state.failing_since is not None else pause
-        of_channel = min(max(_FIRST_PAUSE, failing_for), _LONGEST_PAUSE)
+        of_channel = _FIRST_PAUSE if len(failing) <= _FEW else min(max(_FIRST_PAUSE, failing_for), _LONGEST_PAUSE)
         state = replace(state, pause_until=now + (of_channel if asked is None else min(asked, _LONGEST_ASKED)))
         outbox = tuple(
             replace(each, error=said, pause_until=now + pause) if each.id == message.id else each

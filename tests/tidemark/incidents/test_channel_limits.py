@@ -79,7 +79,9 @@ def smtp() -> Iterator[SmtpServer]:
 def delivery(settings: Settings, said: str = "it fails", thread: str = "", assets: int = 1) -> Delivery:
     cause = RootCause(CauseKind.SET_ASIDE, "core/orders", said, 0.0, "core/orders", "correct it")
     late = tuple(
-        LateAsset(f"marts/table_{n:05}", ("2026-10-05|berlin",) * 3, 3, NOW, NOW - 60, True, ("team:data",) * 3, "marts")
+        LateAsset(
+            f"marts/table_{n:05}", ("2026-10-05|berlin",) * 3, 3, NOW, NOW - 60, True, ("team:data",) * 3, "marts"
+        )
         for n in range(assets)
     )
     incident = Incident("i-0123456789", cause, NOW - 300, late)
@@ -154,7 +156,9 @@ def test_secret_with_a_line_break_is_named_by_its_variable_and_never_shown(
         assert name in error and secret.strip() not in error
 
 
-@pytest.mark.parametrize("url", ["hooks/T000/sekret", "file:///sekret", "http://[::1/sekret", "http://127.0.0.1/a sekret"])
+@pytest.mark.parametrize(
+    "url", ["hooks/T000/sekret", "file:///sekret", "http://[::1/sekret", "http://127.0.0.1/a sekret"]
+)
 def test_address_that_is_none_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(ChannelUnavailable, match=r"expected an address") as error:
         post(url, b"", {"Authorization": "Bearer sekret\n"})
@@ -175,7 +179,7 @@ def test_alert_test_reports_any_error_of_a_channel(settings: Settings) -> None:
     def _raises(_: Delivery) -> None:
         raise KeyError("a bug of a user's channel")
 
-    assert sent_by(FakeChannel(before=_raises), settings, NOW) == "KeyError: \"a bug of a user's channel\""
+    assert sent_by(FakeChannel(before=_raises), settings, NOW) == 'KeyError: "a bug of a user\'s channel"'
 
 
 # Slack.

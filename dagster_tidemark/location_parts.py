@@ -20,7 +20,7 @@ from dagster_tidemark.component_declarations import ComponentDeclarations
 from dagster_tidemark.dagster_internals import code_loading
 from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.run_logs import use_log_format
-from dagster_tidemark.derived_table import with_single_partitions, with_window_mappings
+from dagster_tidemark.derived_table import fitted_to_partitions
 from dagster_tidemark.discovery import is_leaving_out, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, LANDING, Watched
@@ -144,8 +144,7 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
 
 def _accepted_assets(parts: LocationParts) -> list[Any]:
     """Return the assets with their pages. Check them against the tables, the feeds and the expected arrivals."""
-    declared, assets = parts.declared, with_window_mappings(parts.assets, parts.others)
-    assets = with_single_partitions(assets, parts.others)
+    declared, assets = parts.declared, fitted_to_partitions(parts.assets, parts.others)
     with refusing():
         files = {source_key(feed).to_user_string() for feed in parts.feeds}
         declare_promises(parts.settings.code_location, [each.promise for each in parts.expected])

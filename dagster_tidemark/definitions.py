@@ -17,7 +17,6 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import executor_of
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
-from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
 from dagster_tidemark.existing_names import handed_over, require_free_names, require_plain
 from dagster_tidemark.incidents.channels.channel import Channel
@@ -238,7 +237,7 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
         "events_queue": QueueResource(queue=settings.events_queue, **aws),
         "spark": session,
         "lakehouse": LakehouseResource(spark=session, landing=landing),
-        "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals, spark=spark),
+        "io_manager": iceberg_io_manager({table.name: table for table in tables}, spark=spark),
     }
 
 

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 _Read = TypeVar("_Read")
 
 
-class NoSampleFeed(Terminal):
-    """The code location has no `demo.feed`. `make dev FEED=none` starts without a sample feed."""
-
-
 class LocationBroken(Terminal):
     """Modules or declarations of the code location are broken. The message has a line for each."""
 
@@ -288,7 +284,7 @@ def first_round(settings: Settings) -> str:
         A line with their number.
 
     Raises:
-        NoSampleFeed: the code location has no sample feed.
+        Terminal: the code location has no sample feed.
     """
     said: str = _demo(settings, "feed").first_round(settings)
     return said
@@ -298,16 +294,16 @@ def feed_command(settings: Settings) -> Any:
     """Return the Typer app behind `tidemark feed`.
 
     Raises:
-        NoSampleFeed: the code location has no sample feed, or only `demo.feed`.
+        Terminal: the code location has no sample feed, or only `demo.feed`.
     """
     return _demo(settings, "command").app
 
 
 def _demo(settings: Settings, name: str) -> Any:
     if not has_sample_feed(settings):
-        raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
+        raise Terminal(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
     if not _has(settings, f"demo.{name}"):
-        raise NoSampleFeed(f"{settings.code_location} has no module `demo.{name}`: use `tidemark up` instead")
+        raise Terminal(f"{settings.code_location} has no module `demo.{name}`: use `tidemark up` instead")
     return _module(settings, f"demo.{name}")
 
 

@@ -61,10 +61,6 @@ class NotToPublish(Terminal):
     """A preview that must not be published. The message gives the reason."""
 
 
-class ChangedMeanwhile(Transient):
-    """A run that reports published partitions failed, although no input has changed. A retry may help."""
-
-
 @dataclass
 class Published:
     """Outcome of a publish.
@@ -128,7 +124,7 @@ class Publisher:
 
         Raises:
             CommitConflict: other writers kept committing to the same tables.
-            ChangedMeanwhile: a run that reports the published partitions failed.
+            Transient: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
         self._quarantine = PreviewQuarantine(self.spark, self.manifest)
@@ -330,7 +326,7 @@ class Publisher:
             **more,
         )
         if not done.success and not changed:
-            raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id}, which reports the rows, failed")
+            raise Transient(f"{tables}{told(part)}: the run {done.run_id}, which reports the rows, failed")
         return changed
 
     def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:

@@ -102,7 +102,7 @@ def platform_state(settings: Settings) -> PlatformState:
 
     Raises:
         StorageUnreachable: Dagster's storage does not answer.
-        InstanceRefused: `dagster.yaml` is wrong, or names a package that is not installed.
+        Terminal: `dagster.yaml` is wrong, or names a package that is not installed.
     """
     with opened_instance() as instance:
         return state_of(instance, settings)

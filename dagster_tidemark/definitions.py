@@ -22,7 +22,7 @@ from dagster_tidemark.existing_names import handed_over, require_free_names, req
 from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.location_parts import LocationParts, definitions_of, keys_of
+from dagster_tidemark.location_parts import LocationParts, definitions_of
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
@@ -31,7 +31,7 @@ from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.s3_events import ReadsMessage
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from dagster_tidemark.component_declarations import Declaration
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+    from dagster_tidemark.incidents.channels.channel import Channel
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
     from dagster_tidemark.streams.deliveries.declaration import Deliveries
@@ -139,6 +140,11 @@ def streams(settings: Settings) -> "Sequence[Stream | Deliveries]":
     return () if _lists_feeds(settings) else _of_definitions(settings, "streams")
 
 
+def channels(settings: Settings) -> "Sequence[Channel]":
+    """Return the channels for messages about late data. For errors see `definitions`."""
+    return _of_definitions(settings, "notify")
+
+
 def tables(settings: Settings) -> "Mapping[str, Table]":
     """Return every declared table by name: `TABLES` and the tables of components, or those of the definitions.
 
@@ -174,7 +180,7 @@ def _lists_feeds(settings: Settings) -> bool:
 
 
 def _of_definitions(settings: Settings, kind: str) -> Sequence[Any]:
-    """Return the feeds, tables or streams that the definitions pass to `extend` or `build_definitions`."""
+    """Return the feeds, tables, streams or channels that the definitions pass to `extend` or `build_definitions`."""
     definitions(settings)
     from dagster_tidemark.location_parts import declarations_of
 

@@ -53,10 +53,6 @@ class CheckFailed(Exception):
         self.said, self.remedy = said, remedy
 
 
-class CheckUndecided(CheckFailed):
-    """A check could not decide."""
-
-
 @dataclass(frozen=True)
 class Check:
     """A question to one part.
@@ -124,8 +120,6 @@ def outcome(check: Check, secrets: Iterable[str] = ()) -> CheckOutcome:
 def _verdict(check: Check) -> tuple[Verdict, str, str]:
     try:
         return "ok", check.ask(), ""
-    except CheckUndecided as error:
-        return "undecided", error.said, error.remedy
     except CheckFailed as error:
         return "failed", error.said, error.remedy
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.engine.code_plan import CodePlan
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.grouping import ranges
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.sources.feed import Partition
@@ -138,13 +138,13 @@ def _is_chosen(node: Node, rebuild: Rebuild, partitions: str | None, above: set[
 
 def _reads(node: Node, partition: Partition, among: set[Target]) -> set[Target]:
     """Return the members of `among` that a partition reads."""
-    found = set[Target]()
-    for read in node.inputs:
-        mine = {target for target in among if target[0] == read.key}
-        if mine and read.upstream is not None:
-            mine &= {(read.key, p) for p in read.upstream(partition)}
-        found |= mine
-    return found
+    return {source for read in node.inputs for source in sources_through(read, partition, among)}
+
+
+def sources_through(read: Input, partition: Partition, among: Collection[Target]) -> set[Target]:
+    """Return the members of `among` that a partition reads through one input."""
+    mine = {target for target in among if target[0] == read.key}
+    return mine & {(read.key, p) for p in read.upstream(partition)} if mine and read.upstream is not None else mine
 
 
 def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:

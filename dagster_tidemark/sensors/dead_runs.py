@@ -7,8 +7,6 @@ finding a process (`event_log.run_process`).
 A run is ended only if its process is certainly gone. Slow and stopped runs, and runs on other hosts, are left alone.
 """
 
-from collections.abc import Iterable
-
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
@@ -55,9 +53,8 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
             alone.
     """
     runs = [run for run in instance.get_runs(RunsFilter(statuses=_UNDER_WAY)) if _is_ours(run, scope)]
-    dead = _dead(instance, runs)
     ended = []
-    for suspect in dead:
+    for suspect in [run for run in runs if _is_gone(instance, run)]:
         # A process reports its result before it exits. The run is read again after its process was found missing, so
         # that it includes a reported result.
         run = instance.get_run_by_id(suspect.run_id)
@@ -69,10 +66,6 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
         )
         ended.append(run)
     return ended
-
-
-def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.DagsterRun]:
-    return [run for run in runs if _is_gone(instance, run)]
 
 
 def _is_ours(run: dg.DagsterRun, scope: LocationScope) -> bool:

@@ -463,7 +463,5 @@ def test_code_that_is_not_deployed_is_reported_with_the_remedy_of_its_place(
     environment: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_apply, "_DEPLOYED_WITHIN", -1.0)
-    monkeypatch.setattr(plan_apply, "graph_of", lambda *args, **more: GRAPH)
-    monkeypatch.setattr(plan_apply.location, "asset_graph", lambda settings: None)
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(OtherCode, match=said):
-        plan_apply.wait_for_code(instance, Settings(environment=environment))
+        plan_apply.wait_for_code(instance, GRAPH, Settings(environment=environment))

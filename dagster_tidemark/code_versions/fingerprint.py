@@ -7,6 +7,7 @@ where the code of an asset begins (`assets`).
 
 import ast
 import hashlib
+import os
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, DOCSTRINGS, M
 from dagster_tidemark.code_versions.data_files import data_files
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
-from dagster_tidemark.code_versions.library_changes import library_changes
+from dagster_tidemark.code_versions.library_changes import OF_FORMATS, library_changes
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, place_of
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project
@@ -190,6 +191,11 @@ class Code:
     def _effects(self) -> Mapping[Definition, list[Effect]]:
         return effects_in(self.project)
 
+    @property
+    def registered_formats(self) -> list[LibraryChange]:
+        """Statements that register file formats of the project with Tidemark."""
+        return [change for change in self._library_changes if OF_FORMATS in change.names]
+
     def _form(self, nodes: Iterable[ast.AST], module: Module) -> NormalForm:
         nodes = list(nodes)
         form = form_of(nodes, module, self.project, self.constant, self._written)
@@ -206,7 +212,7 @@ class Code:
         return [change for change in self._library_changes if change.affects(words, externals)]
 
     def _of_files(self, files: Files) -> _Node:
-        label = files.path.relative_to(self.project.root).as_posix()
+        label = os.path.relpath(files.path, self.project.root)
         return _Node(f"{label}/ (files)" if files.path.is_dir() else label, self.project.content(files))
 
     @cached_property

@@ -14,7 +14,7 @@ import dagster as dg
 
 from dagster_tidemark.code_versions.assets import AssetCode
 from dagster_tidemark.code_versions.fingerprint import Code
-from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
+from dagster_tidemark.code_versions.options import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
 from dagster_tidemark.code_versions.references import Inlined, Ref
 from dagster_tidemark.component_declarations import Declaration, declared_by

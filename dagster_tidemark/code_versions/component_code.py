@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from dagster_tidemark.code_versions.fingerprint import Code
-from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
+from dagster_tidemark.code_versions.options import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project, Unknown
 from dagster_tidemark.code_versions.references import Attribute, Inlined, Ref
 from dagster_tidemark.component_declarations import Declaration

@@ -36,12 +36,23 @@ _SAME_METHODS = {
     "absolute", "as_posix", "expanduser", "glob", "iterdir", "open", "read_bytes", "read_text", "resolve", "rglob",
     "walk",
 }  # fmt: skip
-_OF_PACKAGES = ("importlib.resources.", "importlib_resources.", "pkgutil.get_data")
+_OF_PACKAGES = (
+    "importlib.resources.",
+    "importlib_resources.",
+    "jinja2.PackageLoader",
+    "jinja2.loaders.PackageLoader",
+    "pkgutil.get_data",
+)
 _READERS = re.compile(
     r"(builtins|io|codecs|gzip|bz2|lzma)\.open|(pandas|polars|duckdb|pyarrow\.\w+|geopandas)\.(read|scan|open)_(?!sql)\w+"
     r"|numpy\.(load|loadtxt|genfromtxt|fromfile)|joblib\.load|linecache\.getlines?|os\.(listdir|scandir|walk)"
     r"|glob\.i?glob|pyarrow\.dataset\.dataset|runpy\.run_path"
+    r"|importlib\.(util\.spec_from_file_location|machinery\.SourceFileLoader)|jinja2\.(loaders\.)?FileSystemLoader"
 )
+_LOADERS = re.compile(r"jinja2\.(loaders\.)?(FileSystem|Package)Loader")
+"""Functions that later read files of a folder."""
+_PYTHON = re.compile(r"importlib\.(util\.spec_from_file_location|machinery\.SourceFileLoader)|runpy\.run_path")
+"""Functions that read a module by its path."""
 _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
 """Functions that return the working directory, which is the project's root in commands and runs."""
 
@@ -98,7 +109,8 @@ class DataFiles:
 
 def data_files(nodes: Iterable[ast.AST], module: Module, project: Project) -> DataFiles:
     """Return the data files that statements of a module read."""
-    search = _Search(module, project)
+    search, nodes = _Search(module, project), list(nodes)
+    search.runs_text = any(getattr(n, "id", "") in ("compile", "exec") for each in nodes for n in ast.walk(each))
     for node in nodes:
         search.look(node, {}, is_definition=isinstance(node, ast.Assign | ast.AnnAssign))
     search.found.files = list(dict.fromkeys(search.found.files))
@@ -113,6 +125,9 @@ _Locals = dict[str, ast.expr | None]
 class _Search:
     def __init__(self, module: Module, project: Project) -> None:
         self.found = DataFiles()
+        self.runs_text = False
+        """True if the code runs texts as Python, so that modules count as data files too."""
+
         self._module = module
         self._project = project
         self._under_way: set[tuple[str, str]] = set()
@@ -136,7 +151,10 @@ class _Search:
     def _take(self, place: DataPath, node: ast.expr, *, is_definition: bool) -> None:
         path, root = place.known, self._project.root
         assert path is not None
-        if is_definition and place.is_whole and path.is_dir():
+        called = self._called(node, {}) if isinstance(node, ast.Call) else ""
+        if self.runs_text or _PYTHON.fullmatch(called) or any(map(_globs_python, ast.walk(node))):
+            self.found.files += [Files(each) for each in sorted(path.rglob("*.py")) if path.is_dir()]
+        if is_definition and place.is_whole and path.is_dir() and not _LOADERS.fullmatch(called):
             return  # a constant with a folder: the code that uses the constant is examined instead
         if path == self._module.path:
             return  # `__file__` alone is the start of a path that other code completes
@@ -274,6 +292,9 @@ class _Search:
     def _of_call(self, node: ast.Call, local: _Locals) -> DataPath | None:
         called = self._called(node, local)
         first = _first(node)
+        if _PYTHON.fullmatch(called) and not called.startswith("runpy."):  # its first argument is a name
+            place = next((k.value for k in node.keywords if k.arg in ("location", "path")), None)
+            first = node.args[1] if len(node.args) > 1 else place
         if called in _ROOT or (called in _PATHS and not node.args):
             return DataPath(self._project.root, is_whole=True)
         if called.startswith(_OF_PACKAGES):
@@ -392,6 +413,14 @@ class _Search:
                 other._under_way = self._under_way | {here}
                 return value, other
         return None
+
+
+def _globs_python(node: ast.AST) -> bool:
+    """Return True for calls such as `folder.glob("*.py")`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="glob" | "rglob"), args=[ast.Constant(value=str(text)), *_]):
+            return text.endswith(".py")
+    return False
 
 
 def _first(call: ast.Call) -> ast.expr | None:

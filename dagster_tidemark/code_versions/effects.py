@@ -22,21 +22,25 @@ from dataclasses import dataclass
 from dagster_tidemark.code_versions.changing_code import (
     CHANGING,
     CHANGING_FUNCTIONS,
+    PATCHING_BY_NAME,
+    changes_class,
     changes_itself,
+    keeps_state,
     names_attribute,
     names_in,
     run_at_import,
     sets_attributes,
 )
+from dagster_tidemark.code_versions.held_objects import ANY_NAME, HeldObjects, values_in
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
 from dagster_tidemark.code_versions.scopes import arguments_of
 
+_BINDING = (*FUNCTIONS, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.AugAssign)
+"""Statements whose calls are expected to change nothing unless their code shows that they do."""
 _OF_SUBCLASSES = {"__init_subclass__"}
 _OF_METACLASSES = {"__call__", "__init__", "__new__", "__prepare__"}
 _OF_INSTANCES = {"__init__", "__new__", "__post_init__"}
-_ANY_NAME = "**"
-"""Name of a definition that means every name in its module."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class _Search:
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
         self._change_arguments: set[Definition] = set()
         self._methods: dict[Definition, set[str]] = {}
+        self._objects = HeldObjects(project, self._target, self._namespace)
         self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
         self._changed_by_alias = self._what_aliases_change(modules)
@@ -84,25 +89,36 @@ class _Search:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if isinstance(called, ast.Attribute) and (of := self._definition(module, called.value)):
                     changed[of] = None
-            if isinstance(statement, ast.ClassDef):
-                changed |= dict.fromkeys(self._bases_that_know(module, statement))
-                changed |= dict.fromkeys(self._changed_by_subclassing(module, statement))
+        for made in self._classes_made_by(module, statement):
+            changed |= dict.fromkeys(self._bases_that_know(module, made))
+            changed |= dict.fromkeys(self._changed_by_subclassing(module, made))
+        changed |= dict.fromkeys(behind for of in [*changed] for behind in self._objects.behind(of))
         for of in self._each_name(changed):
             if of != Definition(module.name, defines) and not self._binds(module, statement, of):
                 self.found[of].append(Effect(module.name, statement, defines))
+
+    def _classes_made_by(self, module: Module, statement: ast.stmt) -> Iterator[ast.ClassDef]:
+        """Yield a statement that defines a class, and the classes that it makes by calls such as `type(...)`."""
+        if isinstance(statement, ast.ClassDef):
+            yield statement
+        for node in run_at_import(statement):
+            match node:
+                case ast.Call(func=called, args=[_, ast.Tuple(elts=bases), *_]):
+                    if self._target(module, called) in (External("builtins.type"), External("types.new_class")):
+                        yield ast.ClassDef(name="", bases=bases, keywords=[], body=[], decorator_list=[])
 
     def _each_name(self, changed: Iterable[Definition]) -> Iterable[Definition]:
         """Return the definitions, and for a module that is changed as a whole each of its names."""
         found: dict[Definition, None] = {}
         for of in changed:
-            home = self._project.module(of.module) if of.name == _ANY_NAME else None
+            home = self._project.module(of.module) if of.name == ANY_NAME else None
             names = [EVERYTHING, *home.bindings] if home else [of.name]
             found |= dict.fromkeys(Definition(of.module, name) for name in names)
         return found
 
     def _changed(self, module: Module, statement: ast.stmt) -> Iterator[Definition]:
         yield from self._stored_into(module, run_at_import(statement))
-        if isinstance(statement, ast.Expr) or not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.Assign)):
+        if isinstance(statement, ast.Expr) or not isinstance(statement, _BINDING):
             for node in run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
                 if isinstance(node, ast.Call):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
@@ -126,6 +142,19 @@ class _Search:
                 yield from self._changed_by_alias.get(function, ())
                 if any("__call__" in self._changing_methods(each) for each in self._classes(function)):
                     yield function
+                if self._is_closure_with_state(function):
+                    yield function
+
+    def _is_closure_with_state(self, of: Definition) -> bool:
+        """Return True if a function made by another function changes variables of the other."""
+        module = self._project.module(of.module)
+        for value, _ in values_in(module.bindings.get(of.name, ())).get(of.name, ()) if module else ():
+            maker = self._definition(module, value.func) if module and isinstance(value, ast.Call) else None
+            home = self._project.module(maker.module) if maker else None
+            bodies = home.bindings.get(maker.name, ()) if home and maker else ()
+            if any(keeps_state(body) for body in bodies if isinstance(body, FUNCTIONS)):
+                return True
+        return False
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
         """Yield the definitions that nodes change by setting an item or attribute, or by calling a mutating method."""
@@ -147,9 +176,14 @@ class _Search:
                     attribute = ast.Attribute(of, name, ast.Store())
                     if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
+                    held = self._objects.behind(Definition(module.name, name))
+                    yield from (of for of in held if not self._is_constant(of))
                 case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
                     if found := self._definition(module, of):
                         yield found
+                case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if self._is_patch(module, called):
+                    target = self._project.named(name)
+                    yield from [target] if isinstance(target, Definition) else ()
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)):
                     found = self._definition(module, of)
                     if found and any(attr in self._changing_methods(c) for c in self._classes(found)):
@@ -160,7 +194,15 @@ class _Search:
                     if found := self._definition(module, part):
                         yield found
                     elif isinstance(target, InModule) and self._sets_any_attribute(module, node):
-                        yield Definition(target.module, _ANY_NAME)
+                        yield Definition(target.module, ANY_NAME)
+
+    def _is_patch(self, module: Module, called: ast.expr) -> bool:
+        return isinstance(target := self._target(module, called), External) and target.name in PATCHING_BY_NAME
+
+    def _is_constant(self, of: Definition) -> bool:
+        module = self._project.module(of.module)
+        values = values_in(module.bindings.get(of.name, ())).get(of.name, []) if module else []
+        return len(values) == 1 and isinstance(values[0][0], ast.Constant)
 
     def _sets_any_attribute(self, module: Module, call: ast.Call) -> bool:
         """Return True if a call may set any attribute of an argument: `setattr`, or a function that calls it."""
@@ -183,7 +225,7 @@ class _Search:
                 name = module.name
             case _:
                 return None
-        return Definition(name, _ANY_NAME) if name else None
+        return Definition(name, ANY_NAME) if name else None
 
     def _namespace(self, module: Module, node: ast.AST) -> str:
         """Return the module whose names an expression holds, such as `globals()`, `vars(module)`; empty for others."""
@@ -201,7 +243,12 @@ class _Search:
         """Return the definition that `module.name` refers to, or the whole module if it does not bind the name."""
         if found := self._definition(module, node):
             return found
-        of = self._target(module, node.value) if isinstance(node, ast.Attribute) else None
+        if not isinstance(node, ast.Attribute):
+            return None
+        if name := self._objects.module_of(module, node.value):
+            found = self._project.attribute(name, node.attr)
+            return found if isinstance(found, Definition) else Definition(name, EVERYTHING)
+        of = self._target(module, node.value)
         return Definition(of.module, EVERYTHING) if isinstance(of, InModule) else None
 
     def _changes_arguments(self, module: Module, call: ast.Call) -> bool:
@@ -209,7 +256,8 @@ class _Search:
         if isinstance(call.func, ast.Name | ast.Attribute):
             target = self._target(module, call.func)
             if isinstance(target, External):
-                return target.name in CHANGING_FUNCTIONS
+                is_unbound = target.name.startswith(("builtins.", "collections."))
+                return target.name in CHANGING_FUNCTIONS or (is_unbound and target.name.rpartition(".")[2] in CHANGING)
         return self._definition(module, call.func) in self._change_arguments
 
     def _find_functions_that_change_arguments(self, modules: list[Module]) -> None:
@@ -361,7 +409,8 @@ class _Search:
             reached = [n for n in nodes if (root := root_of(n)) is None or root.id not in local - said]
             changed = set(self._stored_into(module, reached))
             changed |= {Definition(module.name, name) for name in said if name in module.bindings}
-            changes[here] = changed - {here}
+            changed |= set(self._changed_through_locals(module, bodies, nodes, local - said))
+            changes[here] = changed
             found = (self._definition(module, n.func) for n in nodes if isinstance(n, ast.Call))
             calls[here] = {of for of in found if of}
 
@@ -370,6 +419,8 @@ class _Search:
                 here = Definition(module.name, name)
                 bodies = [s for s in statements if isinstance(s, (*FUNCTIONS, ast.ClassDef))]
                 note(module, here, bodies)
+                for body in (each for each in bodies if isinstance(each, ast.ClassDef)):
+                    changes[here] |= set(self._changed_by_own_methods(module, body))
                 methods = [m for body in bodies if isinstance(body, ast.ClassDef) for m in body.body]
                 for hooks in (_OF_SUBCLASSES, _OF_METACLASSES, _OF_INSTANCES) if bodies else ():
                     note(module, _hooks(here, hooks), [m for m in methods if getattr(m, "name", "") in hooks])
@@ -381,11 +432,40 @@ class _Search:
         while grown:  # add the changes made by called functions, until no function gains any
             grown = False
             for here, called in calls.items():
-                more = set().union(*(changes.get(of, set()) for of in called)) - changes[here] - {here}
+                more = set().union(*(changes.get(of, set()) for of in called)) - changes[here]
                 if more:
                     changes[here] |= more
                     grown = True
         return {here: changed for here, changed in changes.items() if changed}
+
+    def _changed_through_locals(
+        self, module: Module, bodies: Iterable[ast.AST], nodes: Iterable[ast.AST], local: set[str]
+    ) -> Iterator[Definition]:
+        """Yield the definitions that functions change through local variables that hold their objects."""
+        functions = [n for body in bodies for n in ast.walk(body) if isinstance(n, FUNCTIONS)]
+        values = {name: held for each in functions for name, held in values_in(each.body).items()}
+        for node in nodes:
+            match node:
+                case (
+                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
+                ):
+                    changed = of
+                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
+                    changed = of
+                case _:
+                    continue
+            root = root_of(changed)
+            if root and root.id in local and root.id in values:
+                yield from self._objects.held(module, root, values)
+
+    def _changed_by_own_methods(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+        """Yield a class whose methods change attributes of the class, and not only of one object."""
+        above = [each for _, _, each in self._classes_above(module, node)]
+        shared = {name for each in above for name in values_in(each.body)}
+        for of, _, each in self._classes_above(module, node):
+            if any(changes_class(method, shared) for method in each.body if isinstance(method, FUNCTIONS)):
+                yield of
 
     def _what_aliases_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
         """Return the definitions that a call of a name changes, if the name holds a method, a partial or a closure."""
@@ -393,15 +473,16 @@ class _Search:
         for module in modules:
             for name, statements in module.bindings.items():
                 match statements:
-                    case [ast.Assign(value=value)]:
+                    case [ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value)]:
                         found[Definition(module.name, name)] = set(self._changed_by_value(module, value))
         return {here: changed for here, changed in found.items() if changed}
 
     def _changed_by_value(self, module: Module, value: ast.expr) -> Iterator[Definition]:
         """Yield the definitions that a call of a value changes."""
         match value:
-            case ast.Attribute(attr=attr, value=of) if attr in CHANGING:
-                if found := self._definition(module, of):
+            case ast.Attribute(attr=attr, value=of):
+                found = self._definition(module, of)
+                if found and (attr in CHANGING or any(attr in self._changing_methods(c) for c in self._classes(found))):
                     yield found
             case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
                 is_partial = self._target(module, called) == External("functools.partial")

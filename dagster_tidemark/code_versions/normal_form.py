@@ -12,8 +12,9 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN, OPTIONS
+from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN
 from dagster_tidemark.code_versions.modules import Module, is_overload, is_type_checking
+from dagster_tidemark.code_versions.options import OF_KEYS, OPTIONS_THAT_COMPUTE_NOTHING, options_in
 from dagster_tidemark.code_versions.project import (
     EVERYTHING,
     MACHINERY,
@@ -36,14 +37,6 @@ from dagster_tidemark.code_versions.scopes import (
 FORMAT = 3
 """Version of the normal form. Increase it if code gets a different form. Users must then update their lock files."""
 
-OPTIONS_THAT_COMPUTE_NOTHING = {
-    "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
-    "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions",
-    "partitions_def", "quarantine_share", "retention", "retry_policy", "tags",
-}  # fmt: skip
-"""Options of Dagster's and Tidemark's decorators and classes that do not change rows, such as scheduling."""
-
-_READABLE_OPTIONS = {"description", "metadata", "tags"}
 _DECLARING = ("dagster.", f"{MACHINERY}.")
 _READ_NO_ANNOTATION = (
     "builtins.property",
@@ -82,7 +75,7 @@ def form_of(
 
     Args:
         constants: Returns the value of a definition if it is a constant that no code changes, else None.
-        reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, OPTIONS.
+        reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, and options.
     """
     writer = _Writer(module, project, constants, reads)
     for node in nodes:
@@ -125,6 +118,7 @@ class _Writer:
     def __init__(self, module: Module, project: Project, constants: Constants, reads: Collection[str]) -> None:
         self.text: list[str] = []
         self._reads = reads
+        self._declaration: ast.expr | None = None
         self._module = module
         self._project = project
         self._scopes: list[NameScope] = []
@@ -152,6 +146,10 @@ class _Writer:
                 self._chain(node)
             case ast.Call():
                 self._call(node)
+            case ast.Subscript(slice=ast.Name(id="__name__")):
+                self._references.own_module = True
+                self._generic(node)
+                self._references.own_module = False
             case ast.Constant():
                 self._constant(node.value)
             case ast.JoinedStr():
@@ -223,6 +221,7 @@ class _Writer:
     def _chain(self, node: ast.Name | ast.Attribute) -> None:
         """Write a name or attribute chain as a reference to its target."""
         root, attributes = parts_of(node)
+        self._references.reads_globals(attributes)
         if not isinstance(root, ast.Name):
             self.text.append("".join(f".{name}" for name in attributes) + "(")
             self.write(root)
@@ -247,8 +246,9 @@ class _Writer:
     def _call(self, node: ast.Call) -> None:
         target = self._references.target_of(node.func)
         declares = isinstance(target, External) and target.name.startswith(_DECLARING)
-        left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else set()
-        left_out = left_out - _READABLE_OPTIONS if OPTIONS in self._reads else left_out
+        left_out = OPTIONS_THAT_COMPUTE_NOTHING - options_in(self._reads) if declares else set()
+        if node is self._declaration:
+            left_out |= OF_KEYS
         if node.args:
             self._references.imports(target, _beginning(node.args[0]))
         self.text.append("Call(")
@@ -260,9 +260,16 @@ class _Writer:
         before = frozenset(self._references.externals)
         for decorator in node.decorator_list:
             self.text.append("@")
+            self._declaration = decorator if self._is_only_asset(node, decorator) else None
             self.write(decorator)
+        self._declaration = None
         # A decorator's own function has its annotations in any case.
         self._references.externals -= {name for name in self._references.externals - before if name.endswith(OF_OWN)}
+
+    def _is_only_asset(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, decorator: ast.expr) -> bool:
+        """Return True if a decorator makes the one asset of a module-level function, so that the key is the lock's."""
+        is_bound_once = not self._scopes and len(self._module.bindings.get(node.name, ())) == 1
+        return is_bound_once and self._decorated_by(decorator, ("dagster.asset",)) and isinstance(decorator, ast.Call)
 
     def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
         target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -345,7 +352,8 @@ class _Writer:
         self.text.append(")")
 
     def _annotated(self, node: ast.AnnAssign) -> None:
-        if self._scopes and self._scopes[-1].has_fields:
+        is_field = self._scopes[-1].has_fields if self._scopes else ANNOTATIONS in self._reads
+        if is_field:
             self.text.append("Field(")
             self._all([node.target, _unquoted(node.annotation), node.value])
             self.text.append(")")

@@ -1,0 +1,70 @@
+"""Options of Dagster's and Tidemark's declarations that change no rows, unless code of the asset reads them.
+
+Does not belong here: leaving the options out (`normal_form`, `component_code`).
+"""
+
+import ast
+from collections.abc import Collection, Iterable
+
+OPTIONS_THAT_COMPUTE_NOTHING = {
+    "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
+    "compute_kind", "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "op_tags", "owners",
+    "partitions", "partitions_def", "pool", "quarantine_share", "retention", "retry_policy", "tags",
+}  # fmt: skip
+"""Options of Dagster's and Tidemark's decorators and classes that do not change rows, such as scheduling."""
+
+OF_KEYS = {"key_prefix"}
+"""Options that only determine an asset's key, under which the lock has its code."""
+
+_READ = "option "
+_READ_BY = {
+    "asset_partitions_def_for_output": {"partitions_def"},
+    "code_versions_by_key": {"code_version"},
+    "definition_metadata": {"metadata"},
+    "descriptions_by_key": {"description"},
+    "get_asset_spec": {"description", "metadata", "tags"},
+    "get_tag": {"op_tags", "tags"},
+    "group_names_by_key": {"group_name"},
+    "has_tag": {"op_tags", "tags"},
+    "metadata_by_key": {"metadata"},
+    "output_metadata": {"metadata"},
+    "owners_by_key": {"owners"},
+    "partitions": {"partitions", "partitions_def"},
+    "partitions_def": {"partitions", "partitions_def"},
+    "run_tags": {"op_tags", "tags"},
+    "specs_by_key": {"description", "metadata", "tags"},
+    "tags": {"op_tags", "tags"},
+    "tags_by_key": {"tags"},
+}
+"""Options that code reads by an attribute with a name other than the option's own."""
+_READ_ALL = {"dataclasses.asdict", "dataclasses.astuple", "dataclasses.fields", "dataclasses.replace"}
+
+
+def option_reads(node: ast.AST) -> set[str]:
+    """Return the options that a node reads of any object, in the form of `options_in`."""
+    match node:
+        case ast.Attribute(attr=name, ctx=ast.Load()):
+            pass
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+            pass
+        case _:
+            return set()
+    own = {name} & OPTIONS_THAT_COMPUTE_NOTHING
+    return {f"{_READ}{option}" for option in _READ_BY.get(name, own)}
+
+
+def all_option_reads(externals: Collection[str]) -> set[str]:
+    """Return all options if code with these names of libraries may read any field of an object."""
+    return (
+        {f"{_READ}{option}" for option in OPTIONS_THAT_COMPUTE_NOTHING} if _READ_ALL.intersection(externals) else set()
+    )
+
+
+def is_option_read(read: str) -> bool:
+    """Return True for the reading of an option."""
+    return read.startswith(_READ)
+
+
+def options_in(reads: Iterable[str]) -> set[str]:
+    """Return the options among the parts that code reads."""
+    return {read.removeprefix(_READ) for read in reads if is_option_read(read)}

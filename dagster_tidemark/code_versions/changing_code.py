@@ -23,6 +23,12 @@ CHANGING_FUNCTIONS = {
     "unittest.mock.patch.object",
 }  # fmt: skip
 
+ONLY_LOOK = {
+    "builtins.bool", "builtins.callable", "builtins.id", "builtins.isinstance", "builtins.issubclass", "builtins.len",
+    "builtins.print", "builtins.repr", "builtins.str", "builtins.type",
+}  # fmt: skip
+"""Functions that change no argument, and that read no iterator to its end."""
+
 PATCHING_BY_NAME = {"unittest.mock.patch", "unittest.mock.patch.dict", "unittest.mock.patch.multiple"}
 """Functions that change what their first argument names, such as `"shop.rates.LOW"`."""
 

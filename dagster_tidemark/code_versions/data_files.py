@@ -57,6 +57,7 @@ _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
 """Functions that return the working directory, which is the project's root in commands and runs."""
 
 _NAMES_OF_PATHS = {"file", "filename", "filepath_or_buffer", "path", "path_or_buf", "paths", "source"}
+_OPENS = {"builtins.open", "bz2.open", "codecs.open", "gzip.open", "io.open", "lzma.open"}
 _READING_METHODS = {"read_text", "read_bytes"}
 _SPARK_READS = {"csv", "json", "load", "orc", "parquet", "text"}
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"")
@@ -101,16 +102,19 @@ class DataFiles:
     Args:
         files: Files that the code reads. A folder means that the code may read any file in the folder.
         undecided: Lines that read a file whose path is unknown or outside of the project.
+        spent: Ids of the nodes `__file__` whose only use is the reading of one of the files.
     """
 
     files: list[Files] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    spent: set[int] = field(default_factory=set)
 
 
 def data_files(nodes: Iterable[ast.AST], module: Module, project: Project) -> DataFiles:
     """Return the data files that statements of a module read."""
     search, nodes = _Search(module, project), list(nodes)
     search.runs_text = any(getattr(n, "id", "") in ("compile", "exec") for each in nodes for n in ast.walk(each))
+    search.reads_name = any(getattr(n, "attr", "") in ("buffer", "name") for each in nodes for n in ast.walk(each))
     for node in nodes:
         search.look(node, {}, is_definition=isinstance(node, ast.Assign | ast.AnnAssign))
     search.found.files = list(dict.fromkeys(search.found.files))
@@ -127,6 +131,8 @@ class _Search:
         self.found = DataFiles()
         self.runs_text = False
         """True if the code runs texts as Python, so that modules count as data files too."""
+        self.reads_name = False
+        """True if the code may read the path of an open file."""
 
         self._module = module
         self._project = project
@@ -139,6 +145,9 @@ class _Search:
             place = self._place(node, local)
             if place:
                 self._take(place, node, is_definition=is_definition)
+                if place.is_whole and place.known and place.known.is_file() and self._only_reads(node, local):
+                    nodes = ast.walk(node)
+                    self.found.spent |= {id(n) for n in nodes if isinstance(n, ast.Name) and n.id == "__file__"}
                 return
             if place != ELSEWHERE and self._reads(node, local):
                 self._note(node)
@@ -213,6 +222,15 @@ class _Search:
         return _first(node) is not None and (
             self._is_of_spark(node) or bool(_READERS.fullmatch(self._called(node, local)))
         )
+
+    def _only_reads(self, node: ast.expr, local: _Locals) -> bool:
+        """Return True if an expression gives the content of a file, and nothing that shows the file's path."""
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _READING_METHODS:
+            return True
+        is_open = self._called(node, local) in _OPENS or getattr(node.func, "attr", "") == "open"
+        return is_open and not self.reads_name
 
     def _is_of_spark(self, node: ast.Call) -> bool:
         """Return True for calls such as `spark.read.csv(...)` and `spark.read.format(...).load(...)`."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from dagster_tidemark.code_versions.changing_code import (
     CHANGING,
     CHANGING_FUNCTIONS,
+    ONLY_LOOK,
     PATCHING_BY_NAME,
     changes_class,
     changes_itself,
@@ -120,7 +121,7 @@ class _Search:
         yield from self._stored_into(module, run_at_import(statement))
         if isinstance(statement, ast.Expr) or not isinstance(statement, _BINDING):
             for node in run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
-                if isinstance(node, ast.Call):
+                if isinstance(node, ast.Call) and not self._only_looks(module, node):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
                         if of := self._definition(module, part):
                             yield of
@@ -131,6 +132,10 @@ class _Search:
             for node in own_nodes(each):
                 if isinstance(node, ast.Call) or node in decorators:
                     yield from self._changed_by_calling(module, node.func if isinstance(node, ast.Call) else node)
+
+    def _only_looks(self, module: Module, call: ast.Call) -> bool:
+        target = self._target(module, call.func) if isinstance(call.func, ast.Name) else None
+        return isinstance(target, External) and target.name in ONLY_LOOK
 
     def _changed_by_calling(self, module: Module, called: ast.AST) -> Iterator[Definition]:
         """Yield the definitions that a call of a function, a class or an object with `__call__` changes."""

@@ -209,8 +209,8 @@ class Code:
 
     def _form(self, nodes: Iterable[ast.AST], module: Module) -> NormalForm:
         nodes = list(nodes)
-        form = form_of(nodes, module, self.project, self.constant, self._written)
         read = data_files(nodes, module, self.project)
+        form = form_of(nodes, module, self.project, self.constant, self._written, read.spent)
         reads = reads_in(nodes, form.externals, uses_module="@module" in form.text)
         changes = self._changes_used(nodes, form.externals)
         return replace(form, refs=(*form.refs, *read.files, *changes), undecided=tuple(read.undecided), reads=reads)

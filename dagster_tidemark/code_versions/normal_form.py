@@ -43,6 +43,13 @@ _READ_NO_ANNOTATION = (
     "builtins.staticmethod",
     "builtins.classmethod",
     "functools.cached_property",
+    "functools.cache",
+    "functools.lru_cache",
+    "contextlib.contextmanager",
+    "contextlib.asynccontextmanager",
+    "abc.abstractmethod",
+    "typing.final",
+    "typing.override",
 )
 _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "type_ignores", "simple"}
 
@@ -70,14 +77,16 @@ def form_of(
     project: Project,
     constants: Constants = no_constants,
     reads: Collection[str] = (),
+    spent: Collection[int] = (),
 ) -> NormalForm:
     """Return the normal form of module-level statements.
 
     Args:
         constants: Returns the value of a definition if it is a constant that no code changes, else None.
         reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, and options.
+        spent: Ids of the nodes `__file__` whose only use is the reading of one known file.
     """
-    writer = _Writer(module, project, constants, reads)
+    writer = _Writer(module, project, constants, reads, spent)
     for node in nodes:
         writer.write(node)
     return NormalForm("".join(writer.text), writer.refs, externals=writer.externals)
@@ -115,8 +124,16 @@ def is_constant(node: ast.expr) -> bool:
 class _Writer:
     """Writer of syntax nodes, one after the other."""
 
-    def __init__(self, module: Module, project: Project, constants: Constants, reads: Collection[str]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        project: Project,
+        constants: Constants,
+        reads: Collection[str],
+        spent: Collection[int],
+    ) -> None:
         self.text: list[str] = []
+        self._spent = spent
         self._reads = reads
         self._declaration: ast.expr | None = None
         self._module = module
@@ -142,6 +159,8 @@ class _Writer:
                 self._class(node)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self._comprehension(node)
+            case ast.Attribute() | ast.Call() if (name := self._name_of_file(node)) is not None:
+                self._constant(name)
             case ast.Name() | ast.Attribute():
                 self._chain(node)
             case ast.Call():
@@ -227,12 +246,29 @@ class _Writer:
             self.write(root)
             self.text.append(")")
             return
+        if id(root) in self._spent:
+            self.text.append("@files")
+            return
         target = self._references.target(root.id)
         binds = isinstance(root.ctx, ast.Store | ast.Del) and not self._scopes
         if target is None or (binds and not attributes):
             self.text.append(".".join([f"={self._references.local(root.id)}", *attributes]))
             return
         self.text.append(self._references.mention(*self._references.follow(target, attributes)))
+
+    def _name_of_file(self, node: ast.expr) -> str | None:
+        """Return the name that `Path(__file__).stem` or `os.path.basename(__file__)` gives; None for other code."""
+        match node:
+            case ast.Attribute(attr="name" | "stem" | "suffix" as part, value=ast.Call(func=called, args=[of])):
+                known = "pathlib.Path"
+            case ast.Call(func=called, args=[of], keywords=[]):
+                part, known = "name", "os.path.basename"
+            case _:
+                return None
+        if getattr(of, "id", "") != "__file__" or self._references.target_of(called) != External(known):
+            return None
+        is_global = isinstance(self._references.target("__file__"), Files) and self._module.path is not None
+        return str(getattr(self._module.path, part)) if is_global else None
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if self._scopes and not self._scopes[-1].is_class:

@@ -19,7 +19,6 @@ OF_KEYS = {"key_prefix"}
 _READ = "option "
 _READ_BY = {
     "asset_partitions_def_for_output": {"partitions_def"},
-    "code_versions_by_key": {"code_version"},
     "definition_metadata": {"metadata"},
     "descriptions_by_key": {"description"},
     "get_asset_spec": {"description", "metadata", "tags"},
@@ -49,7 +48,7 @@ def option_reads(node: ast.AST) -> set[str]:
             pass
         case _:
             return set()
-    own = {name} & OPTIONS_THAT_COMPUTE_NOTHING
+    own = {name} & OPTIONS_THAT_COMPUTE_NOTHING - {"code_version"}  # a changed version is a new version in any case
     return {f"{_READ}{option}" for option in _READ_BY.get(name, own)}
 
 

@@ -42,9 +42,9 @@ def reads_in(nodes: Iterable[ast.AST], externals: Collection[str], *, uses_modul
     found = {MODULES} if uses_module else set()
     if any(_READ_HINTS.fullmatch(name) for name in externals):
         found.add(ANNOTATIONS)
-    found |= all_option_reads(externals)
-    for node in (inner for each in nodes for inner in ast.walk(each)):
-        found |= option_reads(node)
+    every = [inner for each in nodes for inner in ast.walk(each)]
+    found |= all_option_reads(externals) | option_reads(every)
+    for node in every:
         match node:
             case ast.Attribute(attr=word):
                 is_text = False

@@ -13,7 +13,7 @@ Does not belong here: assets in Python (`assets`), and the components themselves
 import ast
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -154,7 +154,7 @@ def _classes(declaration: Declaration, project: Project) -> Iterator[Definition]
             yield from _definition(f"{each.__module__}.{_outermost(each)}", project)
 
 
-def _options_read(declaration: Declaration, own: Iterable[Definition], code: Code) -> Collection[str]:
+def _options_read(declaration: Declaration, own: list[Definition], code: Code) -> set[str]:
     """Return the options without effect on rows that the component's class may read in its own code."""
     if not own or declaration.component is None:
         return set()

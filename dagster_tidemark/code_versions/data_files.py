@@ -311,8 +311,8 @@ class _Search:
         called = self._called(node, local)
         first = _first(node)
         if _PYTHON.fullmatch(called) and not called.startswith("runpy."):  # its first argument is a name
-            place = next((k.value for k in node.keywords if k.arg in ("location", "path")), None)
-            first = node.args[1] if len(node.args) > 1 else place
+            given = [k.value for k in node.keywords if k.arg in ("location", "path")]
+            first = next(iter([*node.args[1:2], *given]), None)
         if called in _ROOT or (called in _PATHS and not node.args):
             return DataPath(self._project.root, is_whole=True)
         if called.startswith(_OF_PACKAGES):

@@ -187,8 +187,8 @@ class _Search:
                     if found := self._definition(module, of):
                         yield found
                 case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if self._is_patch(module, called):
-                    target = self._project.named(name)
-                    yield from [target] if isinstance(target, Definition) else ()
+                    patched = self._project.named(name)
+                    yield from [patched] if isinstance(patched, Definition) else ()
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)):
                     found = self._definition(module, of)
                     if found and any(attr in self._changing_methods(c) for c in self._classes(found)):
@@ -251,8 +251,8 @@ class _Search:
         if not isinstance(node, ast.Attribute):
             return None
         if name := self._objects.module_of(module, node.value):
-            found = self._project.attribute(name, node.attr)
-            return found if isinstance(found, Definition) else Definition(name, EVERYTHING)
+            bound = self._project.attribute(name, node.attr)
+            return bound if isinstance(bound, Definition) else Definition(name, EVERYTHING)
         of = self._target(module, node.value)
         return Definition(of.module, EVERYTHING) if isinstance(of, InModule) else None
 

@@ -16,6 +16,7 @@ OPTIONS_THAT_COMPUTE_NOTHING = {
 OF_KEYS = {"key_prefix"}
 """Options that only determine an asset's key, under which the lock has its code."""
 
+_OPTIONS = OPTIONS_THAT_COMPUTE_NOTHING - {"code_version"}  # a changed version is a new version in any case
 _READ = "option "
 _READ_BY = {
     "asset_partitions_def_for_output": {"partitions_def"},
@@ -39,24 +40,22 @@ _READ_BY = {
 _READ_ALL = {"dataclasses.asdict", "dataclasses.astuple", "dataclasses.fields", "dataclasses.replace"}
 
 
-def option_reads(node: ast.AST) -> set[str]:
-    """Return the options that a node reads of any object, in the form of `options_in`."""
-    match node:
-        case ast.Attribute(attr=name, ctx=ast.Load()):
-            pass
-        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
-            pass
-        case _:
-            return set()
-    own = {name} & OPTIONS_THAT_COMPUTE_NOTHING - {"code_version"}  # a changed version is a new version in any case
-    return {f"{_READ}{option}" for option in _READ_BY.get(name, own)}
+def option_reads(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the options that code reads of any object, in the form of `options_in`."""
+    nodes, found = list(nodes), set[str]()
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Load()) if id(node) not in called or name not in _OPTIONS:
+                found |= _READ_BY.get(name, {name} & _OPTIONS)
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                found |= _READ_BY.get(name, {name} & _OPTIONS)
+    return {f"{_READ}{option}" for option in found}
 
 
 def all_option_reads(externals: Collection[str]) -> set[str]:
     """Return all options if code with these names of libraries may read any field of an object."""
-    return (
-        {f"{_READ}{option}" for option in OPTIONS_THAT_COMPUTE_NOTHING} if _READ_ALL.intersection(externals) else set()
-    )
+    return {f"{_READ}{option}" for option in _OPTIONS} if _READ_ALL.intersection(externals) else set()
 
 
 def is_option_read(read: str) -> bool:

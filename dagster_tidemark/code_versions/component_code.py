@@ -59,7 +59,9 @@ def code_of_component(declaration: Declaration, code: Code) -> Iterator[Ref]:
         yield from _of_variable(f"{at}: {{{{ {name} }}}}", value, project)
     if own:
         yield from own
-        yield from _files_beside(declaration)
+        beside = list(_files_beside(declaration))
+        yield Attribute(f"{at}: names of its files", ",".join(_below(each.path, declaration) for each in beside))
+        yield from beside
     if _may_use_formats_of_the_project(declaration):
         yield from code.registered_formats
 
@@ -206,6 +208,11 @@ def _files_beside(declaration: Declaration) -> Iterator[Files]:
                 waiting += [] if any(_DECLARE.fullmatch(below.name) for below in path.iterdir()) else [path]
             elif path.suffix not in (".py", ".pyc") and not _DECLARE.fullmatch(path.name):
                 yield Files(path)
+
+
+def _below(path: Path, declaration: Declaration) -> str:
+    assert declaration.source.path is not None
+    return path.relative_to(declaration.source.path.parent).as_posix()
 
 
 def _files_named(value: Any, declaration: Declaration, project: Project) -> Iterator[Files]:

@@ -25,13 +25,13 @@ from dagster_tidemark.code_versions.changing_code import (
     ONLY_LOOK,
     PATCHING_BY_NAME,
     changes_class,
-    changes_itself,
     keeps_state,
     names_attribute,
     names_in,
     run_at_import,
     sets_attributes,
 )
+from dagster_tidemark.code_versions.class_hierarchy import Classes
 from dagster_tidemark.code_versions.held_objects import ANY_NAME, HeldObjects, values_in
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target
@@ -71,12 +71,12 @@ class _Search:
         self._project = project
         self.found: dict[Definition, list[Effect]] = defaultdict(list)
         self._change_arguments: set[Definition] = set()
-        self._methods: dict[Definition, set[str]] = {}
+        are_looked_up = any("__subclasses__" in names_in(m.tree) for m in modules)
+        self._classes = Classes(project, self._definition, are_looked_up=are_looked_up)
         self._objects = HeldObjects(project, self._target, self._namespace)
         self._find_functions_that_change_arguments(modules)
         self._changed_by = self._what_functions_change(modules)
         self._changed_by_alias = self._what_aliases_change(modules)
-        self._know_subclasses = any("__subclasses__" in names_in(m.tree) for m in modules)
         for module in modules:
             for statement in module.statements:
                 self._look_at(module, statement)
@@ -91,7 +91,7 @@ class _Search:
                 if isinstance(called, ast.Attribute) and (of := self._definition(module, called.value)):
                     changed[of] = None
         for made in self._classes_made_by(module, statement):
-            changed |= dict.fromkeys(self._bases_that_know(module, made))
+            changed |= dict.fromkeys(self._classes.bases_that_know(module, made))
             changed |= dict.fromkeys(self._changed_by_subclassing(module, made))
         changed |= dict.fromkeys(behind for of in [*changed] for behind in self._objects.behind(of))
         for of in self._each_name(changed):
@@ -123,7 +123,7 @@ class _Search:
             for node in run_at_import(statement) if isinstance(statement, ast.Expr) else own_nodes(statement):
                 if isinstance(node, ast.Call) and not self._only_looks(module, node):
                     for part in (node.func, *node.args, *(k.value for k in node.keywords)):
-                        if of := self._definition(module, part):
+                        if of := self._definition(module, part.value if isinstance(part, ast.Starred) else part):
                             yield of
         below = statement.body if isinstance(statement, ast.ClassDef) else []
         yield from self._stored_into(module, (n for each in below for n in run_at_import(each)))
@@ -134,7 +134,8 @@ class _Search:
                     yield from self._changed_by_calling(module, node.func if isinstance(node, ast.Call) else node)
 
     def _only_looks(self, module: Module, call: ast.Call) -> bool:
-        target = self._target(module, call.func) if isinstance(call.func, ast.Name) else None
+        is_plain = isinstance(call.func, ast.Name) and not any(isinstance(each, ast.Starred) for each in call.args)
+        target = self._target(module, call.func) if is_plain else None
         return isinstance(target, External) and target.name in ONLY_LOOK
 
     def _changed_by_calling(self, module: Module, called: ast.AST) -> Iterator[Definition]:
@@ -145,7 +146,9 @@ class _Search:
             yield from self._changed_by.get(function, ())
             if isinstance(called, ast.Name) or called.attr == function.name:
                 yield from self._changed_by_alias.get(function, ())
-                if any("__call__" in self._changing_methods(each) for each in self._classes(function)):
+                if any(
+                    "__call__" in self._classes.changing_methods(each) for each in self._classes.of_object(function)
+                ):
                     yield function
                 if self._is_closure_with_state(function):
                     yield function
@@ -173,25 +176,27 @@ class _Search:
                 ):
                     if found := self._definition(module, of) or self._attribute_of_module(module, node):
                         yield found
+                        yield from self._parts_of(module, of)
                 case ast.AugAssign(target=ast.Name(id=name)):
                     found_by_import = self._project.import_of(module, name)
                     if isinstance(found_by_import, Definition) and found_by_import.name != EVERYTHING:
                         yield found_by_import
+                    held = self._objects.behind(Definition(module.name, name))
+                    yield from (of for of in held if not self._is_constant(of))
                 case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[of, ast.Constant(value=str(name)), *_]):
                     attribute = ast.Attribute(of, name, ast.Store())
                     if found := self._definition(module, of) or self._attribute_of_module(module, attribute):
                         yield found
-                    held = self._objects.behind(Definition(module.name, name))
-                    yield from (of for of in held if not self._is_constant(of))
                 case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
                     if found := self._definition(module, of):
                         yield found
+                        yield from self._parts_of(module, of)
                 case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]) if self._is_patch(module, called):
                     patched = self._project.named(name)
                     yield from [patched] if isinstance(patched, Definition) else ()
                 case ast.Call(func=ast.Attribute(attr=attr, value=of)):
                     found = self._definition(module, of)
-                    if found and any(attr in self._changing_methods(c) for c in self._classes(found)):
+                    if found and any(attr in self._classes.changing_methods(c) for c in self._classes.of_object(found)):
                         yield found
             if isinstance(node, ast.Call) and self._changes_arguments(module, node):
                 for part in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -200,6 +205,12 @@ class _Search:
                         yield found
                     elif isinstance(target, InModule) and self._sets_any_attribute(module, node):
                         yield Definition(target.module, ANY_NAME)
+
+    def _parts_of(self, module: Module, changed: ast.expr) -> Iterable[Definition]:
+        """Return the definitions of the parts of an object if a part is changed, as in `ALL["low"].update(...)`."""
+        inner = changed.value if isinstance(changed, ast.Attribute | ast.Subscript) else None
+        of = self._definition(module, inner) if inner else None
+        return self._objects.elements(of) if of else ()
 
     def _is_patch(self, module: Module, called: ast.expr) -> bool:
         return isinstance(target := self._target(module, called), External) and target.name in PATCHING_BY_NAME
@@ -258,6 +269,8 @@ class _Search:
 
     def _changes_arguments(self, module: Module, call: ast.Call) -> bool:
         """Return True if a call may change its arguments."""
+        if isinstance(call.func, ast.Lambda):
+            return True
         if isinstance(call.func, ast.Name | ast.Attribute):
             target = self._target(module, call.func)
             if isinstance(target, External):
@@ -290,6 +303,9 @@ class _Search:
 
     def _changes_parameter(self, module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         names = {argument.arg for argument in arguments_of(function.args)} - {"self", "cls"}
+        for name, values in values_in(function.body).items():  # variables that hold a part of a parameter
+            roots = {root.id for value, _ in values if not isinstance(value, ast.Call) and (root := root_of(value))}
+            names |= {name} if roots & names else set()
 
         def is_parameter(part: ast.AST) -> bool:
             root = root_of(part)
@@ -329,78 +345,16 @@ class _Search:
     def _binds(self, module: Module, statement: ast.stmt, of: Definition) -> bool:
         return of.module == module.name and any(s is statement for s in module.bindings.get(of.name, ()))
 
-    def _bases_that_know(
-        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
-    ) -> Iterator[Definition]:
-        seen |= {Definition(module.name, node.name)}
-        for base in node.bases:
-            of = self._base(module, node, base)
-            if of is None or of in seen:
-                continue
-            home = self._project.module(of.module)
-            classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
-            own = any(c.keywords or "__init_subclass__" in names_in(c) for c in classes)
-            if own or self._know_subclasses:
-                yield of
-            for each in classes if home else ():
-                assert home is not None
-                yield from self._bases_that_know(home, each, seen)
-
     def _changed_by_subclassing(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
         """Yield the definitions that the creation of a class changes, by `__init_subclass__` or by a metaclass."""
-        for base, home, each in self._classes_above(module, node):
+        for base, home, each in self._classes.above(module, node):
             yield from self._changed_by.get(_hooks(base, _OF_SUBCLASSES), ())
             for keyword in (*node.keywords, *each.keywords):
                 if keyword.arg == "metaclass":
                     at = module if keyword in node.keywords else home
                     if of := self._definition(at, keyword.value):
-                        for meta in self._with_bases(of):
+                        for meta in self._classes.with_bases(of):
                             yield from self._changed_by.get(_hooks(meta, _OF_METACLASSES), ())
-
-    def _base(self, module: Module, node: ast.ClassDef, base: ast.expr) -> Definition | None:
-        """Return the definition of a base. In `class Base(Base)` the base is the imported class."""
-        of = self._definition(module, base)
-        if of == Definition(module.name, node.name):
-            imported = self._project.import_of(module, node.name)
-            return imported if isinstance(imported, Definition) and imported.name != EVERYTHING else None
-        return of
-
-    def _classes_above(
-        self, module: Module, node: ast.ClassDef, seen: frozenset[Definition] = frozenset()
-    ) -> Iterator[tuple[Definition, Module, ast.ClassDef]]:
-        """Yield the bases of a class and their bases, then the class itself, each with its module and statement."""
-        seen |= {Definition(module.name, node.name)}
-        for base in node.bases:
-            if (of := self._base(module, node, base)) and of not in seen:
-                home = self._project.module(of.module)
-                for statement in home.bindings[of.name] if home else ():
-                    if home and isinstance(statement, ast.ClassDef):
-                        yield from self._classes_above(home, statement, seen)
-        yield Definition(module.name, node.name), module, node
-
-    def _with_bases(self, of: Definition) -> Iterator[Definition]:
-        home = self._project.module(of.module)
-        for statement in home.bindings.get(of.name, ()) if home else ():
-            if home and isinstance(statement, ast.ClassDef):
-                yield from (each for each, _, _ in self._classes_above(home, statement))
-
-    def _classes(self, of: Definition) -> Iterator[Definition]:
-        """Yield the class of an object that a definition creates by calling the class, and the bases of the class."""
-        module = self._project.module(of.module)
-        for statement in module.bindings.get(of.name, ()) if module else ():
-            match statement:
-                case ast.Assign(value=ast.Call(func=made)) | ast.AnnAssign(value=ast.Call(func=made)) if module:
-                    if (found := self._definition(module, made)) and found != of:
-                        yield from self._with_bases(found)
-
-    def _changing_methods(self, of: Definition) -> set[str]:
-        """Return the methods of a class that change `self`."""
-        if of not in self._methods:
-            module = self._project.module(of.module)
-            bodies = [s for s in (module.bindings[of.name] if module else ()) if isinstance(s, ast.ClassDef)]
-            methods = [m for body in bodies for m in body.body if isinstance(m, FUNCTIONS) and m.args.args]
-            self._methods[of] = {m.name for m in methods if changes_itself(m, m.args.args[0].arg)}
-        return self._methods[of]
 
     def _what_functions_change(self, modules: list[Module]) -> dict[Definition, set[Definition]]:
         """Return the module-level definitions that each function and class changes when called."""
@@ -466,9 +420,9 @@ class _Search:
 
     def _changed_by_own_methods(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
         """Yield a class whose methods change attributes of the class, and not only of one object."""
-        above = [each for _, _, each in self._classes_above(module, node)]
+        above = [each for _, _, each in self._classes.above(module, node)]
         shared = {name for each in above for name in values_in(each.body)}
-        for of, _, each in self._classes_above(module, node):
+        for of, _, each in self._classes.above(module, node):
             if any(changes_class(method, shared) for method in each.body if isinstance(method, FUNCTIONS)):
                 yield of
 
@@ -487,7 +441,10 @@ class _Search:
         match value:
             case ast.Attribute(attr=attr, value=of):
                 found = self._definition(module, of)
-                if found and (attr in CHANGING or any(attr in self._changing_methods(c) for c in self._classes(found))):
+                if found and (
+                    attr in CHANGING
+                    or any(attr in self._classes.changing_methods(c) for c in self._classes.of_object(found))
+                ):
                     yield found
             case ast.Call(func=ast.Name() | ast.Attribute() as called, args=args, keywords=keywords):
                 is_partial = self._target(module, called) == External("functools.partial")

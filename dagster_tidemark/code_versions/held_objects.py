@@ -43,6 +43,7 @@ class HeldObjects:
         self._target = target
         self._namespace = namespace
         self._behind: dict[Definition, frozenset[Definition]] = {}
+        self._elements: dict[Definition, frozenset[Definition]] = {}
 
     def behind(self, of: Definition) -> frozenset[Definition]:
         """Return the other definitions whose objects a variable holds, or a function returns."""
@@ -59,6 +60,48 @@ class HeldObjects:
                         found |= set(self.held(module, value, {}, is_each=is_each))
             self._behind[of] = frozenset(found - {of})
         return self._behind[of]
+
+    def elements(self, of: Definition) -> frozenset[Definition]:
+        """Return the definitions whose objects are in a collection, or are attributes of a class or its objects."""
+        if of not in self._elements:
+            self._elements[of] = frozenset()
+            module = self._project.module(of.module)
+            found: set[Definition] = set()
+            for statement in module.bindings.get(of.name, ()) if module else ():
+                assert module is not None
+                for home, value in self._parts(module, statement, of.name):
+                    found |= {each for each in self.held(home, value, {}) if not self._is_code(each)}
+            self._elements[of] = frozenset(found - {of})
+        return self._elements[of]
+
+    def _parts(self, module: Module, statement: ast.stmt, name: str) -> Iterator[tuple[Module, ast.expr]]:
+        """Yield the elements of a collection, and the values of attributes of a class, each with its module."""
+        if isinstance(statement, ast.ClassDef):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                    yield module, node.value
+            return
+        for value, is_each in values_in([statement]).get(name, ()):
+            match value:
+                case ast.List(elts=elements) | ast.Tuple(elts=elements) if not is_each:
+                    yield from ((module, each) for each in elements)
+                case ast.Dict(values=elements):
+                    yield from ((module, each) for each in elements)
+                case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+                    yield from ((module, keyword.value) for keyword in keywords)
+                case ast.Call(func=ast.Name() | ast.Attribute() as made):
+                    target = self._target(module, made)
+                    home = self._project.module(target.module) if isinstance(target, Definition) else None
+                    classes = home.bindings.get(target.name, ()) if home and isinstance(target, Definition) else ()
+                    for each in classes:
+                        if home and isinstance(each, ast.ClassDef):
+                            yield from self._parts(home, each, "")
+
+    def _is_code(self, of: Definition) -> bool:
+        module = self._project.module(of.module)
+        return any(
+            isinstance(s, (*FUNCTIONS, ast.ClassDef)) for s in (module.bindings.get(of.name, ()) if module else ())
+        )
 
     def held(
         self, module: Module, node: ast.expr, local: Locals, *, is_each: bool = False, depth: int = 0
@@ -80,7 +123,9 @@ class HeldObjects:
                 for value, of_each in local[name]:
                     yield from self.held(module, value, local, is_each=of_each, depth=depth + 1)
             case ast.Name() | ast.Attribute() | ast.Subscript():
-                yield from self._named(module, node, local, depth)
+                for found in self._named(module, node, local, depth):
+                    yield found
+                    yield from self.elements(found) if is_each else ()
             case ast.Call(func=called, args=args):
                 yield from self._returned_by(module, called)
                 if isinstance(called, ast.Attribute) and called.attr in _GIVES_PART:

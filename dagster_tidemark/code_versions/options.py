@@ -50,12 +50,22 @@ def option_reads(nodes: Iterable[ast.AST]) -> set[str]:
                 found |= _READ_BY.get(name, {name} & _OPTIONS)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
                 found |= _READ_BY.get(name, {name} & _OPTIONS)
+            case ast.Call(func=ast.Name(id="attrgetter") | ast.Attribute(attr="attrgetter"), args=names):
+                texts = [each.value for each in names if isinstance(each, ast.Constant)]
+                found |= _OPTIONS.intersection(word for text in texts for word in str(text).split("."))
+            case ast.MatchClass(kwd_attrs=names):
+                found |= _OPTIONS.intersection(names)
     return {f"{_READ}{option}" for option in found}
 
 
-def all_option_reads(externals: Collection[str]) -> set[str]:
-    """Return all options if code with these names of libraries may read any field of an object."""
-    return {f"{_READ}{option}" for option in _OPTIONS} if _READ_ALL.intersection(externals) else set()
+def all_option_reads(externals: Collection[str], *, uses_module: bool) -> set[str]:
+    """Return all options if code with these names of libraries may read any field of an object.
+
+    Args:
+        uses_module: True if the code uses a module as a value, so that `vars` may be about the module.
+    """
+    may_read = _READ_ALL.intersection(externals) or ("builtins.vars" in externals and not uses_module)
+    return {f"{_READ}{option}" for option in _OPTIONS} if may_read else set()
 
 
 def is_option_read(read: str) -> bool:

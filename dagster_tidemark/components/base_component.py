@@ -68,6 +68,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
     _source: ComponentSource = PrivateAttr(ComponentSource())
     _given: dict[str, Any] = PrivateAttr({})
     _templates: dict[str, Any] = PrivateAttr({})
+    _rendered: dict[str, Any] = PrivateAttr({})
     _variables: dict[str, Any] = PrivateAttr({})
     _declaration: Declaration | None = PrivateAttr(None)
 
@@ -115,6 +116,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
         kept = {name: each for name, each in raw.items() if reads_environment(each)}
         component._templates = {name: as_declared(each, context) for name, each in kept.items()}
         component._given = {name: as_declared(each, context) for name, each in raw.items()}
+        component._rendered = {name: rendered(each, context) for name, each in kept.items()}
         component._variables = variables_of(kept, context)
         return component
 
@@ -129,7 +131,7 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
                 self._table(feed),
                 feed,
                 type(self),
-                {name: each for name, each in attributes.items() if name in self._templates},
+                self._rendered,
                 self._variables,
             )
         return self._declaration

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-import jinja2
-import jinja2.meta
 from pydantic import RootModel
 
 _TEMPLATE = r"\{\{|\{%"
@@ -106,9 +104,9 @@ def as_declared(value: Any, context: dg.ResolutionContext) -> Any:
 
 def variables_of(value: Any, context: dg.ResolutionContext) -> dict[str, Any]:
     """Return the template variables, other than Dagster's, in all texts that read the environment."""
-    own = context.scope.keys() - dg.ResolutionContext.default().scope.keys() - {"context"}
-    used = {name for text in _kept_templates(value) for name in _names_in(text)}
-    return {name: context.scope[name] for name in sorted(own & used)}
+    own = context.scope.keys() - dg.ResolutionContext.default().scope.keys()
+    used = {word for text in _kept_templates(value) for word in re.findall(r"[A-Za-z_]\w*", text)}
+    return {name: context.scope[name] for name in sorted(own & used - {"context"})}
 
 
 def _kept_templates(value: Any) -> Iterator[str]:
@@ -121,10 +119,6 @@ def _kept_templates(value: Any) -> Iterator[str]:
         case list():
             for each in value:
                 yield from _kept_templates(each)
-
-
-def _names_in(text: str) -> set[str]:
-    return jinja2.meta.find_undeclared_variables(jinja2.Environment().parse(text))
 
 
 def with_templates(schema: Mapping[str, Any]) -> dict[str, Any]:

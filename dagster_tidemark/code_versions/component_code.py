@@ -217,11 +217,12 @@ def _below(path: Path, declaration: Declaration) -> str:
 
 def _files_named(value: Any, declaration: Declaration, project: Project) -> Iterator[Files]:
     """Yield the files that texts in an attribute name, from the component's folder or the project's folder."""
-    path, file = declaration.source.path, Path(declaration.source.file)
-    bases = [project.root, *([path.parent, *path.parents[len(file.parts) - 1 : len(file.parts)]] if path else ())]
+    path = declaration.source.path
+    bases = [project.home, project.root, *([path.parent] if path else ())]
     for text in _texts_in(value):
         if 0 < len(text) < 200 and "\n" not in text:
-            yield from (Files(found) for base in bases if (found := (base / text).resolve()).is_file())
+            named = dict.fromkeys((base / text).resolve() for base in bases)
+            yield from (Files(found) for found in named if found.is_file())
 
 
 # Formats

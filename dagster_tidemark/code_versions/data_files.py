@@ -158,8 +158,10 @@ class _Search:
                 self.look(child, local, is_definition=is_definition and isinstance(child, ast.expr))
 
     def _take(self, place: DataPath, node: ast.expr, *, is_definition: bool) -> None:
-        path, root = place.known, self._project.root
+        path, home = place.known, self._project.home
         assert path is not None
+        if not path.exists() and path.is_relative_to(home):  # relative to the folder of imports
+            path = self._project.root / path.relative_to(home)
         called = self._called(node, {}) if isinstance(node, ast.Call) else ""
         if self.runs_text or _PYTHON.fullmatch(called) or any(map(_globs_python, ast.walk(node))):
             self.found.files += [Files(each) for each in sorted(path.rglob("*.py")) if path.is_dir()]
@@ -167,9 +169,9 @@ class _Search:
             return  # a constant with a folder: the code that uses the constant is examined instead
         if path == self._module.path:
             return  # `__file__` alone is the start of a path that other code completes
-        if not path.is_relative_to(root):
+        if not path.is_relative_to(home):
             self.found.undecided.append(f"line {node.lineno}: {path} is outside the project")
-        elif path == root:
+        elif path in (home, self._project.root):
             self._note(node)
         elif path.exists():
             self.found.files.append(Files(path))
@@ -184,10 +186,17 @@ class _Search:
             return
         for name in (text, *(a or b for a, b in _QUOTED.findall(text))):
             if re.fullmatch(r"[\w.-]+(/[\w.*?-]+)*", name) and "." in name and ".." not in name:
-                place = DataPath(self._project.root, is_whole=True) / name
+                place = DataPath(self._project.home, is_whole=True) / name
+                if not (place.known and place.known.exists()):
+                    place = DataPath(self._project.root, is_whole=True) / name
                 path = place.known
                 is_there = path is not None and (path.is_file() or (not place.is_whole and path.is_dir()))
-                if path is not None and is_there and path != self._project.root and path.suffix != ".py":
+                if (
+                    path is not None
+                    and is_there
+                    and path not in (self._project.home, self._project.root)
+                    and path.suffix != ".py"
+                ):
                     self.found.files.append(Files(path))
 
     # Values of expressions
@@ -267,6 +276,8 @@ class _Search:
                 if module is None or module.path is None:
                     return None
                 return DataPath(module.path if attr == "__file__" else module.path.parent, is_whole=True)
+            case ast.Attribute(attr="project_root") if self._target(node, local) is None:  # of a component's context
+                return DataPath(self._project.home, is_whole=True)
             case ast.Attribute(value=of, attr="parent"):
                 return self._up(of, 1, local)
             case ast.Subscript(value=ast.Attribute(value=of, attr="parents"), slice=at):
@@ -304,7 +315,7 @@ class _Search:
             return place
         parents = [*place.known.parents]
         if levels is None or not place.is_whole or levels > len(parents):
-            return DataPath(self._project.root)
+            return DataPath(self._project.home)
         return DataPath(parents[levels - 1], is_whole=True)
 
     def _of_call(self, node: ast.Call, local: _Locals) -> DataPath | None:
@@ -314,7 +325,7 @@ class _Search:
             given = [k.value for k in node.keywords if k.arg in ("location", "path")]
             first = next(iter([*node.args[1:2], *given]), None)
         if called in _ROOT or (called in _PATHS and not node.args):
-            return DataPath(self._project.root, is_whole=True)
+            return DataPath(self._project.home, is_whole=True)
         if called.startswith(_OF_PACKAGES):
             return self._in_package(node, local)
         if called == "os.path.dirname" and first is not None:
@@ -354,12 +365,12 @@ class _Search:
             return place
         text = self._text(node, local)
         if text is not None:
-            return ELSEWHERE if "://" in text else DataPath(self._project.root, is_whole=True) / text
+            return ELSEWHERE if "://" in text else DataPath(self._project.home, is_whole=True) / text
         begins = self._beginning(node, local)
         if "://" in begins:
             return ELSEWHERE
         folder = begins.rpartition("/")[0]
-        return DataPath((DataPath(self._project.root, is_whole=True) / folder).known) if folder else DataPath()
+        return DataPath((DataPath(self._project.home, is_whole=True) / folder).known) if folder else DataPath()
 
     def _beginning(self, node: ast.expr, local: _Locals) -> str:
         """Return the known beginning of a text that is composed of parts; empty if it is unknown."""

@@ -223,7 +223,8 @@ class Code:
         return [change for change in self._library_changes if change.affects(words, externals)]
 
     def _of_files(self, files: Files) -> _Node:
-        label = os.path.relpath(files.path, self.project.root)
+        is_below = files.path.is_relative_to(self.project.root)
+        label = os.path.relpath(files.path, self.project.root if is_below else self.project.home)
         return _Node(f"{label}/ (files)" if files.path.is_dir() else label, self.project.content(files))
 
     @cached_property

@@ -104,26 +104,28 @@ class HeldObjects:
         )
 
     def held(
-        self, module: Module, node: ast.expr, local: Locals, *, is_each: bool = False, depth: int = 0
+        self, module: Module, node: ast.expr, local: Locals, *, is_each: bool = False, seen: set[str] | None = None
     ) -> Iterator[Definition]:
         """Yield the definitions whose objects an expression may be.
 
         Args:
             local: The values of the variables of a function.
             is_each: True to yield those of the elements of the expression.
+            seen: Variables whose values were already examined.
         """
-        if depth > 8:
-            return
+        seen = set() if seen is None else seen
         if name := self.module_of(module, node) or self._namespace(module, node):
             yield Definition(name, ANY_NAME)
             return
         parts: Iterable[ast.expr] = ()
         match node:
             case ast.Name(id=name) if name in local:
-                for value, of_each in local[name]:
-                    yield from self.held(module, value, local, is_each=of_each, depth=depth + 1)
+                values = [] if name in seen else local[name]
+                seen.add(name)
+                for value, of_each in values:
+                    yield from self.held(module, value, local, is_each=of_each, seen=seen)
             case ast.Name() | ast.Attribute() | ast.Subscript():
-                for found in self._named(module, node, local, depth):
+                for found in self._named(module, node, local, seen):
                     yield found
                     yield from self.elements(found) if is_each else ()
             case ast.Call(func=called, args=args):
@@ -141,7 +143,7 @@ class HeldObjects:
             case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements) if is_each:
                 parts = elements
         for part in parts:
-            yield from self.held(module, part, local, is_each=is_each, depth=depth + 1)
+            yield from self.held(module, part, local, is_each=is_each, seen=seen)
 
     def module_of(self, module: Module, node: ast.AST) -> str:
         """Return the module of the project that an expression gets by its name at run time; empty for others."""
@@ -155,12 +157,12 @@ class HeldObjects:
                 return ""
         return name if is_import and self._project.module(name) else ""
 
-    def _named(self, module: Module, node: ast.expr, local: Locals, depth: int) -> Iterator[Definition]:
+    def _named(self, module: Module, node: ast.expr, local: Locals, seen: set[str]) -> Iterator[Definition]:
         inner = node
         while isinstance(inner, ast.Attribute | ast.Subscript):
             inner = inner.value
         if isinstance(inner, ast.Call) or (isinstance(inner, ast.Name) and inner.id in local and inner is not node):
-            yield from self.held(module, inner, local, depth=depth + 1)
+            yield from self.held(module, inner, local, seen=seen)
             return
         match self._target(module, node) if root_of(node) else None:
             case Definition() as found if found.name != EVERYTHING:

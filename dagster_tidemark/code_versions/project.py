@@ -94,6 +94,13 @@ class Project:
         self._machinery = machinery
         self._modules: dict[str, Module | None] = {}
 
+    @property
+    def home(self) -> Path:
+        """The project's folder, where commands and runs work and relative paths start: above the folder `src`."""
+        above = self.root.parent
+        is_src = self.root.name == "src" and (above / "pyproject.toml").is_file()
+        return above if is_src and not (self.root / "pyproject.toml").is_file() else self.root
+
     def module(self, name: str) -> Module | None:
         """Return a module of the project by its name; None for other modules.
 

@@ -482,6 +482,42 @@ def test_plan_shows_a_new_component_completely(project: AProject, tmp_path: Path
     assert changed(found["src/acme/defs/prices/defs.yaml"]) == [f"+{line}" for line in lines]
 
 
+OWN_CLASS = """
+from dagster_tidemark import TableComponent, table_asset
+
+class SqlTable(TableComponent):
+    transform: str = ""
+
+    def _assets(self):
+        return [table_asset(self.declaration.table)(lambda: self.rows())]
+
+    def rows(self):
+        return (self._source.path.parent / "a.sql").read_text()
+"""
+OF_OWN_CLASS = """
+type: acme.kinds.SqlTable
+attributes:
+  name: marts.own
+  columns: {n: bigint}
+  row_key: [n]
+"""
+
+
+def test_plan_shows_the_changed_class_and_file_of_a_component(project: AProject, tmp_path: Path) -> None:
+    project.write("src/acme/kinds.py", OWN_CLASS)
+    for name, text in {"defs.yaml": OF_OWN_CLASS, "a.sql": "SELECT 1", "b.sql": "SELECT 2"}.items():
+        project.write(f"src/acme/defs/own/{name}", text)
+    project.load()
+    before = code_texts(project.root / "src", "acme")
+    assert planned(project, before, tmp_path) == {}
+    project.change("own/a.sql", "1", "3")
+    assert planned(project, before, tmp_path).keys() == {"acme/defs/own/a.sql"}
+    project.change("../kinds.py", '"a.sql"', '"b.sql"')
+    found = planned(project, before, tmp_path)
+    assert found.keys() == {"acme/defs/own/a.sql", "acme/kinds.py: SqlTable"}
+    assert [line[0] for line in changed(found["acme/kinds.py: SqlTable"])] == ["-", "+"]
+
+
 # With Spark
 
 

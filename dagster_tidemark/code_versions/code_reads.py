@@ -43,7 +43,7 @@ def reads_in(nodes: Iterable[ast.AST], externals: Collection[str], *, uses_modul
     if any(_READ_HINTS.fullmatch(name) for name in externals):
         found.add(ANNOTATIONS)
     every = [inner for each in nodes for inner in ast.walk(each)]
-    found |= all_option_reads(externals, uses_module=uses_module) | option_reads(every)
+    found |= all_option_reads(every, externals, uses_module=uses_module) | option_reads(every)
     for node in every:
         match node:
             case ast.Attribute(attr=word):

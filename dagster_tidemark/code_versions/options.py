@@ -58,14 +58,23 @@ def option_reads(nodes: Iterable[ast.AST]) -> set[str]:
     return {f"{_READ}{option}" for option in found}
 
 
-def all_option_reads(externals: Collection[str], *, uses_module: bool) -> set[str]:
-    """Return all options if code with these names of libraries may read any field of an object.
+def all_option_reads(nodes: Iterable[ast.AST], externals: Collection[str], *, uses_module: bool) -> set[str]:
+    """Return all options if code may read any field of an object.
 
     Args:
+        externals: Names of libraries that the code mentions.
         uses_module: True if the code uses a module as a value, so that `vars` may be about the module.
     """
-    may_read = _READ_ALL.intersection(externals) or ("builtins.vars" in externals and not uses_module)
+    may_read = _READ_ALL.intersection(externals) or (not uses_module and any(map(_reads_vars, nodes)))
     return {f"{_READ}{option}" for option in _OPTIONS} if may_read else set()
+
+
+def _reads_vars(node: ast.AST) -> bool:
+    """Return True for `vars(of)`, except for an object's own `vars(self)`: no declaration has code of the project."""
+    match node:
+        case ast.Call(func=ast.Name(id="vars"), args=[of]):
+            return getattr(of, "id", "") not in ("self", "cls")
+    return False
 
 
 def is_option_read(read: str) -> bool:

@@ -51,7 +51,7 @@ def code_of_component(declaration: Declaration, code: Code) -> Iterator[Ref]:
         named = list(dict.fromkeys(_named_in(declaration.rendered.get(name, value), project, is_own=bool(own))))
         is_name = named and isinstance(value, str)
         counted = _without_name(value) if is_name else _counted(name, value, is_own=bool(own))
-        yield Attribute(f"{at}: {name}", f"{name}={json.dumps(counted, ensure_ascii=False)}")
+        yield Attribute(f"{at}: {name}", f"{name}={_as_text(counted)}")
         yield from named
         if own:
             yield from _files_named(value, declaration, project)
@@ -78,6 +78,14 @@ def _counted(name: str, value: Any, *, is_own: bool) -> Any:
         return value
     plain = {key: _without_metadata(each) if isinstance(each, dict) else each for key, each in value.items()}
     return dict(sorted(plain.items()))
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as JSON. In a class of the project it may be a date, or have dates as names."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except TypeError:
+        return repr(value)
 
 
 def _without_metadata(given: dict[str, Any]) -> Any:
@@ -137,7 +145,7 @@ def _of_variable(label: str, value: Any, project: Project) -> Iterator[Ref]:
     if isinstance(function, FunctionType) and project.module(function.__module__):
         yield from _definition(f"{function.__module__}.{_outermost(function)}", project)
     elif isinstance(value, str | int | float | bool | list | dict | None):
-        yield Attribute(label, json.dumps(value, ensure_ascii=False, default=repr))
+        yield Attribute(label, _as_text(value))
     else:
         yield Definition(project.package, EVERYTHING)
 

@@ -596,6 +596,16 @@ class History:
         added_at = self.graph.moment.added_at(target[0], read.key)
         return added_at if added_at > built.started_at else None
 
+    def date_failures(self, now: float) -> None:
+        """Count the pauses after failures from now on, where the failures have later times.
+
+        The clock was set back since, or the clock of the run's host is ahead. Without this, a partition would not be
+        retried until the clock reaches that time.
+        """
+        for target, failure in self.failures.items():
+            if failure.ended_at > now:
+                self.failures[target] = replace(failure, ended_at=now)
+
     def _shorten_pauses(self, asset: str) -> None:
         for target, failure in self.failures.items():
             if target[0] == asset:

@@ -370,6 +370,7 @@ class Engine:
 
     def adopt(self, graph: Graph) -> None:
         """Continue with another version of the code."""
+        self.follower.history.replaced = {key: node.code_version for key, node in self.declared.nodes.items()}
         self.declared, self._unplannable = graph, {}
         self._use(graph)
 

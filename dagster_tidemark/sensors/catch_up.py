@@ -10,7 +10,7 @@ import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.dagster_internals.sensor_states import longest_tick
-from dagster_tidemark.engine.engine import engine_of
+from dagster_tidemark.engine.engine import Engine, engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.tick_log import line, log_new
 from dagster_tidemark.event_log.standby import reason_to_stand_by
@@ -39,8 +39,6 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
             return dg.SkipReason(why)
         begun = time.monotonic()
         asked, plan = _ask(context, scope.settings, begun, ranges=True)
-        if not is_given_up(context, begun):
-            asked += _checks(context, scope.settings, plan)
         if not asked:
             return dg.SkipReason("; ".join(["no range of partitions is due", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
@@ -89,15 +87,14 @@ def _ask(
         for run in run_requests([request], assets, engine, context, plan.now):
             context.log.info(line(request, plan))
             asked.append(run)
-    if asked and is_given_up(context, begun):
+    if (asked or ranges) and is_given_up(context, begun):
         engine.release([target for request in requests for target in request.targets])
         return [], plan
-    return asked, plan
+    return asked + (_checks(context, engine, plan) if ranges else []), plan
 
 
-def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan: Plan) -> list[dg.RunRequest]:
+def _checks(context: dg.SensorEvaluationContext, engine: Engine, plan: Plan) -> list[dg.RunRequest]:
     """Return runs of blocking checks that have no result yet, although due partitions wait for it."""
-    engine = engine_of(context, assets_of(context), settings)
     found = []
     for request in engine.request_checks(plan):
         run = check_run(request, engine, context)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,19 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str, contex
             sources = [each for each in arguments.split()[:-1] if not each.startswith("--")]
             for source in sources:
                 assert source == "." or (context / source).exists(), source
+
+
+def test_the_image_gets_no_settings_and_no_local_state() -> None:
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    local = (CHECKOUT / "dagster_tidemark" / "scaffold" / "project" / ".gitignore").read_text().splitlines()
+    assert {".env", ".tidemark/"} <= set(local), "git does not take them either"
+    for name in [".git", *(name.rstrip("/") for name in local)]:
+        assert any(fnmatch(name, pattern.removeprefix("**/")) for pattern in ignored if pattern[:1] != "#"), name
+
+
+def test_helm_finds_the_chart_without_a_repository_that_was_added_before() -> None:
+    [command] = re.findall(r"^# +(helm upgrade .*)$", (DEPLOY / "helm" / "values.yaml").read_text(), re.M)
+    assert "--repo https://dagster-io.github.io/helm " in command
 
 
 def test_images_install_the_tested_versions_by_their_hashes() -> None:

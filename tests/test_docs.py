@@ -129,7 +129,7 @@ def test_arguments_in_a_table_of_the_docs_equal_the_signature() -> None:
     compared = set()
     for page in PAGES:
         for name, rows in re.findall(r"^\| `(\w+)\(\.\.\.\)` \|.*\n\|[-|]*\n((?:\|.*\n)+)", page.read_text(), re.M):
-            known = next(vars(of)[name] for of in (dagster_tidemark, streams, testing) if hasattr(of, name))
+            known = next(getattr(of, name) for of in (dagster_tidemark, streams, testing) if hasattr(of, name))
             assert set(re.findall(r"^\| `(\w+)` ", rows, re.M)) == set(inspect.signature(known).parameters), name
             compared.add(name)
     assert compared >= {"Stream", "Alerting", "Answering", "Simulation"}
@@ -148,7 +148,7 @@ def test_simulator_page_has_each_method() -> None:
 
 def test_exit_codes_of_status_are_the_same_everywhere() -> None:
     [row] = re.findall(r"^\| `tidemark status` .*$", pages.page("operating.md"), re.M)
-    of_help = set(re.findall(r"(\d+) if ", (status.__doc__ or "").replace("with 4 if", "4 if")))
+    of_help = set(re.findall(r"(\d+) if\b", (status.__doc__ or "").replace("with 4 if", "4 if")))
     assert set(re.findall(r"(\d+): ", row.split("|")[3])) == of_help
     watch = pages.page("production.md").partition("\n## Watch it\n")[2].partition("\n## ")[0]
     # 0: all is well; 1 and 3: no answer

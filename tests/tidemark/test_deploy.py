@@ -86,8 +86,9 @@ def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
     assert code["replicaCount"] == 1 and all(image == images[0] and image["tag"] != "latest" for image in images)
     assert HELM["postgresql"]["postgresqlParams"]["sslmode"] == "require"
     assert HELM["additionalInstanceConfig"]["freshness"] == INSTANCE["freshness"]
-    kinds = [each["kind"] for each in yaml.safe_load_all((DEPLOY / "helm" / "connect-server.yaml").read_text())]
-    assert kinds == ["Deployment", "Service", "NetworkPolicy"]
+    server, *others = yaml.safe_load_all((DEPLOY / "helm" / "connect-server.yaml").read_text())
+    assert [each["kind"] for each in (server, *others)] == ["Deployment", "Service", "NetworkPolicy", "ServiceAccount"]
+    assert server["spec"]["template"]["spec"]["serviceAccountName"] == others[-1]["metadata"]["name"]
 
 
 def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:

@@ -13,7 +13,7 @@ from dagster_tidemark.planner.grouping import ranges
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.sources.feed import Partition
 
-_RANGE = "..."
+_RANGE, _OF_OVERRIDES = "...", ".."
 
 
 class NoSuchPartitions(Terminal):
@@ -52,8 +52,8 @@ def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mappin
     """Return the previewed part of a plan, and the reasons why the other parts are not previewed.
 
     Args:
-        partitions: Keys of partitions of changed assets, as a range `A...B` or a comma-separated list. None means all
-            planned partitions.
+        partitions: Keys of partitions of changed assets, as a range `A...B` (or `A..B`, as in `tidemark pause`) or a
+            comma-separated list. None means all planned partitions.
         refused: Assets that cannot be previewed, with the reason.
 
     Raises:
@@ -149,7 +149,7 @@ def sources_through(read: Input, partition: Partition, among: Collection[Target]
 
 def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:
     """Return a function that tests if a partition was chosen. It returns False for assets with other kinds of keys."""
-    first, dots, last = partitions.partition(_RANGE)
+    first, dots, last = partitions.replace(_RANGE, _OF_OVERRIDES).partition(_OF_OVERRIDES)
     keys = [key.strip() for key in ((first, last) if dots else partitions.split(","))]
     if not node.partitioned or any(node.problem(key) for key in keys):
         return lambda _: False

@@ -104,7 +104,9 @@ def test_default_preview_builds_all_planned_partitions_in_graph_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])])
+@pytest.mark.parametrize(
+    ("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k2..k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])]
+)
 def test_preview_of_selected_partitions_includes_their_readers(partitions: str, chosen: list[str]) -> None:
     found = choose(PLAN, GRAPH, partitions, {})
     groups = {group.assets[0]: list(group.partitions) for group in found.groups}

@@ -1,16 +1,12 @@
-"""Base class of Tidemark's run launchers, and a question to the code server that starts runs for Dagster's launcher."""
+"""Base class of Tidemark's run launchers."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
-from dagster import DagsterInstance, DagsterRun, Field, deserialize_value, serialize_value
-from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster import DagsterInstance, DagsterRun, Field, serialize_value
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
-from dagster._core.storage.tags import GRPC_INFO_TAG
-from dagster._grpc.client import DagsterGrpcClient
-from dagster._grpc.types import CanCancelExecutionRequest, CanCancelExecutionResult, ExecuteRunArgs
+from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
 
 
@@ -61,19 +57,3 @@ class ProcessLauncher(RunLauncher, ConfigurableClass):
         return (
             CheckRunHealthResult(WorkerStatus.NOT_FOUND, lost) if lost else CheckRunHealthResult(WorkerStatus.RUNNING)
         )
-
-
-def is_held_by_its_server(run: DagsterRun, seconds: int = 5) -> bool | None:
-    """Return whether the code server that was asked to start a run has a process for it.
-
-    A server forgets a run if its process ends before the run has started. None if the server does not answer in time.
-    """
-    address = json.loads(run.tags[GRPC_INFO_TAG])
-    client = DagsterGrpcClient(
-        **{name: address[name] for name in ("host", "port", "socket", "use_ssl") if name in address}
-    )
-    try:
-        answer = client.can_cancel_execution(CanCancelExecutionRequest(run_id=run.run_id), timeout=seconds)
-    except DagsterUserCodeUnreachableError:
-        return None
-    return bool(deserialize_value(answer, CanCancelExecutionResult).can_cancel)

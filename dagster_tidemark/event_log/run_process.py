@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from dagster_tidemark.dagster_internals import code_loading, instance_store, run_launcher, run_storage, run_worker
+from dagster_tidemark.dagster_internals import code_loading, code_server, instance_store, run_storage, run_worker
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
 _logger = logging.getLogger(__name__)
@@ -270,7 +270,7 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessSt
 
 
 def _is_forgotten(run: DagsterRun) -> bool:
-    return run.status in _BEFORE_START and run_launcher.is_held_by_its_server(run) is False
+    return run.status in _BEFORE_START and code_server.is_held_by_its_server(run) is False
 
 
 def _exists(pid: int) -> bool:

@@ -10,7 +10,7 @@ A run is ended only if its process is certainly gone. Slow and stopped runs, and
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.dagster_internals import code_server, run_storage
 from dagster_tidemark.event_log.run_process import (
     ProcessState,
     fate_of,
@@ -36,6 +36,7 @@ def dead_runs_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefiniti
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        code_server.keep_watching_runs()
         note_code_server(context.instance)
         ended = end_dead_runs(context.instance, scope)
         for run in ended:

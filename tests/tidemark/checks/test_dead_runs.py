@@ -23,7 +23,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
-from dagster_tidemark.dagster_internals.run_launcher import is_held_by_its_server
+from dagster_tidemark.dagster_internals.code_server import is_held_by_its_server
 from dagster_tidemark.event_log import run_process
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import (
@@ -316,7 +316,7 @@ def test_starting_run_of_a_server_with_a_port_is_ended_if_its_process_is_certain
     monkeypatch.setattr(run_process, "_own_addresses", lambda: {"127.0.0.1:4000": began})
     monkeypatch.setattr(run_process.time, "time", lambda: now + (10 if case.endswith("yet") else 100))
     answer = None if case.endswith("answer") else "no process" not in case
-    monkeypatch.setattr(run_process.run_launcher, "is_held_by_its_server", lambda _: answer)
+    monkeypatch.setattr(run_process.code_server, "is_held_by_its_server", lambda _: answer)
     there = replace(this_place(), boot="b", host="h") if case == "the port is that of another host" else this_place()
     since = now + 1 if case == "the port was that of another host at its launch" else now - 3600
     noted = {"127.0.0.1:4000": [str(there), now - 10, since]}

@@ -1,17 +1,14 @@
 """Contract of run launchers, without a process."""
 
-import json
-
 import dagster as dg
 import pytest
 from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.launcher.base import LaunchRunContext, WorkerStatus
 from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
-from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._grpc.types import ExecuteRunArgs
 
 from dagster_tidemark.dagster_internals import run_storage
-from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher, is_held_by_its_server
+from dagster_tidemark.dagster_internals.run_launcher import ProcessLauncher
 
 STARTED: list[tuple[str, str]] = []
 CODE = JobPythonOrigin("job", RepositoryPythonOrigin("python", ModuleCodePointer("shop", "defs")))
@@ -44,8 +41,3 @@ def test_custom_launcher_starts_runs_of_known_code_and_reports_dead_processes() 
         assert run_storage.is_reported_gone(instance, lost)
         health = launcher.check_run_worker_health(lost)
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "it is gone")
-
-
-def test_code_server_that_does_not_answer_leaves_open_if_it_has_a_run() -> None:
-    nobody = json.dumps({"host": "127.0.0.1", "port": 9})
-    assert is_held_by_its_server(dg.DagsterRun("job", tags={GRPC_INFO_TAG: nobody}), seconds=2) is None

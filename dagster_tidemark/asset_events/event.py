@@ -12,6 +12,7 @@ from typing import Any
 LONGEST_EXTRAS = 10_000
 """Most characters of an event's extras as JSON."""
 _LONGEST_TEXT = 1_000
+_MOST_LEVELS = 50
 
 
 class InvalidEvent(ValueError):
@@ -28,7 +29,7 @@ class AssetEvent:
         partition: Key of the partition; None if the asset has no partitions.
         version: Data version. An event with the version of the last one changes nothing.
         at: Time of the new data (Unix seconds).
-        extras: A small JSON object for readers of the asset, as JSON at most 10,000 characters.
+        extras: A small JSON object for readers of the asset: as JSON at most 10,000 characters and 50 levels.
         source: Name of the code location that sent the event.
     """
 
@@ -44,14 +45,14 @@ class AssetEvent:
         """Return the message.
 
         Raises:
-            InvalidEvent: the extras are no JSON object, or are too long.
+            InvalidEvent: the extras are no JSON object, or are too large.
         """
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         try:
             extras = json.dumps(self.extras, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidEvent(f"extras of {self.asset}: expected values that JSON has: {error}") from error
-        _require_short(extras)
+        _require_small(self.extras, extras)
         said = {"id": self.id, "asset": self.asset, "partition": self.partition, "version": self.version, "at": at}
         return json.dumps(said | {"extras": json.loads(extras), "source": self.source})
 
@@ -63,15 +64,18 @@ def event_of(body: str) -> AssetEvent:
         InvalidEvent: the message has another form.
     """
     try:
-        found = json.loads(body)
+        found = json.loads(body, parse_constant=_refuse_constant)
+        json.dumps(found, ensure_ascii=False).encode()  # unpaired surrogates, which no database and no page can show
+    except UnicodeEncodeError as error:
+        raise InvalidEvent(f"expected text, found an unpaired surrogate: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidEvent(f"expected a JSON object, found no JSON: {error}") from error
     if not isinstance(found, dict):
         raise InvalidEvent(f"expected a JSON object, found a JSON {type(found).__name__}")
-    extras = found.get("extras") or {}
+    extras = {} if found.get("extras") is None else found["extras"]
     if not isinstance(extras, dict):
         raise InvalidEvent(f"extras: expected a JSON object, found {type(extras).__name__}")
-    _require_short(json.dumps(extras))
+    _require_small(extras, json.dumps(extras))
     return AssetEvent(
         id=_text(found, "id"),
         asset=_text(found, "asset"),
@@ -88,6 +92,8 @@ def _text(found: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value:
         members = ", ".join(sorted(map(str, found))[:10]) or "none"
         raise InvalidEvent(f"{name}: expected a text, found {value!r}; the message has these members: {members}")
+    if "\0" in value:
+        raise InvalidEvent(f"{name}: expected a text without the character U+0000, found {value!r}")
     if len(value) > _LONGEST_TEXT:
         raise InvalidEvent(f"{name}: expected at most {_LONGEST_TEXT} characters, found {len(value)}")
     return value
@@ -95,6 +101,8 @@ def _text(found: Mapping[str, Any], name: str) -> str:
 
 def _time(value: Any) -> float:
     try:
+        if isinstance(value, bool):
+            raise TypeError("a boolean is no time")
         at = datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value, UTC)
     except (TypeError, ValueError, OverflowError, OSError) as error:
         raise InvalidEvent(f"at: expected a time such as 2026-11-26T06:00:00Z, found {value!r}") from error
@@ -106,6 +114,17 @@ def _time(value: Any) -> float:
     return seconds
 
 
-def _require_short(extras: str) -> None:
-    if len(extras) > LONGEST_EXTRAS:
-        raise InvalidEvent(f"extras: expected at most {LONGEST_EXTRAS} characters of JSON, found {len(extras)}")
+def _require_small(extras: Mapping[str, Any], text: str) -> None:
+    if len(text) > LONGEST_EXTRAS:
+        raise InvalidEvent(f"extras: expected at most {LONGEST_EXTRAS} characters of JSON, found {len(text)}")
+    level, levels = [extras], 0
+    while level:
+        levels += 1
+        values = [each for parent in level for each in (parent.values() if isinstance(parent, Mapping) else parent)]
+        level = [each for each in values if isinstance(each, Mapping | list | tuple)]
+    if levels > _MOST_LEVELS:  # Dagster cannot store a deep one
+        raise InvalidEvent(f"extras: expected at most {_MOST_LEVELS} levels, found {levels}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dagster_tidemark.asset_events.event import AssetEvent, InvalidEvent, event_of
+from dagster_tidemark.asset_graph.declarations import Refused
+from dagster_tidemark.asset_graph.partition_keys import KeysOf
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.failpoints import reached
+from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.notification_queue import are_sent_since
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, EVENT_ID, LISTED_AT
 
@@ -95,12 +98,22 @@ def _require_known(event: AssetEvent, instance: dg.DagsterInstance, graph: AnyGr
         raise InvalidEvent(f"asset {event.asset} has partitions, found an event without one")
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         is_known = by is None or by.has_partition_key(str(event.partition))
-    if not is_known:
+    if not is_known or _is_no_window(by, event.partition):
         raise InvalidEvent(f"asset {event.asset} has no partition {event.partition}")
     if event.at > event_time.now() + _AHEAD:
         raise InvalidEvent(
             f"asset {event.asset}: at is in the future; correct the clock of {event.source or 'its sender'}"
         )
+
+
+def _is_no_window(by: dg.PartitionsDefinition | None, partition: str | None) -> bool:
+    """Return True for a key between two windows, such as 03:30 of hourly partitions. Dagster accepts it."""
+    if not isinstance(by, dg.TimeWindowPartitionsDefinition | dg.MultiPartitionsDefinition):
+        return False
+    try:
+        return KeysOf(Moment())(by).problem(partition) is not None
+    except Refused:  # a definition that the planner cannot use
+        return False
 
 
 def _report(event: AssetEvent, instance: dg.DagsterInstance, found: ReceivedEvents) -> None:

@@ -92,7 +92,9 @@ def arrivals(
     for each in expected:
         node = graph.nodes.get(each.source)
         if node is not None:
-            earliest = max(since.get(each.source, now), now - LOOK_BACK.total_seconds())
+            # A miss is reported after the grace, and for a week from then on.
+            shown = now - LOOK_BACK.total_seconds() - each.grace.total_seconds()
+            earliest = max(since.get(each.source, now), shown)
             found += _Source(each, node, graph, history, now, contents, rows).states(windows, earliest)
     return found
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from dagster_tidemark.engine.doubts import QUEUE, SENSORS, Cause, Doubts
 from dagster_tidemark.incidents.arrivals import INCOMPLETE, MISSES, Arrival
 from dagster_tidemark.incidents.incident import CauseKind, LateAsset, Outage, RootCause, Trouble
+from dagster_tidemark.incidents.wording import one_line
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import FreshnessStatus, deadline
 from dagster_tidemark.planner.decisions import RANGES, ContractStatus, Decision, Plan, State
@@ -30,6 +31,9 @@ _NEXT_LOOK = 15.0
 _HANGS = 2.0
 """A run hangs if it takes more than this multiple of its longest duration."""
 _SHOWN = 3
+_LONGEST_SAID = (
+    1_000  # characters of a cause: the error of user code may be of any length, and is stored with each change
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,10 @@ class _Search:
                 causes[cause.key] = _newer(causes.get(cause.key), cause)
                 late.setdefault(cause.key, {}).setdefault(promise.asset, []).append(promise)
         found = [
-            Trouble(cause, tuple(self._late(asset, of) for asset, of in late[key].items()))
+            Trouble(
+                replace(cause, said=one_line(cause.said, _LONGEST_SAID)),
+                tuple(self._late(asset, of) for asset, of in late[key].items()),
+            )
             for key, cause in causes.items()
         ]
         if self._evidence.dead_letters:

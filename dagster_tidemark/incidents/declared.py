@@ -38,6 +38,8 @@ def sent_by(channel: Channel, settings: Settings, now: float) -> str:
             thread = channel.send(Delivery(message, thread, now, settings))
     except TidemarkError as error:
         return channel.redacted(str(error))
+    except Exception as error:  # a user's own channel may raise anything, and the other channels are still tested
+        return channel.redacted(f"{type(error).__name__}: {error}")
     return ""
 
 

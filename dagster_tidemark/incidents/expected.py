@@ -4,7 +4,7 @@ Pure. Belongs here: the declaration and its due times. Does not belong here: the
 (`incidents.arrivals`), and incidents about them (`incidents.causes`).
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -120,7 +120,10 @@ def _no_calendar(dates: object) -> str:
     """Return why exceptions would never match a date; empty if they can."""
     if isinstance(dates, str):
         return f"except_on={dates!r}: expected dates, such as {{date(2026, 12, 25)}}"
-    found = dates if isinstance(dates, set | frozenset | list | tuple) else ()
+    if not hasattr(dates, "__contains__"):
+        return f"except_on is a {type(dates).__name__}, which can be read only once; write a set of dates"
+    is_listed = isinstance(dates, set | frozenset | list | tuple) or type(dates) is dict
+    found: Iterable[object] = dates if isinstance(dates, Iterable) and is_listed else ()
     other = next((each for each in found if isinstance(each, datetime) or not isinstance(each, date)), None)
     if other is None:
         return ""

@@ -194,6 +194,7 @@ class IncidentMessage:
         attempts: Number of attempts that began.
         next_try: Earliest time of an attempt: the end of the channel's quiet hours if it waits for them.
         error: Reason why the last attempt failed.
+        pause_until: Earliest time of the next attempt, after a failure.
     """
 
     id: str
@@ -204,6 +205,7 @@ class IncidentMessage:
     attempts: int = 0
     next_try: float = 0.0
     error: str = ""
+    pause_until: float = 0.0
 
 
 @dataclass(frozen=True)

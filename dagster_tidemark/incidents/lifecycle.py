@@ -166,7 +166,7 @@ def _continued(incident: Incident, trouble: Trouble, now: float, *, is_gone: boo
 
 
 def _cleared(incident: Incident, now: float) -> Incident:
-    since = incident.clear_since if incident.clear_since is not None else now
+    since = min(now, incident.clear_since) if incident.clear_since is not None else now  # the clock may be set back
     ended_at = incident.cause_ended_at or now
     assets = tuple(replace(each, recovered_at=each.recovered_at or now) for each in incident.assets)
     cleared = replace(incident, clear_since=since, cause_ended_at=ended_at, assets=assets)
@@ -252,4 +252,5 @@ def _due(incident: Incident, route: Route, mutes: Sequence[Mute], now: float) ->
         return None
     news = {each.asset for each in incident.still_late} - set(told.assets)
     is_news = bool(news) or (incident.is_late and not told.is_late)
-    return MessageKind.CHANGED if is_news and now - told.at >= CHANGE_SECONDS else None
+    is_soon = 0 <= now - told.at < CHANGE_SECONDS  # after the clock was set back, the last message is in the future
+    return MessageKind.CHANGED if is_news and not is_soon else None

@@ -6,15 +6,18 @@ each stored attempt, so two daemons do not send at once. Does not belong here: m
 (`incidents.lifecycle`) and protocols (`incidents.channels`).
 """
 
+import math
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dagster_tidemark.incidents.channels.channel import UNSET, Channel, ChannelUnavailable, Delivery, MessageRefused
 from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, IncidentMessage, Lease, TimelineStep
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.incidents.wording import one_line
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.settings import Settings
 
@@ -22,6 +25,9 @@ DEAD_SECONDS = 60.0
 """A channel that has failed to send, or refused messages, for this long counts as dead."""
 LEASE_SECONDS = 30.0
 """More than twice the time limit of an attempt."""
+_LONGEST_ATTEMPT = 20.0
+"""A host with eight addresses that do not answer takes longer, and a user's own channel may hang."""
+_MOST_SAID = 500  # characters of an error, which is stored
 GIVEN_UP_SECONDS = 86_400.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _LONGEST_ASKED = 3600.0
@@ -42,6 +48,8 @@ class Sender:
     settings: Settings
     clock: Callable[[], float]
     holder: str
+    _open: dict[str, threading.Thread] = field(default_factory=dict)
+    """The last attempt of each channel that may still be open."""
 
     @classmethod
     def started(
@@ -81,7 +89,9 @@ class Sender:
 
     def _leased(self, book: Book) -> Book:
         now = self.clock()
-        if book.lease is not None and book.lease.holder != self.holder and now < book.lease.until:
+        lease = book.lease
+        # A lease that ends later than any lease can was written before the clock was set back.
+        if lease is not None and lease.holder != self.holder and now < lease.until <= now + LEASE_SECONDS:
             return book
         return replace(book, lease=Lease(self.holder, now + LEASE_SECONDS))
 
@@ -120,7 +130,7 @@ class Sender:
         failed = {(each.channel, each.incident.id): each.attempts for each in book.outbox if each.attempts}
         for message in sorted(book.outbox, key=lambda m: (failed.get((m.channel, m.incident.id), 0), m.at)):
             place = (message.channel, message.incident.id)
-            is_due = message.next_try <= now and message.channel not in blocked
+            is_due = message.next_try <= now and message.channel not in blocked and not _lasts(message.pause_until, now)
             if is_due and place not in waiting and message.id not in tried:
                 return message
             waiting.add(place)
@@ -138,18 +148,47 @@ class Sender:
         try:
             if problem := channel.problem():
                 raise ChannelUnavailable(problem)
-            thread = channel.send(Delivery(message, thread, now, self.settings))
+            thread = self._within_time(channel, Delivery(message, thread, now, self.settings))
         except MessageRefused as error:
-            outcome = partial(self._given_up, message=message, said=channel.redacted(str(error)))
+            said = one_line(channel.redacted(str(error)), _MOST_SAID)
+            outcome = partial(self._given_up, message=message, said=said)
         except ChannelUnavailable as error:
-            outcome = partial(self._failed, message=message, said=channel.redacted(str(error)), error=error)
+            said = one_line(channel.redacted(str(error)), _MOST_SAID)
+            outcome = partial(self._failed, message=message, said=said, error=error)
         except Exception as error:  # a user's own channel may raise anything
-            said = channel.redacted(f"{type(error).__name__}: {error}")
+            said = one_line(channel.redacted(f"{type(error).__name__}: {error}"), _MOST_SAID)
             outcome = partial(self._failed, message=message, said=said, error=None)
         else:
             outcome = partial(self._sent, message=message, thread=thread)
         self.store.change(outcome)
         return outcome.func == self._sent
+
+    def _within_time(self, channel: Channel, delivery: Delivery) -> str:
+        """Send a message, and return its thread.
+
+        Raises:
+            ChannelUnavailable: the attempt takes too long, or an earlier one has not ended: two at once could arrive
+                in another order.
+        """
+        before = self._open.get(channel.label)
+        if before is not None and before.is_alive():
+            raise ChannelUnavailable("the last attempt has not ended")
+        outcome: list[str | BaseException] = []
+
+        def _send() -> None:
+            try:
+                outcome.append(channel.send(delivery))
+            except BaseException as error:  # raised again by the caller
+                outcome.append(error)
+
+        attempt = self._open[channel.label] = threading.Thread(target=_send, name=channel.label, daemon=True)
+        attempt.start()
+        attempt.join(_LONGEST_ATTEMPT)
+        if not outcome:
+            raise ChannelUnavailable(f"no answer within {_LONGEST_ATTEMPT:.0f} s")
+        if isinstance(outcome[0], BaseException):
+            raise outcome[0]
+        return outcome[0]
 
     def _with_attempt(self, book: Book, id_: str) -> Book:
         leased = self._leased(book)
@@ -184,20 +223,31 @@ class Sender:
         attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
         pause = growing_pause(attempts, _FIRST_PAUSE, _LONGEST_PAUSE)
         asked = error.retry_after if error is not None else None
+        asked = asked if asked is not None and math.isfinite(asked) else None
         state = book.channels.get(message.channel, ChannelState())
         if error is not None and error.is_busy:
             state = replace(state, error=said)  # a channel that answers is not dead
         else:
             since = state.failing_since if state.failing_since is not None else now
             state = replace(state, failing_since=since, error=said)
-        # The next message would meet the same fault: the pause holds for the channel, not for the message.
-        state = replace(state, pause_until=now + (pause if asked is None else min(asked, _LONGEST_ASKED)))
-        outbox = tuple(replace(each, error=said) if each.id == message.id else each for each in book.outbox)
+        # The next message would meet the same fault, unless the fault is in this message: then others are sent soon.
+        failing_for = now - state.failing_since if state.failing_since is not None else pause
+        of_channel = min(max(_FIRST_PAUSE, failing_for), _LONGEST_PAUSE)
+        state = replace(state, pause_until=now + (of_channel if asked is None else min(asked, _LONGEST_ASKED)))
+        outbox = tuple(
+            replace(each, error=said, pause_until=now + pause) if each.id == message.id else each
+            for each in book.outbox
+        )
         return replace(book, outbox=outbox, channels=book.channels | {message.channel: state})
 
 
 def _pauses(book: Book, channel: str, now: float) -> bool:
-    return now < book.channels.get(channel, ChannelState()).pause_until
+    return _lasts(book.channels.get(channel, ChannelState()).pause_until, now)
+
+
+def _lasts(pause_until: float, now: float) -> bool:
+    """Return True during a pause. An end that is too far away was written before the clock was set back."""
+    return now < pause_until <= now + _LONGEST_ASKED
 
 
 def _is_unset(state: ChannelState) -> bool:

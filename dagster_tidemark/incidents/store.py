@@ -4,12 +4,15 @@ One value holds incidents and outbox, so an incident is never stored without its
 only if no other process has replaced it in the meantime. Closed incidents move to a second value, the newest first.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from dagster import DagsterInstance
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.errors import Transient
@@ -57,7 +60,7 @@ class IncidentStore:
             changed = change(book)
             if changed == book:
                 return book
-            if instance_store.replace_saved(self.instance, self._key, before, _books().dump_json(changed).decode()):
+            if instance_store.replace_saved(self.instance, self._key, before, _dumped(_books(), changed)):
                 return changed
         raise BookBusy(f"incidents of {self.location}: other processes replace them all the time; try again")
 
@@ -71,17 +74,19 @@ class IncidentStore:
         known = {each.id for each in done}
         kept = [*done, *(each for each in self.closed() if each.id not in known)]
         kept.sort(key=lambda each: -(each.closed_at or 0.0))
-        text = _histories().dump_json(tuple(kept[:KEPT_CLOSED])).decode()
+        text = _dumped(_histories(), tuple(kept[:KEPT_CLOSED]))
         instance_store.save(self.instance, INCIDENTS_CLOSED + self.location, text)
         self.change(lambda now: replace(now, incidents=tuple(each for each in now.incidents if each.id not in known)))
 
     def closed(self) -> tuple[Incident, ...]:
         """Return closed incidents, the newest first."""
-        text = instance_store.saved(self.instance, INCIDENTS_CLOSED + self.location)
+        text = instance_store.saved(self.instance, INCIDENTS_CLOSED + self.location) or "[]"
         try:
-            return _histories().validate_json(text or "[]")
+            return _histories().validate_json(text)
         except ValidationError:
-            return ()
+            found = _parsed(text)
+            items = found if isinstance(found, list) else []
+            return tuple(each for item in items for each in _valid(_histories(), [item], ()))
 
     @property
     def _key(self) -> str:
@@ -91,6 +96,49 @@ class IncidentStore:
         text = instance_store.saved(self.instance, self._key)
         try:
             book = _books().validate_json(text) if text else Book()
-        except ValidationError:  # of another version: open causes are found again at the next check
-            return text, Book()
+        except ValidationError:
+            book = _salvaged(_parsed(text or ""))
         return text, book if book.version == BOOK_VERSION else Book()
+
+
+def _dumped(adapter: TypeAdapter[Any], value: object) -> str:
+    """Return a value as JSON. Unpaired surrogates, which an error of user code may hold, are replaced."""
+    try:
+        return adapter.dump_json(value).decode()
+    except PydanticSerializationError:
+        return json.dumps(adapter.dump_python(value), ensure_ascii=False).encode(errors="replace").decode()
+
+
+def _salvaged(found: object) -> Book:
+    """Return the parts of a book that this version can read. Unreadable incidents and messages are left out.
+
+    A newer version may have written a kind of cause that is unknown here. Mutes and unsent messages must survive it.
+    """
+    if not isinstance(found, dict) or found.get("version", BOOK_VERSION) != BOOK_VERSION:
+        return Book()
+    book = Book()
+    for name, value in found.items():
+        if isinstance(value, list):
+            parts = [part for item in value for part in getattr(_valid(_books(), {name: [item]}, Book()), name, ())]
+            book = replace(book, **({name: tuple(parts)} if parts else {}))
+        elif isinstance(value, dict) and isinstance(getattr(book, name, None), dict):
+            valid = [getattr(_valid(_books(), {name: {key: item}}, Book()), name) for key, item in value.items()]
+            book = replace(book, **{name: {key: item for each in valid for key, item in each.items()}})
+        elif (whole := getattr(_valid(_books(), {name: value}, Book()), name, None)) is not None:
+            book = replace(book, **{name: whole})
+    return book
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _valid(adapter: TypeAdapter[Any], found: object, default: Any) -> Any:
+    """Return a value in its types; the default if it does not fit them."""
+    try:
+        return adapter.validate_python(found)
+    except ValidationError:
+        return default

@@ -11,6 +11,7 @@ from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.wording import moment, names
 
 _LISTED = 12
+_LONGEST_TITLE, _LONGEST_FACT = 400, 1_000  # characters
 _DELAYED_SECONDS = 60.0
 _LASTING = (CauseKind.PLATFORM, CauseKind.PAUSED, CauseKind.QUEUE)
 """Causes whose evidence has one time: their beginning."""
@@ -43,15 +44,26 @@ def report(message: IncidentMessage, now: float, ui_url: str = "") -> IncidentRe
     facts = [*_about(incident, message.kind, message.at)]
     if now - message.at > _DELAYED_SECONDS:
         facts.append(("sent late", f"this message was written {span(now - message.at)} ago, at {moment(message.at)}"))
-    return IncidentReport(title(incident, message.kind), tuple(facts), link(incident, ui_url))
+    shown = tuple((name, one_line(value, _LONGEST_FACT)) for name, value in facts)
+    return IncidentReport(title(incident, message.kind), shown, link(incident, ui_url))
+
+
+def one_line(text: str, longest: int) -> str:
+    """Return a text as one line that every channel accepts: shortened, without control characters and surrogates.
+
+    Errors of user code and names of files may hold any character.
+    """
+    valid = text[: 4 * longest].encode(errors="replace").decode()
+    line = " ".join("".join(each if each.isprintable() else " " for each in valid).split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 def title(incident: Incident, kind: MessageKind = MessageKind.OPENED) -> str:
     """Return an incident in one line: the late assets, and why they are late."""
     if kind is MessageKind.CLOSED:
-        return f"closed after {_lasted(incident)}: {_recovery(incident)}"
+        return one_line(f"closed after {_lasted(incident)}: {_recovery(incident)}", _LONGEST_TITLE)
     prefix = {MessageKind.CHANGED: "changed: ", MessageKind.ACKNOWLEDGED: "acknowledged: "}.get(kind, "")
-    return prefix + ": ".join(filter(None, (_extent(incident), _blame(incident))))
+    return one_line(prefix + ": ".join(filter(None, (_extent(incident), _blame(incident)))), _LONGEST_TITLE)
 
 
 def _extent(incident: Incident) -> str:

@@ -1,6 +1,7 @@
 """A queue on SQS, through boto3."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ MAX_RECEIVES = 5
 """Number of receives after which a queue that the platform created gives up a message."""
 _LONGEST_REASON = 500
 _BATCH = 10  # the maximum number of messages in one SQS call
+_MOST_BYTES = 262_144  # of all bodies in one call; some servers and older queues accept no more
+_NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in a message of SQS
 _AT_ONCE = 4  # concurrent calls; boto3 keeps ten connections, and calls to AWS mostly wait
 
 
@@ -65,8 +68,7 @@ class SqsQueue:
         Raises:
             QueueUnavailable: some messages may not have been sent.
         """
-        for start in range(0, len(bodies), _BATCH):
-            some = bodies[start : start + _BATCH]
+        for some in _sendable(bodies):
             entries: list[Any] = [{"Id": str(i), "MessageBody": body} for i, body in enumerate(some)]
             try:
                 failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
@@ -151,7 +153,8 @@ class SqsQueue:
         Returns:
             False if there is no dead-letter queue, or it may not be written. The message then stays here.
         """
-        attributes: Any = {"reason": {"DataType": "String", "StringValue": reason[:_LONGEST_REASON]}}
+        said = _NOT_ALLOWED.sub("?", reason)[:_LONGEST_REASON] or "?"
+        attributes: Any = {"reason": {"DataType": "String", "StringValue": said}}
         try:
             url = self._dead_letter_url()
             if url is None:
@@ -179,9 +182,12 @@ class SqsQueue:
             messages = answer.get("Messages", ())
             if not messages:
                 return
-            entries: list[Any] = [{"Id": str(i), "MessageBody": m["Body"]} for i, m in enumerate(messages)]
-            failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
-            not_sent = {int(fault["Id"]) for fault in failed}
+            not_sent, first = set[int](), 0
+            for some in _sendable([m["Body"] for m in messages]):
+                entries: list[Any] = [{"Id": str(first + i), "MessageBody": body} for i, body in enumerate(some)]
+                failed = self._client.send_message_batch(QueueUrl=self._url, Entries=entries).get("Failed", ())
+                not_sent |= {int(fault["Id"]) for fault in failed}
+                first += len(some)
             done: list[Any] = [
                 {"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages) if i not in not_sent
             ]
@@ -216,6 +222,20 @@ def _message(found: Any) -> Message:
         found["MessageId"],
         int(said.get("SentTimestamp", 0)) / 1000,
     )
+
+
+def _sendable(bodies: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the bodies in batches that SQS accepts, in order: by number, and by the bytes of a whole call."""
+    some, size = list[str](), 0
+    for body in bodies:
+        length = len(body.encode(errors="replace"))
+        if some and (len(some) == _BATCH or size + length > _MOST_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(body)
+        size += length
+    if some:
+        yield some
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[list[Any]]:

@@ -3,12 +3,15 @@
 `FakeChannel` is for tests. HTTP uses the standard library: each protocol needs one POST, and answers are small.
 """
 
+import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, HTTPMessage, InvalidURL
+from datetime import UTC
 from typing import IO
 
 import dagster as dg
@@ -120,7 +123,8 @@ class Channel(ABC):
         for each in self.secrets:
             value = each.get_value() if each is not None else None
             if value:
-                said = said.replace(value, "***")
+                for shown in (value, repr(value)[1:-1], value.strip()):
+                    said = said.replace(shown, "***") if shown else said
         return said
 
 
@@ -134,6 +138,19 @@ def require_secret(channel: str, argument: str, value: object) -> None:
         raise ChannelRefused(
             f'{channel}({argument}=...): expected dg.EnvVar("NAME"), so that the secret is not in the code'
         )
+
+
+def unsendable(*variables: dg.EnvVar) -> str:
+    """Return which variables hold no address, key or token, because of a space or line break. Empty if all do.
+
+    A line break at the end is common: files with secrets often have one.
+    """
+    odd = [
+        each.env_var_name
+        for each in variables
+        if (value := each.get_value()) and (" " in value or not value.isprintable())
+    ]
+    return f"{', '.join(odd)} {UNSET} to one word: remove its spaces and line breaks for the code server" if odd else ""
 
 
 def require_url(channel: str, url: str) -> None:
@@ -172,10 +189,25 @@ class HttpAnswer:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds of the header Retry-After; None without one."""
-        value = next((value for name, value in self.headers.items() if name.lower() == "retry-after"), "")
-        if value.strip().isdigit():
+        """The seconds until the time of the header Retry-After, a number or a date; None without one."""
+        value = self._header("retry-after")
+        if value.isascii() and value.isdigit():
             return float(value)
+        until, now = _moment(value), _moment(self._header("date"))
+        if until is None:
+            return None
+        return max(0.0, until - (time.time() if now is None else now))  # the clock of the server counts
+
+    def _header(self, wanted: str) -> str:
+        return next((value.strip() for name, value in self.headers.items() if name.lower() == wanted), "")
+
+
+def _moment(date: str) -> float | None:
+    """Return an HTTP date in Unix seconds; None if it is none."""
+    try:
+        at = parsedate_to_datetime(date)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -192,8 +224,19 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     """Send an HTTP POST and return the answer, whatever its status.
 
     Raises:
-        ChannelUnavailable: there was no answer.
+        ChannelUnavailable: there was no answer. Its text does not hold the address or a header, which may be secret.
     """
+    if not url.startswith(("https://", "http://")):
+        raise ChannelUnavailable("expected an address that begins with https://; correct the url of the channel")
+    try:
+        return _posted(url, body, headers)
+    except (InvalidURL, ValueError) as error:  # their texts hold the address or the header
+        raise ChannelUnavailable(
+            f"expected an address and secrets without spaces and line breaks; correct them ({type(error).__name__})"
+        ) from None
+
+
+def _posted(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     request = urllib.request.Request(url, body, {"User-Agent": "tidemark", **headers}, method="POST")
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SECONDS) as answer:
@@ -201,6 +244,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
     except urllib.error.HTTPError as error:
         with error:
             return _answer(error.code, error.headers.items(), error.read(_MOST_OF_AN_ANSWER))
+    except InvalidURL:
+        raise
     except (OSError, HTTPException) as error:  # URLError is an OSError; its text holds no address
         reason = getattr(error, "reason", error)
         raise ChannelUnavailable(f"no answer: {reason or type(error).__name__}") from error

@@ -2,7 +2,8 @@
 
 import smtplib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -21,6 +22,8 @@ from dagster_tidemark.incidents.channels.channel import (
 from dagster_tidemark.incidents.incident import MessageKind
 from dagster_tidemark.incidents.routing import ChannelRefused
 
+_OF_THE_LOGIN = (530, 534, 535, 538)  # RFC 4954: a login is needed, too weak, wrong, or needs TLS
+_GOODBYE_SECONDS = 2.0
 _SAME_HOST = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,7 +80,7 @@ class Email(Channel):
     def send(self, delivery: Delivery) -> str:
         mail = self._mail(delivery)
         try:
-            with self._connected() as server:
+            with self._session() as server:
                 if refused := server.send_message(mail):  # the other receivers got it
                     raise smtplib.SMTPRecipientsRefused(refused)
         except smtplib.SMTPRecipientsRefused as error:
@@ -85,13 +88,33 @@ class Email(Channel):
             said = "; ".join(f"{to}: {code} {_text(why)}" for to, (code, why) in error.recipients.items())
             # A repeated mail has the same id. So it is sent again as long as one receiver is only refused for now.
             raise _error(min(codes, default=450), f"the receivers are refused: {said}") from error
-        except smtplib.SMTPAuthenticationError as error:
-            raise ChannelUnavailable(f"the login is refused: {error.smtp_code} {_text(error.smtp_error)}") from error
         except smtplib.SMTPResponseException as error:
             raise _error(error.smtp_code, f"{error.smtp_code} {_text(error.smtp_error)}") from error
         except (smtplib.SMTPException, OSError) as error:
             raise ChannelUnavailable(f"{self.host}:{self.port}: {error or type(error).__name__}") from error
         return delivery.thread or str(mail["Message-ID"])
+
+    @contextmanager
+    def _session(self) -> Iterator[smtplib.SMTP]:
+        """Yield a connection that is ready for a mail.
+
+        A fault before the mail is a fault of the server or the login, whatever its code. A fault at the end does not
+        count: the mail was taken or refused before.
+        """
+        try:
+            server = self._connected()
+        except smtplib.SMTPResponseException as error:
+            is_login = isinstance(error, smtplib.SMTPAuthenticationError)
+            what = "the login is refused" if is_login else f"{self.host}:{self.port} takes no mail"
+            raise ChannelUnavailable(f"{what}: {error.smtp_code} {_text(error.smtp_error)}") from error
+        try:
+            yield server
+        finally:
+            with suppress(smtplib.SMTPException, OSError):
+                if server.sock is not None:
+                    server.sock.settimeout(_GOODBYE_SECONDS)
+                server.quit()
+            server.close()
 
     def _connected(self) -> smtplib.SMTP:
         if self.security == "tls":
@@ -102,6 +125,7 @@ class Email(Channel):
         try:
             if self.security == "starttls":
                 server.starttls(context=ssl.create_default_context())
+            server.ehlo_or_helo_if_needed()
             if self.username is not None and self.password is not None:
                 server.login(self.username.get_value("") or "", self.password.get_value("") or "")
         except BaseException:  # the connection is closed, and the error raised again
@@ -126,7 +150,8 @@ class Email(Channel):
 
 
 def _error(code: int, said: str) -> ChannelUnavailable | MessageRefused:
-    return MessageRefused(said) if 500 <= code < 600 else ChannelUnavailable(said)
+    is_final = 500 <= code < 600 and code not in _OF_THE_LOGIN
+    return MessageRefused(said) if is_final else ChannelUnavailable(said)
 
 
 def _text(said: bytes | str) -> str:

@@ -7,7 +7,15 @@ from typing import Literal
 
 import dagster as dg
 
-from dagster_tidemark.incidents.channels.channel import Channel, Delivery, post, raise_for, require_secret, require_url
+from dagster_tidemark.incidents.channels.channel import (
+    Channel,
+    Delivery,
+    post,
+    raise_for,
+    require_secret,
+    require_url,
+    unsendable,
+)
 from dagster_tidemark.incidents.incident import MessageKind
 
 _ACTIONS = {
@@ -47,6 +55,9 @@ class PagerDuty(Channel):
     @property
     def secrets(self) -> tuple[dg.EnvVar | None, ...]:
         return (self.routing_key,)
+
+    def problem(self) -> str:
+        return super().problem() or unsendable(self.routing_key)
 
     def send(self, delivery: Delivery) -> str:
         incident, report = delivery.message.incident, delivery.report

@@ -8,9 +8,17 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from dagster_tidemark.incidents.channels.channel import TIMEOUT_SECONDS, Channel, ChannelUnavailable, Delivery
+from dagster_tidemark.incidents.channels.channel import (
+    TIMEOUT_SECONDS,
+    Channel,
+    ChannelUnavailable,
+    Delivery,
+    MessageRefused,
+)
 from dagster_tidemark.incidents.channels.webhook import document
 
+_OF_THE_MESSAGE = ("InvalidMessageContents", "InvalidParameterValue")
+"""Codes of SQS for a message that is too long, or has characters that SQS does not allow."""
 _IMPATIENT = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 1})
 
 
@@ -42,5 +50,8 @@ class ContractQueue(Channel):
                 **(fifo if self.queue.endswith(".fifo") else {}),
             )
         except (BotoCoreError, ClientError) as error:
+            code = str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+            if code.endswith(_OF_THE_MESSAGE):
+                raise MessageRefused(f"queue {self.queue}: {error}") from error
             raise ChannelUnavailable(f"queue {self.queue}: {error}") from error
         return message.incident.id

@@ -10,10 +10,21 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.incidents.channels.channel import Channel, Delivery, post, raise_for, require_secret, require_url
+from dagster_tidemark.incidents.channels.channel import (
+    UNSET,
+    Channel,
+    Delivery,
+    post,
+    raise_for,
+    require_secret,
+    require_url,
+    unsendable,
+)
 from dagster_tidemark.incidents.incident import Incident
 
 _PREFIX = "whsec_"
+MOST_ASSETS = 200
+"""Assets in a message: SQS accepts 256 KB, and an outage may make thousands of assets late."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,14 @@ class Webhook(Channel):
     def secrets(self) -> tuple[dg.EnvVar | None, ...]:
         return (self.secret, self.url if isinstance(self.url, dg.EnvVar) else None)
 
+    def problem(self) -> str:
+        if why := super().problem() or (unsendable(self.url) if isinstance(self.url, dg.EnvVar) else ""):
+            return why
+        secret = self.secret.get_value("") or ""
+        if secret.startswith(_PREFIX) and _decoded(secret) is None:
+            return f"{self.secret.env_var_name} {UNSET} to {_PREFIX} and Base64; correct it for the code server"
+        return ""
+
     def send(self, delivery: Delivery) -> str:
         url = (self.url.get_value("") or "") if isinstance(self.url, dg.EnvVar) else self.url
         id_, at = delivery.message.id, str(int(delivery.now))
@@ -63,14 +82,17 @@ class Webhook(Channel):
 
 def signature(secret: str, id_: str, at: str, body: bytes) -> str:
     """Return the value of the header `webhook-signature`."""
-    key = secret.encode()
-    if secret.startswith(_PREFIX):
-        try:
-            key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-        except binascii.Error:
-            key = secret.encode()
+    key = (_decoded(secret) if secret.startswith(_PREFIX) else None) or secret.encode()
     signed = hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(signed).decode()}"
+
+
+def _decoded(secret: str) -> bytes | None:
+    """Return the key in a secret of Standard Webhooks; None if it is not Base64."""
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return None
 
 
 def document(delivery: Delivery) -> dict[str, Any]:
@@ -85,19 +107,26 @@ def document(delivery: Delivery) -> dict[str, Any]:
         "text": delivery.report.text,
         "link": delivery.report.link,
         "code_location": delivery.settings.code_location,
-        "incident": described(message.incident),
+        "incident": described(message.incident, most_assets=MOST_ASSETS),
     }
 
 
-def described(incident: Incident) -> dict[str, Any]:
-    """Return an incident as `tidemark incidents --json` and the channels show it."""
+def described(incident: Incident, most_assets: int | None = None) -> dict[str, Any]:
+    """Return an incident as `tidemark incidents --json` and the channels show it.
+
+    Args:
+        most_assets: Number of assets to describe, late ones first. The others are only counted.
+    """
+    assets = sorted(incident.assets, key=lambda each: each.recovered_at is not None)
+    shown = assets[:most_assets]
     return {
         "id": incident.id,
         "opened_at": incident.opened_at,
         "closed_at": incident.closed_at,
         "is_late": incident.is_late,
         "cause": asdict(incident.cause),
-        "assets": [asdict(each) for each in incident.assets],
+        "assets": [asdict(each) for each in shown],
+        **({"assets_left_out": len(assets) - len(shown)} if len(shown) < len(assets) else {}),
         "owners": list(incident.owners),
         "acknowledged": asdict(incident.acknowledged) if incident.acknowledged else None,
     }

@@ -27,6 +27,7 @@ from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, Table
 from dagster_tidemark.streams.answers.declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
+_LONGEST_MESSAGE = 250_000  # bytes: SQS accepts 256 KB. A longer one would never be sent, and would hold up all others
 _RECENT = 20_000
 _AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,9 +94,15 @@ class AnswerTable:
         return {row[self._key]: row for row in made}
 
     def message(self, row: Row) -> str:
-        """Return the JSON text to send for a row."""
+        """Return the JSON text to send for a row; an error in place of an answer that is too long for a queue."""
         silent = {self._at} | (set(row) - {self._key, ERROR} if row[ERROR] is not None else {ERROR})
-        return json.dumps({name: value for name, value in row.items() if name not in silent}, default=_plain)
+        said = json.dumps({name: value for name, value in row.items() if name not in silent}, default=_plain)
+        if len(said) <= _LONGEST_MESSAGE:
+            return said
+        why = (
+            f"the answer has {len(said)} bytes as a message, and a queue accepts {_LONGEST_MESSAGE}: it is in the table"
+        )
+        return json.dumps({self._key: row[self._key], ERROR: f"{why} {self.table.table.name}"})
 
     def expire(self) -> None:
         """Expire old snapshots if there are many, because each commit rewrites the snapshot list."""

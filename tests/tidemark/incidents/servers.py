@@ -62,6 +62,7 @@ class SmtpServer:
     Args:
         refuse: The answer that refuses a command (`RCPT`, `DATA`, `AUTH`).
         refuse_to: The answer that refuses a receiver.
+        greeting: The first line of a session.
     """
 
     port: int = 0
@@ -69,6 +70,7 @@ class SmtpServer:
     refuse: dict[str, str] = field(default_factory=dict)
     refuse_to: dict[str, str] = field(default_factory=dict)
     logins: list[str] = field(default_factory=list)
+    greeting: str = "220 test ESMTP"
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def smtp_server() -> Iterator[SmtpServer]:
 
     class _Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            self._say("220 test ESMTP")
+            self._say(served.greeting)
             while line := self.rfile.readline().decode().strip():
                 word = line.split()[0].upper()
                 receiver = line.partition("<")[2].partition(">")[0] if word == "RCPT" else ""

@@ -4,7 +4,7 @@ All content follows from declarations, so no asset has to repeat it. Metadata th
 not belong here: metadata of materializations (`execution.metadata`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -38,11 +38,8 @@ def with_pages(
     found = [_linked(each) for each in assets]
     by_asset = {stream.asset: stream for stream in streams}
     of_spec = partial(_with_page, tables=tables, settings=settings, streams=by_asset)
-    return [of_spec(e) if isinstance(e, dg.AssetSpec) else _mapped(e, of_spec) for e in found]
-
-
-def _mapped(asset: Any, of_spec: Callable[[dg.AssetSpec], dg.AssetSpec]) -> Any:
-    return asset.map_asset_specs(of_spec) if isinstance(asset, dg.AssetsDefinition) else asset
+    found = [of_spec(each) if isinstance(each, dg.AssetSpec) else each for each in found]
+    return [each.map_asset_specs(of_spec) if isinstance(each, dg.AssetsDefinition) else each for each in found]
 
 
 def _linked(asset: Any) -> Any:

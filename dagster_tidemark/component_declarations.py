@@ -7,7 +7,7 @@ through its assets. Does not belong here: the components themselves (`components
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -35,12 +35,18 @@ class Declaration:
             kept as its template.
         table: The table that its asset fills; the asset's key has the parts of the table's name.
         feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
+        component: The component's class; None if it is unknown.
+        rendered: The attributes with values from the environment, with these values.
+        variables: Values of the template variables that are used beside the environment.
     """
 
     source: ComponentSource
     attributes: Mapping[str, Any]
     table: Table
     feed: Feed | None = None
+    component: type | None = None
+    rendered: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def place(self) -> str:

@@ -17,13 +17,12 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import executor_of
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
 from dagster_tidemark.execution.load_asset import LakehouseResource
-from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.existing_location import selecting_as_before
 from dagster_tidemark.existing_names import handed_over, require_free_names, require_plain
 from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.lakehouse.table import Table
-from dagster_tidemark.location_parts import LocationParts, definitions_of, keys_of
+from dagster_tidemark.location_parts import LocationParts, definitions_of
 from dagster_tidemark.project_folder import project_root
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource, QueueResource
 from dagster_tidemark.resources.spark import SparkResource
@@ -32,7 +31,7 @@ from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.s3_events import ReadsMessage
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
@@ -238,7 +237,7 @@ def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> di
         "events_queue": QueueResource(queue=settings.events_queue, **aws),
         "spark": session,
         "lakehouse": LakehouseResource(spark=session, landing=landing),
-        "io_manager": iceberg_io_manager({table.name: table for table in tables}, InputArrivals, spark=spark),
+        "io_manager": iceberg_io_manager({table.name: table for table in tables}, spark=spark),
     }
 
 

@@ -60,19 +60,33 @@ def _input(read: str | dg.AssetIn) -> dg.AssetIn:
     return dg.AssetIn(key=dg.AssetKey.from_user_string(read)) if isinstance(read, str) else read
 
 
-def with_window_mappings(assets: Iterable[Any], others: Iterable[Any] = ()) -> list[Any]:
-    """Return the assets with a partition mapping by time for inputs with a different time partitioning.
+def fitted_to_partitions(assets: Iterable[Any], others: Iterable[Any] = ()) -> list[Any]:
+    """Return the assets with the partition mappings and backfill policies that the partitions of their inputs need.
 
-    Declared mappings stay. Dagster's default mapping is the same, but it fails while the last partitions of the window
-    do not exist yet.
+    - An input with a different time partitioning gets a mapping by time. Dagster's default mapping is the same, but it
+      fails while the last partitions of the window do not exist yet.
+    - A table that loads partitions of the location's other assets gets one partition per run. An IO manager of the
+      location returns a value for one partition, and usually a dictionary for several, which the function of a table
+      does not expect.
+
+    Declared mappings and policies stay.
 
     Args:
         others: All other assets of the code location, which the assets may read.
     """
-    assets = list(assets)
-    partitions = _partitions([*others, *assets])
-    mapped = partial(_mapped, partitions=partitions)
-    return [each.map_asset_specs(mapped) if isinstance(each, dg.AssetsDefinition) else each for each in assets]
+    assets, of_others = list(assets), _partitions(others)
+    mapped = partial(_mapped, partitions=of_others | _partitions(assets))
+    partitioned = {key for key, partitions in of_others.items() if partitions is not None}
+    return [_fitted(each, mapped, partitioned) if isinstance(each, dg.AssetsDefinition) else each for each in assets]
+
+
+def _fitted(
+    asset: dg.AssetsDefinition, mapped: Callable[[dg.AssetSpec], dg.AssetSpec], partitioned: Set[dg.AssetKey]
+) -> dg.AssetsDefinition:
+    asset = asset.map_asset_specs(mapped)
+    if _loads(asset, partitioned):
+        return asset.with_attributes(backfill_policy=dg.BackfillPolicy.multi_run(1))
+    return asset
 
 
 def _partitions(assets: Iterable[Any]) -> dict[dg.AssetKey, Any]:
@@ -99,26 +113,9 @@ def _by_time(dep: dg.AssetDep, own: Any, read: Any) -> dg.AssetDep:
     return dg.AssetDep(dep.asset_key, partition_mapping=mapping, metadata=dep.metadata)
 
 
-def with_single_partitions(assets: Iterable[Any], others: Iterable[Any]) -> list[Any]:
-    """Return the assets, with one partition per run for tables that load partitions of the location's other assets.
-
-    An IO manager of the location returns a value for one partition, and usually a dictionary for several, which the
-    function of a table does not expect. A declared backfill policy stays.
-
-    Args:
-        others: All other assets of the code location.
-    """
-    partitioned = {key for key, partitions in _partitions(others).items() if partitions is not None}
-    return [_in_single_partitions(each) if _loads(each, partitioned) else each for each in assets]
-
-
-def _in_single_partitions(asset: dg.AssetsDefinition) -> dg.AssetsDefinition:
-    return asset.with_attributes(backfill_policy=dg.BackfillPolicy.multi_run(1))
-
-
-def _loads(asset: Any, keys: Set[dg.AssetKey]) -> bool:
+def _loads(asset: dg.AssetsDefinition, keys: Set[dg.AssetKey]) -> bool:
     """Return True if a table without a declared backfill policy loads one of some assets as an argument."""
-    if not isinstance(asset, dg.AssetsDefinition) or asset.backfill_policy is not _ANY_NUMBER:
+    if asset.backfill_policy is not _ANY_NUMBER:
         return False
     inputs = asset.op.input_dict.items()
     return any(asset.keys_by_input_name[name] in keys for name, each in inputs if not each.dagster_type.is_nothing)

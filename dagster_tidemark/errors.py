@@ -9,17 +9,15 @@
     │   ├── streams        NotAnsweredYet, OvertakenDelivery
     │   ├── incidents      BookBusy, ChannelUnavailable
     │   ├── maintenance    MaintenanceStopped
-    │   ├── sensors        CannotReconcile
     │   ├── retention      PruneRefused
-    │   ├── preview        ChangedMeanwhile, PreviewInUse
+    │   ├── preview        PreviewInUse
     │   ├── engine         OverridesBusy
     │   ├── event_log      ReplacedCode
-    │   ├── cli            StorageUnreachable, NoWebserver, PortTaken, TablesUnreadable
-    │   └── local          CannotStart, JarsMissing, BrokerFailed, ServiceFailed, SupervisorDied, AlreadyRunning
+    │   ├── cli            StorageUnreachable, NoWebserver
+    │   └── local          JarsMissing, ServiceFailed, SupervisorDied, AlreadyRunning
     ├── Terminal           exits with 2   a setting, an option, a declaration or a file must change
     │   ├── root modules   SettingsError, VariableRefused, NoProject, NoneFound, LocationBroken, ComponentHoldsMore,
-    │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, NoSampleFeed,
-    │   │                  ConditionRefused
+    │   │                  DeclarationRefused, PartitionsDiffer, DagsterUnsupported, ConditionRefused
     │   ├── sources        KafkaRefused, KafkaMissing, PositionUnreadable, OutsideLayout, NotOurs, NoManifest
     │   ├── lakehouse      SchemaDiffers, ColumnsDiffer, Unusable, ReaderMissing, NoKafkaSource, NoSuchModel,
     │   │                  ModelDamaged, OrphansRefused, NotRepaired
@@ -32,17 +30,15 @@
     │   ├── incidents      ChannelRefused, ExpectationRefused, MessageRefused
     │   ├── retention      TooShort
     │   ├── code_versions  NotPython, LockFileUnreadable
-    │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, LoadedElsewhere,
-    │   │                  FollowsFromMessages
-    │   ├── scaffold       ProjectRefused, NoModule, NoSample, NoInput
-    │   ├── cli            InstanceRefused, NoSuchAsset, NoSelection, NotSelectable, CannotHandle, OtherCode,
-    │   │                  NoMaintainedTable
+    │   ├── preview        NoPreview, PreviewFailed, NotToPublish, NoSuchPartitions, NotOnABranch
+    │   ├── scaffold       NoModule, NoSample, NoInput
+    │   ├── cli            NoSuchAsset, NotSelectable, CannotHandle, OtherCode
     │   │                  NotDeployable exits with 8: `plan` refuses the deploy
     │   └── local          NothingRuns exits with 3: start the platform, or name an instance
     └── streams            NotOneEach
 
-A transient error is never a verdict on data. Each error is declared where it is raised, and its message names the thing
-and the remedy.
+A transient error is never a verdict on data. Each message names the thing and the remedy. An error that callers or
+tests tell apart has its own class, which is declared where it is raised. Others are raised as the base itself.
 """
 
 from typing import ClassVar

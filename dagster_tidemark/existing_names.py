@@ -10,8 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.dagster_internals.record_copies import changed
-from dagster_tidemark.location_parts import keys_of
-from dagster_tidemark.table_partitions import DeclarationRefused
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 _REMEDY = "rename it (docs/existing-location.md lists what Tidemark adds)"

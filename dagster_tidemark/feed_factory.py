@@ -32,7 +32,7 @@ def feed_assets(
         partitions_def: The definition that other assets of this grain use. Assets share runs only if it is the same.
         transform: Returns the table's rows from rows with the landing columns. Lineage columns pass through.
         code_version: Version of the transform and the feed's rules. A new version causes every file to be read again.
-        core: Other arguments of `dg.asset` for the table's asset: `freshness_policy`, `tags`, `automation_condition`.
+        core: Other arguments of `table_asset` for the table's asset: `fresh`, `tags`, `automation_condition`.
 
     Raises:
         ValueError: the feed has partitions and the asset has none, or the other way round.

@@ -17,7 +17,7 @@ from dagster_tidemark.lakehouse.loading.spec import require_cut_alike, require_l
 from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.sources.feed import RESERVED, Feed, require_readable
 from dagster_tidemark.sources.times import FORMATS, TYPES, Grain
-from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer
+from dagster_tidemark.table_partitions import DeclarationRefused, PartitionsDiffer, keys_of
 
 _Definition = dg.PartitionsDefinition[Any] | None
 
@@ -53,7 +53,7 @@ def require_loadable_feeds(
     wrong = [_refusal(require_readable, feed) for feed in of_sources.values()]
     wrong += [_refusal(partial(require_known_columns, partition_columns=DELIVERY), feed) for feed in delivered]
     wrong = list(filter(None, wrong))
-    known = {key for asset in assets for key in _keys_of(asset)}
+    known = set(keys_of(assets))
     wrong += [
         f"feed {feed.name}: there is no asset {key.to_user_string()}, so its files are not loaded; add "
         "ASSETS = feed_assets(...) to its module"
@@ -71,12 +71,6 @@ def require_loadable_feeds(
             wrong.append(f"asset {name}: {why}")
     if differing or wrong:
         raise (PartitionsDiffer if differing else DeclarationRefused)("\n".join([*differing, *wrong]))
-
-
-def _keys_of(asset: Any) -> Collection[dg.AssetKey]:
-    if isinstance(asset, dg.AssetsDefinition):
-        return asset.keys
-    return [asset.key] if isinstance(asset, dg.SourceAsset | dg.AssetSpec) else []
 
 
 def _refusal(require: Callable[..., None], *declarations: Feed | Table) -> str:

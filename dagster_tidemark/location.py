@@ -35,16 +35,13 @@ if TYPE_CHECKING:
 
     from dagster_tidemark.component_declarations import Declaration
     from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+    from dagster_tidemark.incidents.channels.channel import Channel
     from dagster_tidemark.lakehouse.table import Table
     from dagster_tidemark.sources.feed import Feed
     from dagster_tidemark.streams.deliveries.declaration import Deliveries
     from dagster_tidemark.streams.stream_declaration import Stream
 
 _Read = TypeVar("_Read")
-
-
-class NoSampleFeed(Terminal):
-    """The code location has no `demo.feed`. `make dev FEED=none` starts without a sample feed."""
 
 
 class LocationBroken(Terminal):
@@ -143,6 +140,11 @@ def streams(settings: Settings) -> "Sequence[Stream | Deliveries]":
     return () if _lists_feeds(settings) else _of_definitions(settings, "streams")
 
 
+def channels(settings: Settings) -> "Sequence[Channel]":
+    """Return the channels for messages about late data. For errors see `definitions`."""
+    return _of_definitions(settings, "notify")
+
+
 def tables(settings: Settings) -> "Mapping[str, Table]":
     """Return every declared table by name: `TABLES` and the tables of components, or those of the definitions.
 
@@ -178,7 +180,7 @@ def _lists_feeds(settings: Settings) -> bool:
 
 
 def _of_definitions(settings: Settings, kind: str) -> Sequence[Any]:
-    """Return the feeds, tables or streams that the definitions pass to `extend` or `build_definitions`."""
+    """Return the feeds, tables, streams or channels that the definitions pass to `extend` or `build_definitions`."""
     definitions(settings)
     from dagster_tidemark.location_parts import declarations_of
 
@@ -288,7 +290,7 @@ def first_round(settings: Settings) -> str:
         A line with their number.
 
     Raises:
-        NoSampleFeed: the code location has no sample feed.
+        Terminal: the code location has no sample feed.
     """
     said: str = _demo(settings, "feed").first_round(settings)
     return said
@@ -298,16 +300,16 @@ def feed_command(settings: Settings) -> Any:
     """Return the Typer app behind `tidemark feed`.
 
     Raises:
-        NoSampleFeed: the code location has no sample feed, or only `demo.feed`.
+        Terminal: the code location has no sample feed, or only `demo.feed`.
     """
     return _demo(settings, "command").app
 
 
 def _demo(settings: Settings, name: str) -> Any:
     if not has_sample_feed(settings):
-        raise NoSampleFeed(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
+        raise Terminal(f"{settings.code_location} has no module `demo.feed`: there is no sample feed to start")
     if not _has(settings, f"demo.{name}"):
-        raise NoSampleFeed(f"{settings.code_location} has no module `demo.{name}`: use `tidemark up` instead")
+        raise Terminal(f"{settings.code_location} has no module `demo.{name}`: use `tidemark up` instead")
     return _module(settings, f"demo.{name}")
 
 

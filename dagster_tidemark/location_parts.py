@@ -5,7 +5,7 @@ a location gets. Does not belong here: resources, and how the result joins a loc
 (`definitions`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, cached_property
@@ -20,7 +20,7 @@ from dagster_tidemark.component_declarations import ComponentDeclarations
 from dagster_tidemark.dagster_internals import code_loading
 from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.run_logs import use_log_format
-from dagster_tidemark.derived_table import with_single_partitions, with_window_mappings
+from dagster_tidemark.derived_table import fitted_to_partitions
 from dagster_tidemark.discovery import is_leaving_out, refusing
 from dagster_tidemark.engine.condition import with_automation
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, LANDING, Watched
@@ -28,8 +28,7 @@ from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.event_log.run_process import record_while_loading
 from dagster_tidemark.execution.freshness_report import freshness_asset
 from dagster_tidemark.feed_partitions import require_loadable_feeds
-from dagster_tidemark.incidents.channels.channel import Channel
-from dagster_tidemark.incidents.declared import declare_channels
+from dagster_tidemark.incidents.channels.channel import Channel, distinct
 from dagster_tidemark.incidents.expected import ExpectedArrival, require_sources
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.maintenance.maintained_tables import maintained_tables
@@ -56,7 +55,7 @@ from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.streams.transport import require_distinct
-from dagster_tidemark.table_partitions import DeclarationRefused, require_equal_partitions
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of, require_equal_partitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,19 +132,18 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
     use_log_format(parts.settings)
     channels: tuple[Channel, ...] = ()
     with refusing():
-        channels = declare_channels(parts.settings.code_location, parts.notify)
+        channels = distinct(parts.notify)
     with refusing():
         require_declared(parts.asset_events, parts.listeners, _keys_by_kind([*parts.assets, *parts.others]))
     feeds = _each_name_once(parts.feeds, parts.declared)
-    _declared[parts.settings.code_location] = replace(parts, feeds=feeds)
-    every = with_automation(_accepted_assets(replace(parts, feeds=feeds)))
-    return _assembled(replace(parts, assets=every, feeds=feeds), channels, age)
+    parts = replace(parts, feeds=feeds, notify=channels)
+    _declared[parts.settings.code_location] = parts
+    return _assembled(replace(parts, assets=with_automation(_accepted_assets(parts))), age)
 
 
 def _accepted_assets(parts: LocationParts) -> list[Any]:
     """Return the assets with their pages. Check them against the tables, the feeds and the expected arrivals."""
-    declared, assets = parts.declared, with_window_mappings(parts.assets, parts.others)
-    assets = with_single_partitions(assets, parts.others)
+    declared, assets = parts.declared, fitted_to_partitions(parts.assets, parts.others)
     with refusing():
         files = {source_key(feed).to_user_string() for feed in parts.feeds}
         declare_promises(parts.settings.code_location, [each.promise for each in parts.expected])
@@ -163,13 +161,13 @@ def _accepted_assets(parts: LocationParts) -> list[Any]:
     return with_pages(assets, parts.by_name, parts.settings, parts.streams)
 
 
-def _assembled(parts: LocationParts, channels: Sequence[Channel], age: timedelta | None) -> dg.Definitions:
+def _assembled(parts: LocationParts, age: timedelta | None) -> dg.Definitions:
     """Return the assets of the location with the library's own assets, checks, sensors and schedules."""
     settings = parts.settings
     automated = [each for each in parts.assets if not isinstance(each, dg.AssetChecksDefinition)]
-    checks = _checks(parts, automated, with_channels=bool(channels))
+    checks = _checks(parts, automated)
     automated += [notifications()] if parts.lands else []
-    automated += [incidents_asset()] if channels else []
+    automated += [incidents_asset()] if parts.notify else []
     maintained = maintained_tables(parts.by_name.values(), parts.streams) if parts.tables or parts.streams else {}
     automated += [maintenance_asset()] if maintained else []
     judged = [*automated, *parts.others]
@@ -186,7 +184,7 @@ def _assembled(parts: LocationParts, channels: Sequence[Channel], age: timedelta
         assets=automated,
         asset_checks=checks,
         sensors=[
-            *_sensors(parts, channels, [*automated, *checks], scope, [sensor.name for sensor in optional]),
+            *_sensors(parts, [*automated, *checks], scope, [sensor.name for sensor in optional]),
             *optional,
             *asset_event_sensors.sensors_of(parts.asset_events, parts.listeners, settings, scope=scope),
         ],
@@ -197,7 +195,7 @@ def _assembled(parts: LocationParts, channels: Sequence[Channel], age: timedelta
     )
 
 
-def _checks(parts: LocationParts, automated: Sequence[Any], *, with_channels: bool) -> list[Any]:
+def _checks(parts: LocationParts, automated: Sequence[Any]) -> list[Any]:
     """Return the location's checks, and the library's checks of contracts, feeds, streams and arrivals."""
     settings = parts.settings
     of_sources = [
@@ -205,7 +203,7 @@ def _checks(parts: LocationParts, automated: Sequence[Any], *, with_channels: bo
         *([dead_letters()] if parts.lands else []),
         *(stream_check(stream, settings) for stream in parts.streams if isinstance(stream, Stream)),
         *(state_check(stream, settings) for stream in parts.streams),
-        *([delivery_check(settings)] if with_channels else []),
+        *([delivery_check(settings)] if parts.notify else []),
         *arrival_checks(parts.expected, settings),
     ]
     own = [each for each in parts.assets if isinstance(each, dg.AssetChecksDefinition)]
@@ -214,7 +212,6 @@ def _checks(parts: LocationParts, automated: Sequence[Any], *, with_channels: bo
 
 def _sensors(
     parts: LocationParts,
-    channels: Sequence[Channel],
     automated: Sequence[Any],
     scope: LocationScope,
     optional: Sequence[str],
@@ -229,7 +226,7 @@ def _sensors(
     contracts = contract_sensor(
         _watched(parts, [name.removeprefix(parts.prefix) for name in optional]),
         scope=scope,
-        routes=[channel.route for channel in channels],
+        routes=[channel.route for channel in parts.notify],
         expected=parts.expected,
     )
     return [
@@ -237,7 +234,7 @@ def _sensors(
         *automation_sensors(automated, scope=scope, others=parts.others),
         catch_up_sensor(scope),
         contracts,
-        *([incident_sensor(channels, settings, scope=scope)] if channels else []),
+        *([incident_sensor(parts.notify, settings, scope=scope)] if parts.notify else []),
         dead_runs_sensor(scope),
         *([streams_sensor(parts.streams, settings, scope=scope)] if parts.streams else []),
     ]
@@ -322,15 +319,6 @@ def _each_name_once(feeds: Sequence[Feed], declared: ComponentDeclarations) -> l
                     "two another name"
                 )
     return list(kept.values())
-
-
-def keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
-    """Yield the keys of assets. Checks have none."""
-    for asset in assets:
-        if isinstance(asset, dg.AssetsDefinition):
-            yield from asset.keys
-        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
-            yield asset.key
 
 
 def _keys_by_kind(assets: Iterable[Any]) -> dict[str, bool]:

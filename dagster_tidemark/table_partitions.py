@@ -5,7 +5,7 @@ fails, with a line for each asset. Does not belong here: the declarations themse
 (`lakehouse.partitioning`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -98,3 +98,12 @@ def _of_time(definition: dg.TimeWindowPartitionsDefinition, by: ByTime, columns:
     if columns[by.column] == "timestamp" and by.timezone != definition.timezone:
         return f"the asset has the time zone {definition.timezone}: write ByTime(..., timezone={definition.timezone!r})"
     return ""
+
+
+def keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
+    """Yield the keys of assets. Checks have none."""
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition):
+            yield from asset.keys
+        elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
+            yield asset.key

@@ -12,7 +12,7 @@ RUN apt-get update \
 # The same pyspark, pyarrow and numpy as in the other image: workers receive functions as code.
 COPY tidemark-requirements.txt /tmp/
 RUN pip install --no-cache-dir --no-deps --require-hashes -r /tmp/tidemark-requirements.txt \
-    && pip install --no-cache-dir --no-deps dagster-tidemark
+    && pip install --no-cache-dir --no-deps dagster-tidemark==0.2.0
 USER tidemark
 RUN tidemark jars --to /opt/tidemark/jars --kafka
 

@@ -1,7 +1,9 @@
 """The pages of docs/ as tests follow them: their steps, the commands of a step, and the modules that it shows."""
 
+import linecache
 import re
 from pathlib import Path
+from typing import Any
 
 from tests.checkout import CHECKOUT
 
@@ -49,6 +51,16 @@ def written(project: Path, text: str) -> list[str]:
         before = file.read_text() if file.exists() and not code.startswith('"""') else ""
         file.write_text(f"{before}\n{code}" if before else code)
     return [path for path, _ in shown]
+
+
+def execute(code: str, name: str, module: dict[str, Any]) -> None:
+    """Execute code of a page in a module. `inspect` finds its lines, which Dagster links in the UI.
+
+    Under the name of the page itself, `inspect` would read the page as Python.
+    """
+    file = f"<docs/{name}: {hash(code)}>"
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    exec(compile(code, file, "exec", dont_inherit=True), module)
 
 
 def python_of(command: str) -> str:

@@ -1,18 +1,22 @@
 """README and docs say what is there: their links, commands, options, variables and snippets."""
 
 import ast
+import inspect
 import json
 import re
 import tomllib
+from dataclasses import fields
 from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
 import typer
+from packaging.requirements import Requirement
 
 import dagster_tidemark
 from dagster_tidemark import errors, formats, models, streams, testing
 from dagster_tidemark.cli.app import app
+from dagster_tidemark.cli.status import status
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.location import asset_graph
 from dagster_tidemark.settings import Settings, load_settings
@@ -20,6 +24,8 @@ from tests import pages
 from tests.checkout import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+_FOREIGN = {name for name in Settings.model_fields if name.startswith("aws_")} | {"spark_remote", "dagster_home"}
+"""Settings whose variables belong to other programs."""
 PUBLIC = {module.__name__: set(module.__all__) for module in (dagster_tidemark, formats, models, streams, testing)}
 _COMMAND = re.compile(r"`tidemark ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *tidemark ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
 
@@ -42,7 +48,9 @@ def commands() -> dict[str, set[str]]:
 def test_links_and_paths_on_a_docs_page_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
-    for path in re.findall(r"`((?:dagster_tidemark|pipelines|tests|docs|bench)/[\w/.]*)`", page.read_text()):
+    for path in re.findall(
+        r"`((?:dagster_tidemark|pipelines|tests|docs|bench|deploy|proof)/[\w/.-]*)`", page.read_text()
+    ):
         said = page.read_text()
         written_here = path in dict(pages.modules(said)) or f"`{path}`: " in said or f"writes `{path}`" in said
         assert written_here or (CHECKOUT / path).exists(), path
@@ -107,11 +115,59 @@ def test_variables_named_in_the_docs_are_settings() -> None:
             assert name.partition("__")[0].lower() in known, f"{page.name}: TIDEMARK_{name}"
 
 
-def test_every_setting_is_documented_on_the_operating_page() -> None:
-    said = (CHECKOUT / "docs" / "operating.md").read_text()
-    for_tests = {"kill_at", "stop_at"}
-    ours = [name for name in load_settings().exports() if name.startswith("TIDEMARK_")]
-    assert [n for n in ours if n not in said and n.removeprefix("TIDEMARK_").lower() not in for_tests] == []
+def test_every_setting_is_in_the_table_of_settings() -> None:
+    _, said = re.split(r"^## Settings.*\n", pages.page("production.md"), flags=re.M)
+    said = said.partition("\n## ")[0]
+    for name, setting in Settings.model_fields.items():
+        if name in _FOREIGN | {"kill_at", "stop_at"}:
+            continue
+        [row] = re.findall(rf"^\|.*`TIDEMARK_{name.upper()}`.* \|$", said, re.M)
+        default = f"{setting.default:g}" if isinstance(setting.default, float) else str(setting.default or "")
+        if name not in ("catalog", "project"):  # these have no default of their own
+            assert default in {"None", ""} or default in row.split("|")[2], name
+
+
+def test_arguments_in_a_table_of_the_docs_equal_the_signature() -> None:
+    """A table begins with `| `Stream(...)` |`, and has a row for each argument."""
+    compared = set()
+    for page in PAGES:
+        for name, rows in re.findall(r"^\| `(\w+)\(\.\.\.\)` \|.*\n\|[-|]*\n((?:\|.*\n)+)", page.read_text(), re.M):
+            known = next(getattr(of, name) for of in (dagster_tidemark, streams, testing) if hasattr(of, name))
+            assert set(re.findall(r"^\| `(\w+)` ", rows, re.M)) == set(inspect.signature(known).parameters), name
+            compared.add(name)
+    assert compared >= {"Stream", "Alerting", "Answering", "Simulation"}
+    [pace] = re.findall(r"^\| argument \| default.*\n\|[-|]*\n((?:\|.*\n)+)", pages.page("simulator.md"), re.M)
+    assert re.findall(r"^\| `(\w+)` ", pace, re.M) == [each.name for each in fields(testing.RunPace)]
+    [delivered] = re.findall(r"^\| argument \| default.*\n\|[-|]*\n((?:\|.*\n)+)", pages.page("deliveries.md"), re.M)
+    listed = [name for row in delivered.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert listed == [each.name for each in fields(streams.Deliveries)]
+
+
+def test_simulator_page_has_each_method() -> None:
+    said = pages.page("simulator.md")
+    methods = [name for name in dir(testing.Simulation) if not name.startswith("_")]
+    assert [name for name in methods if not re.search(rf"[`.]{name}\b", said)] == []
+
+
+def test_exit_codes_of_status_are_the_same_everywhere() -> None:
+    [row] = re.findall(r"^\| `tidemark status` .*$", pages.page("operating.md"), re.M)
+    of_help = set(re.findall(r"(\d+) if\b", (status.__doc__ or "").replace("with 4 if", "4 if")))
+    assert set(re.findall(r"(\d+): ", row.split("|")[3])) == of_help
+    watch = pages.page("production.md").partition("\n## Watch it\n")[2].partition("\n## ")[0]
+    # 0: all is well; 1 and 3: no answer
+    assert set(re.findall(r"^\| (\d+) \|", watch, re.M)) == of_help | {"0", "1", "3"}
+
+
+def test_versions_that_an_existing_location_needs_are_those_of_the_package() -> None:
+    said = " ".join(pages.page("existing-location.md").split())
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    needed = {each.name: each.specifier for each in map(Requirement, project["dependencies"])}
+    [(pythons, dagster, pyspark, pandas)] = re.findall(
+        r"run with Python ([\d., or]+), Dagster ([\d.]+) or a later [\d.]+, pyspark ([\d.]+) and pandas (\d)\.", said
+    )
+    assert str(needed["dagster"]) == f"<1.14,>={dagster}" and str(needed["pyspark"]) == f"=={pyspark}"
+    assert needed["pandas"].contains(f"{pandas}.9") and not needed["pandas"].contains(f"{int(pandas) + 1}.0")
+    assert project["requires-python"] == ">=3.11,<3.14" and pythons == "3.11, 3.12 or 3.13"
 
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:

@@ -120,7 +120,7 @@ def project(tmp_path: Path) -> Path:
     """A new project without its sample: what the page's first step leaves."""
     create, delete = (block.splitlines() for block in pages.blocks(pages.step(PAGE, 1), "sh"))
     assert create[1:] == ["cd bikes"]
-    tidemark(tmp_path, create[0])
+    tidemark(tmp_path, create[0].removeprefix(".venv/bin/"))
     subprocess.run(["bash", "-euc", *delete], cwd=tmp_path / "bikes", check=True)
     return tmp_path / "bikes"
 

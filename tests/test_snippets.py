@@ -4,7 +4,9 @@ Does not belong here: pages that are followed as a whole (`test_tutorial`, `test
 `test_add_a_feed`), and what holds for every page (`test_docs`).
 """
 
+import re
 import tomllib
+from datetime import timedelta
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +17,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_tidemark import build_definitions, load_settings
+from dagster_tidemark import AssetEvents, ContractLog, build_definitions, extend, listener, load_settings
 from dagster_tidemark.lakehouse.session import server_conf
 from dagster_tidemark.local.spark.jars import COORDINATES
 from dagster_tidemark.settings import Settings
@@ -25,6 +27,9 @@ from tests.checkout import CHECKOUT
 FOLLOWED = {"streams.md", "testing.md", "tutorial.md", "your-own-domain.md"}
 WHOLE = {"existing-location.md", "models.md", "production.md", "simulator.md"}
 """Pages whose code is one module. Of the others each snippet counts that begins with its imports."""
+
+
+_ANY = {"shift_clicks": "<stream>", "tidemark_listener_x": "<name>"}
 
 
 @dg.asset
@@ -39,7 +44,7 @@ def executed(name: str) -> dict[str, Any]:
         vars(module).update(defs=dg.Definitions(assets=[orders]), theirs=[orders])
     for code in pages.blocks(pages.page(name), "python"):
         if name in WHOLE or code.startswith(("import ", "from ")):
-            exec(compile(code, f"docs/{name}", "exec", dont_inherit=True), vars(module))
+            pages.execute(code, name, vars(module))
     return vars(module)
 
 
@@ -54,6 +59,33 @@ def test_tests_shown_on_a_docs_page_pass(name: str, tmp_path: Path) -> None:
     assert tests
     for test in tests.values():
         test(**({"tmp_path": tmp_path} if "tmp_path" in signature(test).parameters else {}))
+
+
+def test_existing_location_page_lists_everything_that_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9")
+    page = executed("existing-location.md")
+    rates = dg.AssetSpec("rates")
+    defs = extend(
+        dg.Definitions(assets=[orders, rates]),
+        load_settings(),
+        assets=[page["sales"], *page["refunds"], page["clicks"]],
+        tables=[page["SALES"], page["REFUNDS"], page["CLICKS"]],
+        feeds=[page["REFUNDS_FEED"]],
+        streams=[page["CLICKS_STREAM"]],
+        notify=[ContractLog()],
+        asset_events=AssetEvents(queue="rates", assets=["rates"]),
+        listeners=[listener(assets=["marts/*"], name="x")(lambda event: None)],
+        retention=timedelta(days=30),
+        freshness_report=True,
+    )
+    repository = defs.get_repository_def()
+    jobs = {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")}
+    parts = [*repository.sensor_defs, *repository.schedule_defs]
+    added = {part.name for part in parts if part.name != "default_automation_condition_sensor"}
+    added |= jobs | {name for name in defs.resources or () if name != "io_manager"}
+    text = pages.page("existing-location.md").partition("\n## What is added\n")[2].partition("\nThe assets ")[0]
+    listed = set(re.findall(r"`((?:tidemark|shift)_[\w<>]*)`", text))
+    assert listed == {re.sub(r"(shift_|listener_).*", r"\1", name) + _ANY.get(name, "") for name in added}
 
 
 @pytest.mark.filterwarnings("ignore:InitResourceContext.dagster_run")  # Dagster of its own nested resources

@@ -117,7 +117,8 @@ def _time(value: Any) -> float:
 def _require_small(extras: Mapping[str, Any], text: str) -> None:
     if len(text) > LONGEST_EXTRAS:
         raise InvalidEvent(f"extras: expected at most {LONGEST_EXTRAS} characters of JSON, found {len(text)}")
-    level, levels = [extras], 0
+    level: list[Any] = [extras]
+    levels = 0
     while level:
         levels += 1
         values = [each for parent in level for each in (parent.values() if isinstance(parent, Mapping) else parent)]

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -22,8 +22,11 @@ from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.planner.graph import Moment
-from dagster_tidemark.sources.notification_queue import Message, are_sent_since
+from dagster_tidemark.sources.notification_queue import are_sent_since
 from dagster_tidemark.tags import ARRIVED_AT, DATA_VERSION, EVENT_ID, LISTED_AT
+
+if TYPE_CHECKING:
+    from dagster_tidemark.sources.sqs import SqsQueue
 
 EXTRAS = "extras"
 """Metadata of observations and materializations: a small JSON object for readers of the asset."""
@@ -31,22 +34,6 @@ _WAIT_SECONDS = 4  # see `sensors.landing`
 _SECONDS = 15.0
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _AHEAD = 60.0  # clocks of deployments differ; a later time would hide the events after it
-
-
-class EventQueue(Protocol):
-    """A queue of events."""
-
-    def receive(self, wait_seconds: int) -> list[Message]:
-        """Receive up to ten messages, waiting for the first."""
-        ...
-
-    def delete(self, messages: Any) -> None:
-        """Delete messages."""
-        ...
-
-    def dead_letter(self, message: Message, reason: str) -> bool:
-        """Move a message to the dead-letter queue; False if it stays."""
-        ...
 
 
 @dataclass
@@ -67,7 +54,7 @@ class ReceivedEvents:
 
 
 def take(
-    queue: EventQueue, instance: dg.DagsterInstance, graph: AnyGraph, assets: Collection[str], seconds: float = _SECONDS
+    queue: SqsQueue, instance: dg.DagsterInstance, graph: AnyGraph, assets: Collection[str], seconds: float = _SECONDS
 ) -> ReceivedEvents:
     """Receive waiting messages, report their events, and delete the messages.
 

@@ -22,7 +22,9 @@ from dagster_tidemark.tags import BLOCKING_CHECKS
 
 RIPPLE_DAYS = "ripple_days"
 USE_LATEST = "use_latest"
+"""The input only has to exist, so that its changes do not make the reader stale."""
 OPTIONAL = "optional"
+"""A partition may be built although the input has no data for it."""
 ON_MISSING = "on_missing"
 ASAP = "asap"
 EVERY_INPUT_CHANGED = "every_input_changed"
@@ -130,24 +132,6 @@ def ripple_days_of(metadata: Mapping[str, Any], name: str, *, whole: bool, timed
     return int(text)
 
 
-def use_latest_of(metadata: Mapping[str, Any], name: str) -> bool:
-    """Return True if an input only has to exist, so that its changes do not make the reader stale.
-
-    Raises:
-        Refused: the value is neither true nor false.
-    """
-    return _flag(USE_LATEST, metadata, name)
-
-
-def optional_of(metadata: Mapping[str, Any], name: str) -> bool:
-    """Return True if a partition may be built although an input has no data for it.
-
-    Raises:
-        Refused: the value is neither true nor false.
-    """
-    return _flag(OPTIONAL, metadata, name)
-
-
 def on_missing_of(metadata: Mapping[str, Any], name: str) -> str:
     """Return what a reader does while an expected delivery of an input is missing; empty if nothing is declared.
 
@@ -160,7 +144,12 @@ def on_missing_of(metadata: Mapping[str, Any], name: str) -> str:
     return str(declared or "")
 
 
-def _flag(flag: str, metadata: Mapping[str, Any], name: str) -> bool:
+def flag_of(metadata: Mapping[str, Any], flag: str, name: str) -> bool:
+    """Return the value of `USE_LATEST` or `OPTIONAL` for an input.
+
+    Raises:
+        Refused: the value is neither true nor false.
+    """
     declared = _value(metadata.get(flag))
     known = {"none": False, "false": False, "0": False, "true": True, "1": True}
     if str(declared).strip().lower() not in known:

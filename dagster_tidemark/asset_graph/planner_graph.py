@@ -17,16 +17,17 @@ import dagster as dg
 from dagster_tidemark.asset_graph.declarations import (
     ASAP,
     EVERY_INPUT_CHANGED,
+    OPTIONAL,
+    USE_LATEST,
     Refused,
     checks_elsewhere_of,
     contract_of,
+    flag_of,
     in_one_line,
     most_of,
     on_missing_of,
-    optional_of,
     ripple_days_of,
     tagged,
-    use_latest_of,
 )
 from dagster_tidemark.asset_graph.dep_metadata import dep_metadata
 from dagster_tidemark.asset_graph.edges import Edge, Ends
@@ -243,7 +244,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         edge.upstream,
         edge.downstream,
         ripple_days_of(metadata, name, whole=theirs.definition is None, timed=ours.timed),
-        use_latest_of(metadata, name),
+        flag_of(metadata, USE_LATEST, name),
         # A source has no runs that a reader could join. A self-dependency is not joinable either.
         # If a blocking check is not evaluated in the input's run, the readers have to wait for it in another run.
         joinable=edge.identity
@@ -255,7 +256,7 @@ def input_of(asset_graph: AnyGraph, key: dg.AssetKey, parent: dg.AssetKey, keys_
         missing_inputs=edge.missing_inputs if loaded else lambda _: "",
         stamp=edge.stamp,
         broad=edge.broad,
-        optional=optional_of(metadata, name),
+        optional=flag_of(metadata, OPTIONAL, name),
         on_missing=on_missing_of(metadata, name),
     )
 

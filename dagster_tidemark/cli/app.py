@@ -31,7 +31,8 @@ from dagster_tidemark.project_folder import NoProject, project_root
 from dagster_tidemark.settings import load_settings
 
 app = typer.Typer(
-    help="Tidemark's commands. `make dev` calls `tidemark up`.",
+    help="Tables that run when their data must be fresh. `init` writes a project, `up` (`make dev`) starts it on this "
+    "machine, `status` shows each table's freshness, and `doctor` finds out what does not work.",
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,

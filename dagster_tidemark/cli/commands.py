@@ -2,9 +2,10 @@
 
 0: done. 1: an external service failed. 2: a setting, option or declaration is wrong. 3: no platform runs. 4: removals
 of files were not accepted, a contract is breached, or a rehearsal rejects more than `quarantine_share`. 5: the
-automation ignores an asset. 6: whole files are in quarantine. 7: a preview left out changes that `plan` lists. 8:
-`plan` refuses the deploy, because a table cannot be made as declared or a reader would fail. 9: the state of a contract
-is unknown. 10: a stream is behind. 11: a channel for messages about incidents is dead.
+automation ignores an asset. 6: whole files are in quarantine. 7: code changed under the same code version, or a preview
+left out changes that `plan` lists. 8: `plan` refuses the deploy, because a table cannot be made as declared or a reader
+would fail. 9: the state of a contract is unknown. 10: a stream is behind. 11: a channel for messages about incidents is
+dead.
 """
 
 import logging

@@ -39,7 +39,7 @@ def doctor(
         declared, unread = _declared(settings, seconds)
         found = [*unread, *outcomes(checks_of(settings, declared), seconds, secrets_of(settings))]
     if as_json:
-        typer.echo(json.dumps([each.as_dict() for each in found], indent=2))
+        typer.echo(json.dumps([vars(each) for each in found], indent=2))
     else:
         for each in found:
             typer.echo(_line(each))

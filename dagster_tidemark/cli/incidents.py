@@ -125,14 +125,13 @@ def _watch() -> None:
     from dagster_tidemark import location
     from dagster_tidemark.cli.storage import StorageUnreachable
     from dagster_tidemark.dagster_internals.event_time import now
-    from dagster_tidemark.incidents.declared import channels_of
     from dagster_tidemark.incidents.look import Watch
     from dagster_tidemark.incidents.sender import Sender
     from dagster_tidemark.local.platform.instance_lock import take_environment
 
     settings = take_environment(load_settings())
     graph = location.asset_graph(settings)
-    channels = channels_of(settings.code_location)
+    channels = location.channels(settings)
     if not channels:
         fail("the code location declares no channel: give build_definitions or extend notify=[...]", code=2)
     watch = Watch(graph, settings, [channel.route for channel in channels])
@@ -223,13 +222,12 @@ def alert_test(
     import time
 
     from dagster_tidemark import location
-    from dagster_tidemark.incidents.declared import channels_of, sent_by, uncovered
+    from dagster_tidemark.incidents.declared import sent_by, uncovered
 
     settings = load_settings()
     with location.without_broken_parts():
-        graph = location.asset_graph(settings)
+        graph, known = location.asset_graph(settings), location.channels(settings)
     is_broken = name_left_out(settings)
-    known = channels_of(settings.code_location)
     if not known:
         fail("the code location declares no channel: give build_definitions or extend notify=[...]", code=2)
     wanted = [each for each in known if channel in (None, each.label)]

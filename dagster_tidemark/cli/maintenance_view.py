@@ -27,10 +27,6 @@ from dagster_tidemark.tags import MAINTENANCE, PROCESS
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-class NoMaintainedTable(Terminal):
-    """The location has no table of this name."""
-
-
 def show_due(settings: Settings, table: str | None) -> list[str]:
     """Print the maintenance that `tidemark maintain` would do now. Return a line for each unreadable table."""
     settings = take_environment(settings)
@@ -72,9 +68,9 @@ def maintain_now(settings: Settings, table: str | None) -> list[str]:
         for observation in result.asset_observations_for_node(OP)
         for name, value in observation.metadata.items()
     }
-    faults = _lines(figures.pop(NOT_DONE, None))
+    faults = figures.pop(NOT_DONE, None)
     typer.echo(", ".join(f"{count} {name}" for name, count in figures.items()) or "nothing to do")
-    return faults
+    return [str(line) for line in faults] if isinstance(faults, list | tuple) else []
 
 
 def _tables(settings: Settings) -> Mapping[str, Table]:
@@ -93,9 +89,5 @@ def _chosen(tables: Mapping[str, Table], table: str | None) -> list[str]:
         return list(tables)
     name = table.replace("/", ".")
     if name not in tables:
-        raise NoMaintainedTable(f"there is no table {table}; known tables: {names(tables)}")
+        raise Terminal(f"there is no table {table}; known tables: {names(tables)}")
     return [name]
-
-
-def _lines(value: object) -> list[str]:
-    return [str(line) for line in value] if isinstance(value, list | tuple) else []

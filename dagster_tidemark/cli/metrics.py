@@ -11,10 +11,6 @@ from dagster_tidemark.settings import load_settings
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class PortTaken(Transient):
-    """The port of `tidemark metrics` cannot be opened."""
-
-
 def metrics(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 9464,
@@ -35,7 +31,7 @@ def metrics(
     try:
         server = MetricsServer((host, port), Monitor.of(settings))
     except OSError as error:
-        raise PortTaken(f"{host}:{port} cannot be opened ({error}); choose another with --host and --port") from error
+        raise Transient(f"{host}:{port} cannot be opened ({error}); choose another with --host and --port") from error
     if host not in _LOOPBACK:
         typer.echo(f"tidemark: {host} is reachable from other hosts, and needs no login", err=True)
     shown = f"[{host}]" if ":" in host else host

@@ -14,7 +14,7 @@ from dagster_tidemark.planner.overrides import OverrideKind
 from dagster_tidemark.planner.wording import names
 
 GROUP = "group:"
-_RANGE = ".."
+_RANGE, _OF_DAGSTER = "..", "..."
 
 
 class NotSelectable(Terminal):
@@ -126,12 +126,12 @@ def _unknown(said: str, what: str, known: Iterable[str]) -> str:
 
 
 def partitions(graph: Graph, assets: Collection[str], given: Sequence[str]) -> Partitions:
-    """Return the partitions of the option `--partitions`: a range FROM..TO, or single keys.
+    """Return the partitions of the option `--partitions`: a range FROM..TO (or FROM...TO, as Dagster), or single keys.
 
     Raises:
         NotSelectable: an asset has no such partition, or the range is no range for it.
     """
-    ranges = [value for value in given if _RANGE in value]
+    ranges = [value.replace(_OF_DAGSTER, _RANGE) for value in given if _RANGE in value]
     if len(ranges) > 1 or (ranges and len(given) > 1):
         raise NotSelectable(f"--partitions: expected one range FROM..TO or single keys, found {', '.join(given)}")
     keys = given if not ranges else ranges[0].split(_RANGE, 1)

@@ -17,7 +17,6 @@ from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli.commands import name_left_out
 from dagster_tidemark.cli.override_selection import (
     NotSelectable,
-    Partitions,
     Selectable,
     Selected,
     partitions,
@@ -91,57 +90,53 @@ def open_target(settings: Settings) -> Iterator[OverrideTarget]:
         yield OverrideTarget(instance, settings)
 
 
-@dataclass(frozen=True)
-class Command:
-    """A person's command before it is stored; see `planner.overrides.Override`."""
+def stored(
+    target: OverrideTarget,
+    kind: OverrideKind,
+    what: str,
+    *,
+    by: str,
+    reason: str,
+    until: float | None = None,
+    given: Sequence[str] = (),
+) -> tuple[Override, Selected]:
+    """Store a person's command (see `planner.overrides.Override`), and return it with what it selects.
 
-    kind: OverrideKind
-    what: str
-    by: str
-    reason: str
-    until: float | None = None
-    partitions: Sequence[str] = ()
-
-
-def stored(target: OverrideTarget, command: Command) -> tuple[Override, Selected]:
-    """Store a command, and return it with what it selects.
+    Args:
+        given: Partitions as in the option `--partitions`; empty means all.
 
     Raises:
         NotSelectable: the command names nothing, or something that it cannot concern.
     """
     known = target.known()
     with dg.partition_loading_context(dynamic_partitions_store=target.instance):
-        found = selected(known, command.what, command.kind)
-        if found.streams and command.partitions:
+        found = selected(known, what, kind)
+        if found.streams and given:
             raise NotSelectable(f"--partitions: the stream {', '.join(found.streams)} has none; leave the option out")
-        only = partitions(known.graph, found.assets, command.partitions)
-    override = _override(target, known.graph, command, found, only)
+        only = partitions(known.graph, found.assets, given)
+    nodes, codes = known.graph.nodes, dict[str, str | None]()
+    if kind is OverrideKind.SKIP:
+        ran = deployed.kept(target.instance, known.graph)  # the code that the platform has loaded may be older
+        codes = {key: ran.get(key, {}).get("code_version", nodes[key].code_version) for key in found.assets}
+    override = Override(
+        f"o-{uuid.uuid4().hex[:8]}",
+        kind,
+        what,
+        found.assets,
+        by,
+        reason,
+        event_time.now(),
+        as_of=event_storage.last_event_id(target.instance),
+        until=until,
+        streams=found.streams,
+        keys=only.keys,
+        first=only.first,
+        last=only.last,
+        codes=codes,
+        location=target.settings.code_location,
+    )
     target.store.change(lambda before: [*before, override])
     return override, found
-
-
-def _override(target: OverrideTarget, graph: Graph, command: Command, found: Selected, only: Partitions) -> Override:
-    codes: dict[str, str | None] = {}
-    if command.kind is OverrideKind.SKIP:
-        ran = deployed.kept(target.instance, graph)  # the code that the platform has loaded may be older than this
-        codes = {key: ran.get(key, {}).get("code_version", graph.nodes[key].code_version) for key in found.assets}
-    return Override(
-        f"o-{uuid.uuid4().hex[:8]}",
-        command.kind,
-        command.what,
-        found.assets,
-        command.by,
-        command.reason,
-        event_time.now(),
-        event_storage.last_event_id(target.instance),
-        command.until,
-        found.streams,
-        only.keys,
-        only.first,
-        only.last,
-        codes,
-        target.settings.code_location,
-    )
 
 
 def resumed(target: OverrideTarget, what: str, by: str) -> tuple[list[Override], list[Override]]:

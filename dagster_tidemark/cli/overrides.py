@@ -47,14 +47,15 @@ def pause(
     Runs that are under way or in the queue are not canceled, unless `--cancel` is given; a run that has begun ends as
     usual. A stream's shift ends after its step, and its queue or topic keeps the messages.
     """
-    from dagster_tidemark.cli.override_work import Command, cancel_queued, open_target, stored
+    from dagster_tidemark.cli.override_work import cancel_queued, open_target, stored
     from dagster_tidemark.dagster_internals.event_time import now
     from dagster_tidemark.planner.overrides import OverrideKind
 
     end = None if until is None else _end(now(), until)
     with open_target(load_settings()) as target:
-        command = Command(OverrideKind.PAUSE, what, _name(by), _said(reason), end, partitions or ())
-        made, found = stored(target, command)
+        made, found = stored(
+            target, OverrideKind.PAUSE, what, by=_name(by), reason=_said(reason), until=end, given=partitions or ()
+        )
         canceled = cancel_queued(target, made) if cancel else []
     if as_json:
         typer.echo(json.dumps(asdict(made) | {"canceled_runs": canceled}, indent=2))
@@ -100,13 +101,10 @@ def skip(
     """
     from dagster_tidemark.planner.overrides import OverrideKind
 
-    made, found = _stored(OverrideKind.SKIP, what, _said(reason), partitions, by)
-    if as_json:
-        typer.echo(json.dumps(asdict(made), indent=2))
-        return
-    typer.echo(f"{made.id}: the work that is pending now is skipped {made.told()}")
-    _list(made, found)
-    typer.echo(f"to undo it: tidemark overrides --end {made.id}")
+    said = "the work that is pending now is skipped"
+    made = _store(OverrideKind.SKIP, what, _said(reason), partitions, by, said, as_json=as_json)
+    if not as_json:
+        typer.echo(f"to undo it: tidemark overrides --end {made.id}")
 
 
 def rebuild(
@@ -123,12 +121,8 @@ def rebuild(
     """
     from dagster_tidemark.planner.overrides import OverrideKind
 
-    made, found = _stored(OverrideKind.REBUILD, what, reason, partitions, by)
-    if as_json:
-        typer.echo(json.dumps(asdict(made), indent=2))
-        return
-    typer.echo(f"{made.id}: built partitions are built again, {made.told()}")
-    _list(made, found)
+    said = "built partitions are built again,"
+    _store(OverrideKind.REBUILD, what, reason, partitions, by, said, as_json=as_json)
 
 
 def overrides(
@@ -160,13 +154,20 @@ def overrides(
     typer.echo("\n".join(lines(found)) or "nothing is paused, skipped or to be rebuilt")
 
 
-def _stored(
-    kind: Any, what: str, reason: str, partitions: list[str] | None, by: str | None
-) -> "tuple[Override, Selected]":
-    from dagster_tidemark.cli.override_work import Command, open_target, stored
+def _store(
+    kind: Any, what: str, reason: str, partitions: list[str] | None, by: str | None, said: str, *, as_json: bool
+) -> "Override":
+    """Store a skip or a rebuild, print it, and return it."""
+    from dagster_tidemark.cli.override_work import open_target, stored
 
     with open_target(load_settings()) as target:
-        return stored(target, Command(kind, what, _name(by), reason, None, partitions or ()))
+        made, found = stored(target, kind, what, by=_name(by), reason=reason, given=partitions or ())
+    if as_json:
+        typer.echo(json.dumps(asdict(made), indent=2))
+    else:
+        typer.echo(f"{made.id}: {said} {made.told()}")
+        _list(made, found)
+    return made
 
 
 def _list(made: "Override", found: "Selected") -> None:

@@ -16,6 +16,7 @@ from dagster_tidemark.cli.webserver import OtherCode, reload_code
 from dagster_tidemark.engine.code_plan import CodePlan, plan_of
 from dagster_tidemark.event_log import deployed
 from dagster_tidemark.planner.code_changes import declared
+from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.settings import Settings
 
 _LOOK_SECONDS = 3.0
@@ -43,7 +44,7 @@ def apply(settings: Settings, plan: CodePlan) -> None:
     definitions = location.definitions(settings)
     targets = {r.target for asset in plan.assets for r in asset.rebuilds if not r.held}
     with opened_instance() as instance:
-        wait_for_code(instance, settings)
+        wait_for_code(instance, planned_graph(settings), settings)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns) as progress:
             task = progress.add_task("partitions", total=len(targets))
@@ -56,13 +57,17 @@ def apply(settings: Settings, plan: CodePlan) -> None:
                 time.sleep(_LOOK_SECONDS)
 
 
-def wait_for_code(instance: DagsterInstance, settings: Settings) -> None:
+def planned_graph(settings: Settings) -> Graph:
+    """Return the planner's graph of this folder's code."""
+    return graph_of(location.asset_graph(settings), contract_scale=settings.contract_scale)
+
+
+def wait_for_code(instance: DagsterInstance, graph: Graph, settings: Settings) -> None:
     """Wait until the sensors see the code of this folder.
 
     Raises:
         OtherCode: the sensors still see other code after two minutes.
     """
-    graph = graph_of(location.asset_graph(settings), contract_scale=settings.contract_scale)
     until = time.monotonic() + _DEPLOYED_WITHIN
     while deployed.kept(instance, graph) != declared(graph):
         if time.monotonic() > until:

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from dagster_tidemark import location
-from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli import plan_apply, plan_view
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from dagster_tidemark.cli.storage import instance_beside_the_lake
@@ -64,7 +63,7 @@ def preview(settings: Settings, name: str, select: str | None, partitions: str |
 
     Raises:
         NothingRuns: no platform runs, and the environment names no Dagster home.
-        NoSelection: nothing is selected.
+        Terminal: nothing is selected.
         NoSuchPartitions: no planned partition was chosen.
         PreviewFailed: a run failed. The preview and its branches were dropped.
         PreviewInUse: another process works on the preview of this name.
@@ -149,7 +148,8 @@ def publish(settings: Settings, name: str = "") -> None:
                 feeds=list(location.feeds(settings)),
                 contract_scale=settings.contract_scale,
             )
-            with _no_rebuilds(instance, graph_of(location.asset_graph(settings)), store, manifest):
+            graph = plan_apply.planned_graph(settings)
+            with _no_rebuilds(instance, graph, store, manifest):
                 try:
                     found = publisher.publish()
                 finally:
@@ -158,7 +158,7 @@ def publish(settings: Settings, name: str = "") -> None:
                         _reload(settings)
             if settings.environment == "production":
                 _say("published; waiting for this folder's code: deploy it now")
-            plan_apply.wait_for_code(instance, settings)
+            plan_apply.wait_for_code(instance, graph, settings)
             preview_runs.discard(spark, tables, store, manifest)  # a repeated publish needs the branches until here
     Console().print(told(found))
 

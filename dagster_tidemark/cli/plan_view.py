@@ -45,6 +45,8 @@ from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.planner.wording import moment
 from dagster_tidemark.settings import Settings
 
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+"""Colors of the lines of a diff, by their first character."""
 _REASONS = 3
 """Maximum number of reasons printed for an asset, and of assets printed for a changed definition."""
 
@@ -53,10 +55,6 @@ class NotDeployable(Terminal):
     """The code must not be deployed, because a table or a reader would fail."""
 
     exit_code = 8
-
-
-class NoSelection(Terminal):
-    """The selection cannot be parsed, or selects nothing."""
 
 
 def show(
@@ -73,7 +71,7 @@ def show(
     Raises:
         NothingRuns: no platform runs, the environment names no Dagster home, and no file is given.
         NoSavedState: the file has no saved state.
-        NoSelection: nothing is selected.
+        Terminal: nothing is selected.
         CatalogUnreadable: the catalog's tables cannot be read. The runs were printed before.
         NotDeployable: a table cannot be made as declared, or a reader would fail. The whole plan was printed before.
     """
@@ -163,12 +161,12 @@ def selected_keys(settings: Settings, select: str) -> list[str]:
     """Return the selected assets, without sources.
 
     Raises:
-        NoSelection: the selection cannot be parsed, or selects sources only.
+        Terminal: the selection cannot be parsed, or selects sources only.
     """
     definitions = location.definitions(settings)
     built = {key.to_user_string() for key in definitions.resolve_asset_graph().materializable_asset_keys}
     if not (chosen := keys_of(definitions, select) & built):
-        raise NoSelection(f"--select {select}: it selects sources only")
+        raise Terminal(f"--select {select}: it selects sources only")
     return sorted(chosen)
 
 
@@ -194,7 +192,8 @@ def as_dict(plan: CodePlan, *, with_diff: bool = False) -> dict[str, Any]:
                 "key": asset.key,
                 "change": asset.change,
                 "reason": "; ".join(reasons_of(asset.rebuilds)),
-                "partitions": list(asset.partitions) or _in_order(asset),
+                "partitions": list(asset.partitions)
+                or sorted((rebuild.partition for rebuild in asset.rebuilds), key=lambda partition: partition or ""),
                 "indirect": not asset.is_certain,
                 "certain": sum(rebuild.certain for rebuild in asset.rebuilds),
                 "expected_minutes": None if asset.seconds is None else round(asset.seconds / 60, 2),
@@ -279,19 +278,14 @@ def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
         more = f" and {len(keys) - _REASONS} more" if len(keys) > _REASONS else ""
         lines.append(Text(f"{label} changed: affects {', '.join(keys[:_REASONS])}{more}"))
         lines += (
-            [Text(f"  {line}", style=_style(line), no_wrap=True, overflow="ignore") for line in diffs[label]]
+            [
+                Text(f"  {line}", style=_STYLES.get(line[:1], ""), no_wrap=True, overflow="ignore")
+                for line in diffs[label]
+            ]
             if with_diff
             else []
         )
     return lines
-
-
-def _style(line: str) -> str:
-    return {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-
-
-def _in_order(asset: AssetPlan) -> list[str | None]:
-    return sorted((rebuild.partition for rebuild in asset.rebuilds), key=lambda partition: partition or "")
 
 
 def partitions_of(asset: AssetPlan) -> str:
@@ -317,7 +311,7 @@ def selected(plan: CodePlan, definitions: dg.Definitions, select: str) -> CodePl
     """Return the part of a plan about the selected assets.
 
     Raises:
-        NoSelection: the selection cannot be parsed, or selects no asset.
+        Terminal: the selection cannot be parsed, or selects no asset.
     """
     keys = keys_of(definitions, select)
     assets = [asset for asset in plan.assets if asset.key in keys]
@@ -331,12 +325,12 @@ def keys_of(definitions: dg.Definitions, select: str) -> set[str]:
     """Return the assets of a selection.
 
     Raises:
-        NoSelection: the selection cannot be parsed, or selects no asset.
+        Terminal: the selection cannot be parsed, or selects no asset.
     """
     try:
         chosen = dg.AssetSelection.from_string(select).resolve(definitions.resolve_asset_graph())
     except dg.DagsterError as error:
-        raise NoSelection(f"--select {select}: {error}") from error
+        raise Terminal(f"--select {select}: {error}") from error
     if not chosen:
-        raise NoSelection(f"--select {select}: it selects no asset")
+        raise Terminal(f"--select {select}: it selects no asset")
     return {key.to_user_string() for key in chosen}

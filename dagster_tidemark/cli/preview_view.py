@@ -67,17 +67,20 @@ def shown(manifest: PreviewManifest, diffs: Mapping[str, RowDiff], checks: Seque
         lines.append(Text(f"{own.asset}{_partitions(own)}", style="bold"))
         rows = f"{diff.rows_before:,} rows -> {diff.rows_after:,}"
         lines.append(Text(f"  {rows}: {diff.added:,} added, {diff.removed:,} removed, {diff.changed:,} changed"))
-        lines += [Text(f"  {_one_sided(example)}") for example in diff.examples.get("", ())]
+        for example in diff.examples.get("", ()):
+            lines.append(Text(f"  {'removed' if example.before else 'added'}: {_key(example)}"))
         changed = [c for c, t in diff.totals.items() if c in diff.columns or t.before != t.after]
         if columns := list(dict.fromkeys([*diff.columns, *changed])):
             lines.append(_columns(diff, columns))
         for reason, (before, after) in own.turned_away.items():
             lines.append(Text(f"  in quarantine, {reason}: {before:,} -> {after:,}"))
         for check in (check for check in checks if check.asset_key.to_user_string() == own.asset):
-            state = "passed" if check.passed else "failed" if _is_error(check) else "warns"
+            is_error = check.severity is dg.AssetCheckSeverity.ERROR
+            state = "passed" if check.passed else "failed" if is_error else "warns"
             if state == "failed" and not manifest.fails_because_of_it(check):
                 state = "failed, no worse than before this change"
-            lines.append(Text(f"  check {check.check_name} {state}{_because(check.description)}"))
+            because = f": {check.description}" if check.description else ""
+            lines.append(Text(f"  check {check.check_name} {state}{because}"))
     lines += [Text(f"{asset}: not previewed, {why}") for asset, why in manifest.left_out.items()]
     if manifest.left_out:
         lines.append(
@@ -153,10 +156,6 @@ def _changed(example: Example) -> str:
     return f"{_key(example)}: {_short(example.before)} -> {_short(example.after)}"
 
 
-def _one_sided(example: Example) -> str:
-    return f"{'removed' if example.before else 'added'}: {_key(example)}"
-
-
 def _key(example: Example) -> str:
     return " ".join(_short(value) for value in example.key.values())
 
@@ -165,10 +164,6 @@ def _short(value: str | None) -> str:
     if value is None:
         return "null"
     return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 3]}..."
-
-
-def _because(description: str | None) -> str:
-    return f": {description}" if description else ""
 
 
 def _partitions(own: TablePreview) -> str:
@@ -181,7 +176,3 @@ def _partitions(own: TablePreview) -> str:
 
 def _count(partitions: Sequence[str | None]) -> str:
     return "all of it" if None in partitions else f"{len(partitions)} partitions"
-
-
-def _is_error(check: Any) -> bool:
-    return not check.passed and check.severity is dg.AssetCheckSeverity.ERROR

@@ -99,34 +99,20 @@ def open_place(settings: Settings) -> Iterator[QuarantineTarget]:
     """
     settings = take_environment(settings)
     # The code location is loaded after the environment is set, because it reads the environment at import.
-    known = _declared(settings)
+    loads, refused, streams = _declared(settings)
     with ExitStack() as stack:
         instance = stack.enter_context(instance_beside_the_lake())
         spark = stack.enter_context(opened_session(settings))
         stack.enter_context(naming_the_server(spark))
-        bucket = landing_bucket(settings)
-        yield QuarantineTarget(
-            spark,
-            bucket,
-            instance,
-            ObservationLedger(instance, settings.start_date),
-            known.loads,
-            known.streams,
-            known.refused,
-        )
+        ledger = ObservationLedger(instance, settings.start_date)
+        yield QuarantineTarget(spark, landing_bucket(settings), instance, ledger, loads, streams, refused)
 
 
-@dataclass(frozen=True)
-class DeclaredLoads:
-    """Loads and streams that the code location declares, without its broken parts."""
+def _declared(settings: Settings) -> tuple[dict[str, Load], dict[str, str], list[str]]:
+    """Return the loads, the reasons why other assets cannot be loaded, and the streams of the code location.
 
-    loads: Mapping[str, Load] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    streams: Sequence[str] = ()
-
-
-def _declared(settings: Settings) -> DeclaredLoads:
-    """Read the code location, and list its broken parts on stderr. Entries can be shown and waived all the same."""
+    Broken parts are listed on stderr. Entries can be shown and waived all the same.
+    """
     try:
         with location.without_broken_parts():
             graph = location.asset_graph(settings)
@@ -135,10 +121,9 @@ def _declared(settings: Settings) -> DeclaredLoads:
     except location.LocationBroken as broken:
         for line in str(broken).splitlines():
             typer.echo(f"tidemark: left out: {line}", err=True)
-        return DeclaredLoads()
+        return {}, {}, []
     name_left_out(settings)
-    loads, refused = loads_of(graph, feeds, tables)
-    return DeclaredLoads(loads, refused, streams)
+    return (*loads_of(graph, feeds, tables), streams)
 
 
 def loads_of(graph: Any, feeds: Iterable[Feed], tables: Mapping[str, Table]) -> tuple[dict[str, Load], dict[str, str]]:

@@ -27,7 +27,10 @@ def reconcile(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of lines.")] = False,
 ) -> None:
-    """List the landing bucket, and report changes that no notification reported."""
+    """List the landing bucket, and report changes that no notification reported.
+
+    Exits with 4 if removals were held back, 2 if a part of the code location is broken and was left out.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

@@ -52,13 +52,10 @@ def spark_conf(
         if password:
             typer.echo(f"# File {pgpass}, mode 0600: {password}")
         for name, value in conf.items():
-            typer.echo(f"{name} {_escaped(value)}")
+            escaped = value.replace("\\", "\\\\")
+            typer.echo(f"{name} {escaped}")
     if hidden:
         typer.echo(f"tidemark: secrets are shown as {HIDDEN}; --secrets prints them", err=True)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
 
 
 def jars(

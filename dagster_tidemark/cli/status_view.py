@@ -164,7 +164,7 @@ def show_services(settings: Settings, *, as_json: bool) -> None:
     """
     from dagster_tidemark.local.platform.supervision import services
 
-    found = [service.as_dict() for service in services(settings)]
+    found = [vars(service) for service in services(settings)]
     if as_json:
         print(json.dumps(found, indent=2))
         return

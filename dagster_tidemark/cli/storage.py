@@ -19,17 +19,13 @@ class StorageUnreachable(Transient):
     """Dagster's storage does not answer, so the state of runs and contracts is unknown."""
 
 
-class InstanceRefused(Terminal):
-    """Dagster refuses the file of the instance, or a package that the file names is not installed."""
-
-
 @contextmanager
 def opened_instance() -> Iterator[DagsterInstance]:
     """Open the instance of `DAGSTER_HOME`.
 
     Raises:
         StorageUnreachable: the instance's storage does not answer.
-        InstanceRefused: `DAGSTER_HOME` is no folder, or its `dagster.yaml` is wrong or names a missing package.
+        Terminal: `DAGSTER_HOME` is no folder, or its `dagster.yaml` is wrong or names a missing package.
     """
     # A suspended PostgreSQL server accepts connections but never answers.
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
@@ -47,7 +43,7 @@ def instance_beside_the_lake() -> Iterator[DagsterInstance]:
     """Open the instance for a command that also uses the lake, whose errors may come from the same drivers.
 
     Raises:
-        StorageUnreachable, InstanceRefused: as in `opened_instance`, only while it is opened.
+        StorageUnreachable, Terminal: as in `opened_instance`, only while it is opened.
     """
     with opened_instance() as instance:
         instance.get_runs_count()
@@ -58,19 +54,17 @@ def instance_beside_the_lake() -> Iterator[DagsterInstance]:
 def _instance() -> DagsterInstance:
     home = os.environ.get("DAGSTER_HOME", "")
     if not Path(home).expanduser().is_absolute() or not Path(home).expanduser().is_dir():
-        raise InstanceRefused(
-            f"DAGSTER_HOME={home}: expected the absolute path of an existing folder with dagster.yaml"
-        )
+        raise Terminal(f"DAGSTER_HOME={home}: expected the absolute path of an existing folder with dagster.yaml")
     try:
         return DagsterInstance.get()
     except DagsterInvalidConfigError as error:
         said = " ".join(str(error).split())
-        raise InstanceRefused(f"dagster.yaml is refused: {said}; compare it with the page Production") from error
+        raise Terminal(f"dagster.yaml is refused: {said}; compare it with the page Production") from error
     except Exception as error:  # Dagster wraps the error of an import
         missing = _missing_package(error)
         if missing not in _DRIVERS:
             raise
-        raise InstanceRefused(
+        raise Terminal(
             f"dagster.yaml needs the package {missing}, which is not installed: "
             "pip install 'dagster-tidemark[production]'"
         ) from error

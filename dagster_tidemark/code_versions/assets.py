@@ -5,7 +5,6 @@ of its table. Scheduling options (contract, automation, partitions) and display 
 here: following references (`fingerprint`).
 """
 
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
@@ -13,13 +12,13 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.code_versions.component_code import code_of_component
 from dagster_tidemark.code_versions.fingerprint import Code, Fingerprint
 from dagster_tidemark.code_versions.given_resources import ANY
 from dagster_tidemark.code_versions.lock_file import Asset
-from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from dagster_tidemark.code_versions.references import Attribute, Given, Ref
-from dagster_tidemark.component_declarations import Declaration, declared_by
+from dagster_tidemark.code_versions.references import Given, Ref
+from dagster_tidemark.component_declarations import declared_by
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 
@@ -89,7 +88,7 @@ class AssetCode:
     def starts(self, key: dg.AssetKey) -> list[Ref]:
         """Return the definitions or files where the code of an asset begins."""
         if declaration := self._declared.get(key):
-            return [*_of_component(declaration, self._project)]
+            return [*code_of_component(declaration, self.code)]
         starts: list[Ref] = [*self._bound.get(key, ())]
         if not starts:  # the asset may use any code, for example if a third-party component makes it
             folder = self._project.root.joinpath(*self._project.package.split("."))
@@ -116,37 +115,6 @@ def _required_resources(asset: dg.AssetsDefinition) -> set[str]:
     called = {asset.get_io_manager_key_for_asset_key(key) for key in asset.keys} | asset.op.required_resource_keys
     called |= {given.input_manager_key for given in asset.op.ins.values() if given.input_manager_key}
     return required - ({"io_manager"} - called)
-
-
-def _of_component(declaration: Declaration, project: Project) -> Iterator[Ref]:
-    """Yield the attributes of a component that change rows, and the functions that the attributes name.
-
-    A function counts by its content, so it can move to another module without effect.
-    """
-    for name, value in sorted(declaration.attributes.items()):
-        if name not in OPTIONS_THAT_COMPUTE_NOTHING:
-            named = [found for text in _texts_in(value) if (found := _function_of(text, project))]
-            text = json.dumps("@" if named and isinstance(value, str) else value, ensure_ascii=False)
-            yield Attribute(f"{declaration.source.file}: {name}", f"{name}={text}")
-            yield from named
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for each in value.values():
-                yield from _texts_in(each)
-
-
-def _function_of(text: str, project: Project) -> Definition | None:
-    """Return the definition of the project that a text names as `package.module:name`."""
-    module, _, name = text.partition(":")
-    if not name or project.module(module) is None:
-        return None
-    target = project.named(f"{module}.{name}")
-    return target if isinstance(target, Definition) else None
 
 
 def _bindings(project: Project) -> dict[Hashable, list[Definition]]:

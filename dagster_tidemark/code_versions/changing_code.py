@@ -4,12 +4,13 @@ Does not belong here: the definition that is changed (`effects`).
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dagster_tidemark.code_versions.modules import FUNCTIONS, own_nodes, root_of
 
 CHANGING = {
-    "__delitem__", "__setattr__", "__setitem__", "add", "append", "appendleft", "clear", "difference_update", "discard",
+    "__delattr__", "__delitem__", "__iadd__", "__iand__", "__imul__", "__ior__", "__isub__", "__ixor__", "__setattr__",
+    "__setitem__", "add", "append", "appendleft", "clear", "difference_update", "discard",
     "extend", "extendleft", "insert", "intersection_update", "move_to_end", "pop", "popitem", "push", "put", "register",
     "remove", "reverse", "rotate", "set", "setdefault", "sort", "subtract", "symmetric_difference_update", "update",
 }  # fmt: skip
@@ -17,8 +18,19 @@ CHANGING = {
 
 CHANGING_FUNCTIONS = {
     "bisect.insort", "bisect.insort_left", "bisect.insort_right", "builtins.delattr", "builtins.setattr",
-    "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.setitem", "random.shuffle",
+    "heapq.heapify", "heapq.heappop", "heapq.heappush", "operator.delitem", "operator.iadd", "operator.ior",
+    "operator.setitem", "random.shuffle", "unittest.mock.patch.dict", "unittest.mock.patch.multiple",
+    "unittest.mock.patch.object",
 }  # fmt: skip
+
+ONLY_LOOK = {
+    "builtins.bool", "builtins.callable", "builtins.id", "builtins.isinstance", "builtins.issubclass", "builtins.len",
+    "builtins.print", "builtins.repr", "builtins.str", "builtins.type",
+}  # fmt: skip
+"""Functions that change no argument, and that read no iterator to its end."""
+
+PATCHING_BY_NAME = {"unittest.mock.patch", "unittest.mock.patch.dict", "unittest.mock.patch.multiple"}
+"""Functions that change what their first argument names, such as `"shop.rates.LOW"`."""
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -44,6 +56,69 @@ def changes_itself(method: ast.FunctionDef | ast.AsyncFunctionDef, own: str) -> 
                 continue
         if is_own:
             return True
+    return False
+
+
+def changes_class(method: ast.FunctionDef | ast.AsyncFunctionDef, shared: Collection[str]) -> bool:
+    """Return True if a method changes an attribute of its class, such as `self.known[name] = self`.
+
+    Args:
+        shared: Names that the bodies of the class and its bases bind.
+    """
+    if not method.args.args:
+        return False
+    own, of_class = method.args.args[0].arg, any(getattr(d, "id", "") == "classmethod" for d in method.decorator_list)
+    for node in ast.walk(method):
+        match node:
+            case (
+                ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
+                | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
+            ):
+                changed = of
+            case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
+                changed = of
+            case _:
+                continue
+        chain = _attributes_of(changed, own)
+        if chain is not None and (of_class or "__class__" in chain or (chain and chain[0] in shared)):
+            return True
+    return False
+
+
+def _attributes_of(node: ast.expr, own: str) -> list[str] | None:
+    """Return the attributes in an expression that begins with `own` or `type(own)`; None for other expressions."""
+    found: list[str] = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        found += [node.attr] if isinstance(node, ast.Attribute) else []
+        node = node.value
+    match node:
+        case ast.Name(id=name) if name == own:
+            return found[::-1]
+        case ast.Call(func=ast.Name(id="type"), args=[ast.Name(id=name)]) if name == own:
+            return ["__class__", *found[::-1]]
+    return None
+
+
+def keeps_state(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return True if a function inside a function changes a variable of the outer one."""
+    outer = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    outer |= {node.name for node in function.body if isinstance(node, FUNCTIONS)}
+    for inner in (node for node in ast.walk(function) if isinstance(node, FUNCTIONS) and node is not function):
+        for node in ast.walk(inner):
+            match node:
+                case ast.Nonlocal():
+                    return True
+                case (
+                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
+                    | ast.Attribute(ctx=ast.Load(), value=of)
+                ) if not (
+                    isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in CHANGING
+                ):
+                    root = root_of(of)
+                    own = {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                    if root and root.id in outer - own:
+                        return True
     return False
 
 

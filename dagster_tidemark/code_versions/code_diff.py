@@ -14,9 +14,9 @@ import dagster as dg
 
 from dagster_tidemark.code_versions.assets import AssetCode
 from dagster_tidemark.code_versions.fingerprint import Code
-from dagster_tidemark.code_versions.normal_form import OPTIONS_THAT_COMPUTE_NOTHING
+from dagster_tidemark.code_versions.options import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, Project
-from dagster_tidemark.code_versions.references import Inlined, Ref
+from dagster_tidemark.code_versions.references import Inlined, LibraryChange, Ref
 from dagster_tidemark.component_declarations import Declaration, declared_by
 from dagster_tidemark.component_source import Document, documents_of
 from dagster_tidemark.engine.code_plan import MovedDefinition
@@ -52,12 +52,12 @@ def moved_definitions(
         found: dict[str, list[MovedDefinition]] = {}
         for asset in assets:
             starts = now.starts(dg.AssetKey.from_user_string(asset))
-            then = _definitions(old, [start for start in starts if _is_there(old.project, start)])
+            then = _definitions(old, _then(old, starts, project))
             here = _definitions(now.code, starts)
             for label in sorted(then.keys() | here.keys()):
                 pair = then.get(label), here.get(label)
-                if isinstance(pair[1], Files) and not has_files:
-                    continue
+                if isinstance(pair[1], Files) and not (has_files and pair[1].path.is_relative_to(project.root)):
+                    continue  # the text of the other version is not stored
                 if pair not in diffs:
                     diffs[pair] = _moved(label, old, pair[0], now.code, pair[1])
                 if (moved := diffs[pair]) is not None:
@@ -104,11 +104,23 @@ def _is_kept(ref: Ref) -> TypeGuard[Files]:
     return isinstance(ref, Files) and ref.path.suffix in KEPT and ref.path.is_file()
 
 
+def _then(old: Code, starts: Sequence[Ref], project: Project) -> list[Ref]:
+    """Return the starts of an asset's code that the other version has."""
+    found: list[Ref] = []
+    for start in starts:
+        if isinstance(start, Files) and start.path.is_relative_to(project.root):
+            path = old.project.root / start.path.relative_to(project.root)
+            found += [Files(path)] if path.exists() else []
+        elif isinstance(start, LibraryChange):
+            found += old.registered_formats
+        elif _is_there(old.project, start):
+            found.append(start)
+    return found
+
+
 def _is_there(project: Project, ref: Ref) -> bool:
-    if not isinstance(ref, Definition):
-        return False
-    module = project.module(ref.module)
-    return module is not None and (ref.name == EVERYTHING or ref.name in module.bindings)
+    module = project.module(ref.module) if isinstance(ref, Definition) else None
+    return module is not None and isinstance(ref, Definition) and (ref.name in (EVERYTHING, *module.bindings))
 
 
 def _moved(

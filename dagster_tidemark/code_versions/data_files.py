@@ -36,16 +36,28 @@ _SAME_METHODS = {
     "absolute", "as_posix", "expanduser", "glob", "iterdir", "open", "read_bytes", "read_text", "resolve", "rglob",
     "walk",
 }  # fmt: skip
-_OF_PACKAGES = ("importlib.resources.", "importlib_resources.", "pkgutil.get_data")
+_OF_PACKAGES = (
+    "importlib.resources.",
+    "importlib_resources.",
+    "jinja2.PackageLoader",
+    "jinja2.loaders.PackageLoader",
+    "pkgutil.get_data",
+)
 _READERS = re.compile(
     r"(builtins|io|codecs|gzip|bz2|lzma)\.open|(pandas|polars|duckdb|pyarrow\.\w+|geopandas)\.(read|scan|open)_(?!sql)\w+"
     r"|numpy\.(load|loadtxt|genfromtxt|fromfile)|joblib\.load|linecache\.getlines?|os\.(listdir|scandir|walk)"
     r"|glob\.i?glob|pyarrow\.dataset\.dataset|runpy\.run_path"
+    r"|importlib\.(util\.spec_from_file_location|machinery\.SourceFileLoader)|jinja2\.(loaders\.)?FileSystemLoader"
 )
+_LOADERS = re.compile(r"jinja2\.(loaders\.)?(FileSystem|Package)Loader")
+"""Functions that later read files of a folder."""
+_PYTHON = re.compile(r"importlib\.(util\.spec_from_file_location|machinery\.SourceFileLoader)|runpy\.run_path")
+"""Functions that read a module by its path."""
 _ROOT = {"pathlib.Path.cwd", "os.getcwd"}
 """Functions that return the working directory, which is the project's root in commands and runs."""
 
 _NAMES_OF_PATHS = {"file", "filename", "filepath_or_buffer", "path", "path_or_buf", "paths", "source"}
+_OPENS = {"builtins.open", "bz2.open", "codecs.open", "gzip.open", "io.open", "lzma.open"}
 _READING_METHODS = {"read_text", "read_bytes"}
 _SPARK_READS = {"csv", "json", "load", "orc", "parquet", "text"}
 _QUOTED = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"")
@@ -90,15 +102,19 @@ class DataFiles:
     Args:
         files: Files that the code reads. A folder means that the code may read any file in the folder.
         undecided: Lines that read a file whose path is unknown or outside of the project.
+        spent: Ids of the nodes `__file__` whose only use is the reading of one of the files.
     """
 
     files: list[Files] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    spent: set[int] = field(default_factory=set)
 
 
 def data_files(nodes: Iterable[ast.AST], module: Module, project: Project) -> DataFiles:
     """Return the data files that statements of a module read."""
-    search = _Search(module, project)
+    search, nodes = _Search(module, project), list(nodes)
+    search.runs_text = any(getattr(n, "id", "") in ("compile", "exec") for each in nodes for n in ast.walk(each))
+    search.reads_name = any(getattr(n, "attr", "") in ("buffer", "name") for each in nodes for n in ast.walk(each))
     for node in nodes:
         search.look(node, {}, is_definition=isinstance(node, ast.Assign | ast.AnnAssign))
     search.found.files = list(dict.fromkeys(search.found.files))
@@ -113,6 +129,11 @@ _Locals = dict[str, ast.expr | None]
 class _Search:
     def __init__(self, module: Module, project: Project) -> None:
         self.found = DataFiles()
+        self.runs_text = False
+        """True if the code runs texts as Python, so that modules count as data files too."""
+        self.reads_name = False
+        """True if the code may read the path of an open file."""
+
         self._module = module
         self._project = project
         self._under_way: set[tuple[str, str]] = set()
@@ -124,6 +145,9 @@ class _Search:
             place = self._place(node, local)
             if place:
                 self._take(place, node, is_definition=is_definition)
+                if place.is_whole and place.known and place.known.is_file() and self._only_reads(node, local):
+                    nodes = ast.walk(node)
+                    self.found.spent |= {id(n) for n in nodes if isinstance(n, ast.Name) and n.id == "__file__"}
                 return
             if place != ELSEWHERE and self._reads(node, local):
                 self._note(node)
@@ -134,15 +158,20 @@ class _Search:
                 self.look(child, local, is_definition=is_definition and isinstance(child, ast.expr))
 
     def _take(self, place: DataPath, node: ast.expr, *, is_definition: bool) -> None:
-        path, root = place.known, self._project.root
+        path, home = place.known, self._project.home
         assert path is not None
-        if is_definition and place.is_whole and path.is_dir():
+        if not path.exists() and path.is_relative_to(home):  # relative to the folder of imports
+            path = self._project.root / path.relative_to(home)
+        called = self._called(node, {}) if isinstance(node, ast.Call) else ""
+        if self.runs_text or _PYTHON.fullmatch(called) or any(map(_globs_python, ast.walk(node))):
+            self.found.files += [Files(each) for each in sorted(path.rglob("*.py")) if path.is_dir()]
+        if is_definition and place.is_whole and path.is_dir() and not _LOADERS.fullmatch(called):
             return  # a constant with a folder: the code that uses the constant is examined instead
         if path == self._module.path:
             return  # `__file__` alone is the start of a path that other code completes
-        if not path.is_relative_to(root):
+        if not path.is_relative_to(home):
             self.found.undecided.append(f"line {node.lineno}: {path} is outside the project")
-        elif path == root:
+        elif path in (home, self._project.root):
             self._note(node)
         elif path.exists():
             self.found.files.append(Files(path))
@@ -157,10 +186,17 @@ class _Search:
             return
         for name in (text, *(a or b for a, b in _QUOTED.findall(text))):
             if re.fullmatch(r"[\w.-]+(/[\w.*?-]+)*", name) and "." in name and ".." not in name:
-                place = DataPath(self._project.root, is_whole=True) / name
+                place = DataPath(self._project.home, is_whole=True) / name
+                if not (place.known and place.known.exists()):
+                    place = DataPath(self._project.root, is_whole=True) / name
                 path = place.known
                 is_there = path is not None and (path.is_file() or (not place.is_whole and path.is_dir()))
-                if path is not None and is_there and path != self._project.root and path.suffix != ".py":
+                if (
+                    path is not None
+                    and is_there
+                    and path not in (self._project.home, self._project.root)
+                    and path.suffix != ".py"
+                ):
                     self.found.files.append(Files(path))
 
     # Values of expressions
@@ -195,6 +231,15 @@ class _Search:
         return _first(node) is not None and (
             self._is_of_spark(node) or bool(_READERS.fullmatch(self._called(node, local)))
         )
+
+    def _only_reads(self, node: ast.expr, local: _Locals) -> bool:
+        """Return True if an expression gives the content of a file, and nothing that shows the file's path."""
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _READING_METHODS:
+            return True
+        is_open = self._called(node, local) in _OPENS or getattr(node.func, "attr", "") == "open"
+        return is_open and not self.reads_name
 
     def _is_of_spark(self, node: ast.Call) -> bool:
         """Return True for calls such as `spark.read.csv(...)` and `spark.read.format(...).load(...)`."""
@@ -231,6 +276,8 @@ class _Search:
                 if module is None or module.path is None:
                     return None
                 return DataPath(module.path if attr == "__file__" else module.path.parent, is_whole=True)
+            case ast.Attribute(attr="project_root") if self._target(node, local) is None:  # of a component's context
+                return DataPath(self._project.home, is_whole=True)
             case ast.Attribute(value=of, attr="parent"):
                 return self._up(of, 1, local)
             case ast.Subscript(value=ast.Attribute(value=of, attr="parents"), slice=at):
@@ -268,14 +315,17 @@ class _Search:
             return place
         parents = [*place.known.parents]
         if levels is None or not place.is_whole or levels > len(parents):
-            return DataPath(self._project.root)
+            return DataPath(self._project.home)
         return DataPath(parents[levels - 1], is_whole=True)
 
     def _of_call(self, node: ast.Call, local: _Locals) -> DataPath | None:
         called = self._called(node, local)
         first = _first(node)
+        if _PYTHON.fullmatch(called) and not called.startswith("runpy."):  # its first argument is a name
+            given = [k.value for k in node.keywords if k.arg in ("location", "path")]
+            first = next(iter([*node.args[1:2], *given]), None)
         if called in _ROOT or (called in _PATHS and not node.args):
-            return DataPath(self._project.root, is_whole=True)
+            return DataPath(self._project.home, is_whole=True)
         if called.startswith(_OF_PACKAGES):
             return self._in_package(node, local)
         if called == "os.path.dirname" and first is not None:
@@ -315,12 +365,12 @@ class _Search:
             return place
         text = self._text(node, local)
         if text is not None:
-            return ELSEWHERE if "://" in text else DataPath(self._project.root, is_whole=True) / text
+            return ELSEWHERE if "://" in text else DataPath(self._project.home, is_whole=True) / text
         begins = self._beginning(node, local)
         if "://" in begins:
             return ELSEWHERE
         folder = begins.rpartition("/")[0]
-        return DataPath((DataPath(self._project.root, is_whole=True) / folder).known) if folder else DataPath()
+        return DataPath((DataPath(self._project.home, is_whole=True) / folder).known) if folder else DataPath()
 
     def _beginning(self, node: ast.expr, local: _Locals) -> str:
         """Return the known beginning of a text that is composed of parts; empty if it is unknown."""
@@ -392,6 +442,14 @@ class _Search:
                 other._under_way = self._under_way | {here}
                 return value, other
         return None
+
+
+def _globs_python(node: ast.AST) -> bool:
+    """Return True for calls such as `folder.glob("*.py")`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="glob" | "rglob"), args=[ast.Constant(value=str(text)), *_]):
+            return text.endswith(".py")
+    return False
 
 
 def _first(call: ast.Call) -> ast.expr | None:

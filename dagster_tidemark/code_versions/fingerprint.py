@@ -7,18 +7,20 @@ where the code of an asset begins (`assets`).
 
 import ast
 import hashlib
+import os
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, DOCSTRINGS, MODULES, NAMES, OPTIONS, reads_in
+from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, DOCSTRINGS, MODULES, NAMES, SOURCE, reads_in
 from dagster_tidemark.code_versions.data_files import data_files
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
-from dagster_tidemark.code_versions.library_changes import library_changes
+from dagster_tidemark.code_versions.library_changes import OF_FORMATS, library_changes
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, place_of
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
+from dagster_tidemark.code_versions.options import is_option_read
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project
 from dagster_tidemark.code_versions.references import (
     Attribute,
@@ -29,9 +31,6 @@ from dagster_tidemark.code_versions.references import (
     as_counted,
     as_named,
 )
-
-_WRITTEN = {ANNOTATIONS, OPTIONS}
-"""Parts that the normal form has only if code reads them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,17 +106,30 @@ class Code:
         counted = [node for ref, node in reached.items() if not isinstance(ref, Inlined)]
         numbers = {id(node): number for number, node in enumerate(counted)}
         reads = {what for node in counted for what in node.reads}
-        if more := (reads & _WRITTEN) - self._written:
+        if more := {read for read in reads if read == ANNOTATIONS or is_option_read(read)} - self._written:
             return self._with(self._written | more).fingerprint(*starts)
         digest = hashlib.sha256()
         for node in counted:
             refs = ",".join(str(numbers[id(self._node(ref))]) for ref in node.refs if not isinstance(ref, Inlined))
             digest.update(f"{node.counted(reads)}:{refs};".encode())
+        if SOURCE in reads:
+            digest.update("".join(map(self._source, reached)).encode(errors="surrogatepass"))
         named = {node.label: node.hash[:12] for node in reached.values()}
         if DOCSTRINGS in reads:
             named |= {f"{node.label} (docstring)": _hash(node.docs)[:12] for node in counted if node.docs}
         undecided = tuple(f"{node.label}, {line}" for node in counted for line in node.undecided)
         return Fingerprint(digest.hexdigest()[:16], dict(sorted(named.items())), undecided)
+
+    def _source(self, ref: Ref) -> str:
+        """Return the text of a definition with its comments; empty for other references."""
+        module = self.project.module(ref.module) if isinstance(ref, Definition) else None
+        if module is None or module.path is None or not isinstance(ref, Definition):
+            return ""
+        text = module.path.read_text()
+        if ref.name == EVERYTHING:
+            return text
+        lines, statements = text.splitlines(), module.bindings[ref.name]
+        return "\n".join(line for each in statements for line in lines[each.lineno - 1 : each.end_lineno])
 
     def hash_of(self, of: Definition | Files) -> str:
         """Return the hash of a definition or file alone, without its references."""
@@ -190,10 +202,15 @@ class Code:
     def _effects(self) -> Mapping[Definition, list[Effect]]:
         return effects_in(self.project)
 
+    @property
+    def registered_formats(self) -> list[LibraryChange]:
+        """Statements that register file formats of the project with Tidemark."""
+        return [change for change in self._library_changes if OF_FORMATS in change.names]
+
     def _form(self, nodes: Iterable[ast.AST], module: Module) -> NormalForm:
         nodes = list(nodes)
-        form = form_of(nodes, module, self.project, self.constant, self._written)
         read = data_files(nodes, module, self.project)
+        form = form_of(nodes, module, self.project, self.constant, self._written, read.spent)
         reads = reads_in(nodes, form.externals, uses_module="@module" in form.text)
         changes = self._changes_used(nodes, form.externals)
         return replace(form, refs=(*form.refs, *read.files, *changes), undecided=tuple(read.undecided), reads=reads)
@@ -206,7 +223,8 @@ class Code:
         return [change for change in self._library_changes if change.affects(words, externals)]
 
     def _of_files(self, files: Files) -> _Node:
-        label = files.path.relative_to(self.project.root).as_posix()
+        is_below = files.path.is_relative_to(self.project.root)
+        label = os.path.relpath(files.path, self.project.root if is_below else self.project.home)
         return _Node(f"{label}/ (files)" if files.path.is_dir() else label, self.project.content(files))
 
     @cached_property

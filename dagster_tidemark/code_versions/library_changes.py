@@ -6,6 +6,7 @@
     decimal.getcontext().prec = 5                         changes an object that a library returns
     random.seed(1)                                        calls a function that changes a library's state
     @pd.api.extensions.register_dataframe_accessor("geo") registers a class under a name
+    register_format(XML)                                  registers a file format with Tidemark, which feeds use
 
 A change of a class or module affects code that uses the name. Any other change affects all users of the library. Does
 not belong here: changes of the project's own definitions (`effects`).
@@ -16,7 +17,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes
-from dagster_tidemark.code_versions.project import Definition, Project
+from dagster_tidemark.code_versions.project import MACHINERY, Definition, Project
 from dagster_tidemark.code_versions.references import LibraryChange
 
 _CHANGE_NO_ROWS = {
@@ -26,6 +27,9 @@ _CHANGE_NO_ROWS = {
 _CHANGING = re.compile(
     r"(set|seed|register|patch|enable|disable)(_\w+)?|set[a-z]+|update|setdefault|pop|putenv|unsetenv|tzset"
 )
+OF_FORMATS = "Feed"
+"""Name whose users are affected by a registered file format."""
+_REGISTER_FORMAT = re.compile(rf"{re.escape(MACHINERY)}\..*\bregister_format")
 _READ_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
 
 
@@ -45,7 +49,7 @@ def library_changes(project: Project) -> list[LibraryChange]:
 
 
 def _may_change_rows(name: str) -> bool:
-    return name.partition(".")[0] not in _CHANGE_NO_ROWS
+    return name.partition(".")[0] not in _CHANGE_NO_ROWS or bool(_REGISTER_FORMAT.fullmatch(name))
 
 
 def _affected(name: str, words: set[str], is_of_all: bool) -> tuple[Collection[str], str]:
@@ -69,6 +73,8 @@ def _changed(module: Module, statement: ast.stmt, project: Project) -> Iterator[
                 if name := project.external_name(home, of):
                     words = {str(attribute.value)} if isinstance(attribute, ast.Constant) else set()
                     yield name, words, not words
+            case ast.Call(func=called) if _REGISTER_FORMAT.fullmatch(project.external_name(home, called)):
+                yield project.external_name(home, called), {OF_FORMATS}, False
             case ast.Call(func=ast.Attribute() | ast.Name() as called) if isinstance(statement, ast.Expr):
                 yield from _called(home, called, [], project)
     for decorator in statement.decorator_list if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():

@@ -46,6 +46,8 @@ class Module:
 
     def __post_init__(self) -> None:
         self._collect(self.tree.body)
+        for statement in (each for many in self.bindings.values() for each in many[:]):
+            self._drop_declaration(statement)
 
     @cached_property
     def bound_by_functions(self) -> Collection[str]:
@@ -99,6 +101,13 @@ class Module:
                     yield from (f"{base}.{alias.name}" for alias in node.names)
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
+
+    def _drop_declaration(self, statement: ast.stmt) -> None:
+        """Move a declaration without a value, such as `RATE: int`, to `others` if another statement binds the name."""
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=None) if len(self.bindings[name]) > 1:
+                self.bindings[name] = [each for each in self.bindings[name] if each is not statement]
+                self.others.append(statement)
 
     def _collect(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:

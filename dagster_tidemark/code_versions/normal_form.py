@@ -12,8 +12,9 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN, OPTIONS
+from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN
 from dagster_tidemark.code_versions.modules import Module, is_overload, is_type_checking
+from dagster_tidemark.code_versions.options import OF_KEYS, OPTIONS_THAT_COMPUTE_NOTHING, options_in
 from dagster_tidemark.code_versions.project import (
     EVERYTHING,
     MACHINERY,
@@ -36,20 +37,19 @@ from dagster_tidemark.code_versions.scopes import (
 FORMAT = 3
 """Version of the normal form. Increase it if code gets a different form. Users must then update their lock files."""
 
-OPTIONS_THAT_COMPUTE_NOTHING = {
-    "automation_condition", "backfill_policy", "check_specs", "code_version", "column_comments", "comment",
-    "description", "fresh", "freshness_policy", "group_name", "kinds", "metadata", "owners", "partitions",
-    "partitions_def", "quarantine_share", "retention", "retry_policy", "tags",
-}  # fmt: skip
-"""Options of Dagster's and Tidemark's decorators and classes that do not change rows, such as scheduling."""
-
-_READABLE_OPTIONS = {"description", "metadata", "tags"}
 _DECLARING = ("dagster.", f"{MACHINERY}.")
 _READ_NO_ANNOTATION = (
     "builtins.property",
     "builtins.staticmethod",
     "builtins.classmethod",
     "functools.cached_property",
+    "functools.cache",
+    "functools.lru_cache",
+    "contextlib.contextmanager",
+    "contextlib.asynccontextmanager",
+    "abc.abstractmethod",
+    "typing.final",
+    "typing.override",
 )
 _COSMETIC = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "type_ignores", "simple"}
 
@@ -77,14 +77,16 @@ def form_of(
     project: Project,
     constants: Constants = no_constants,
     reads: Collection[str] = (),
+    spent: Collection[int] = (),
 ) -> NormalForm:
     """Return the normal form of module-level statements.
 
     Args:
         constants: Returns the value of a definition if it is a constant that no code changes, else None.
-        reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, OPTIONS.
+        reads: Parts that code reads at run time, and that therefore stay: ANNOTATIONS, and options.
+        spent: Ids of the nodes `__file__` whose only use is the reading of one known file.
     """
-    writer = _Writer(module, project, constants, reads)
+    writer = _Writer(module, project, constants, reads, spent)
     for node in nodes:
         writer.write(node)
     return NormalForm("".join(writer.text), writer.refs, externals=writer.externals)
@@ -122,9 +124,18 @@ def is_constant(node: ast.expr) -> bool:
 class _Writer:
     """Writer of syntax nodes, one after the other."""
 
-    def __init__(self, module: Module, project: Project, constants: Constants, reads: Collection[str]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        project: Project,
+        constants: Constants,
+        reads: Collection[str],
+        spent: Collection[int],
+    ) -> None:
         self.text: list[str] = []
+        self._spent = spent
         self._reads = reads
+        self._declaration: ast.expr | None = None
         self._module = module
         self._project = project
         self._scopes: list[NameScope] = []
@@ -148,10 +159,16 @@ class _Writer:
                 self._class(node)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self._comprehension(node)
+            case ast.Attribute() | ast.Call() if (name := self._name_of_file(node)) is not None:
+                self._constant(name)
             case ast.Name() | ast.Attribute():
                 self._chain(node)
             case ast.Call():
                 self._call(node)
+            case ast.Subscript(slice=ast.Name(id="__name__")):
+                self._references.own_module = True
+                self._generic(node)
+                self._references.own_module = False
             case ast.Constant():
                 self._constant(node.value)
             case ast.JoinedStr():
@@ -223,10 +240,14 @@ class _Writer:
     def _chain(self, node: ast.Name | ast.Attribute) -> None:
         """Write a name or attribute chain as a reference to its target."""
         root, attributes = parts_of(node)
+        self._references.reads_globals(attributes)
         if not isinstance(root, ast.Name):
             self.text.append("".join(f".{name}" for name in attributes) + "(")
             self.write(root)
             self.text.append(")")
+            return
+        if id(root) in self._spent:
+            self.text.append("@files")
             return
         target = self._references.target(root.id)
         binds = isinstance(root.ctx, ast.Store | ast.Del) and not self._scopes
@@ -234,6 +255,20 @@ class _Writer:
             self.text.append(".".join([f"={self._references.local(root.id)}", *attributes]))
             return
         self.text.append(self._references.mention(*self._references.follow(target, attributes)))
+
+    def _name_of_file(self, node: ast.expr) -> str | None:
+        """Return the name that `Path(__file__).stem` or `os.path.basename(__file__)` gives; None for other code."""
+        match node:
+            case ast.Attribute(attr="name" | "stem" | "suffix" as part, value=ast.Call(func=called, args=[of])):
+                known = "pathlib.Path"
+            case ast.Call(func=called, args=[of], keywords=[]):
+                part, known = "name", "os.path.basename"
+            case _:
+                return None
+        if getattr(of, "id", "") != "__file__" or self._references.target_of(called) != External(known):
+            return None
+        is_global = isinstance(self._references.target("__file__"), Files) and self._module.path is not None
+        return str(getattr(self._module.path, part)) if is_global else None
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if self._scopes and not self._scopes[-1].is_class:
@@ -247,8 +282,9 @@ class _Writer:
     def _call(self, node: ast.Call) -> None:
         target = self._references.target_of(node.func)
         declares = isinstance(target, External) and target.name.startswith(_DECLARING)
-        left_out = OPTIONS_THAT_COMPUTE_NOTHING if declares else set()
-        left_out = left_out - _READABLE_OPTIONS if OPTIONS in self._reads else left_out
+        left_out = OPTIONS_THAT_COMPUTE_NOTHING - options_in(self._reads) if declares else set()
+        if node is self._declaration:
+            left_out |= OF_KEYS
         if node.args:
             self._references.imports(target, _beginning(node.args[0]))
         self.text.append("Call(")
@@ -260,9 +296,16 @@ class _Writer:
         before = frozenset(self._references.externals)
         for decorator in node.decorator_list:
             self.text.append("@")
+            self._declaration = decorator if self._is_only_asset(node, decorator) else None
             self.write(decorator)
+        self._declaration = None
         # A decorator's own function has its annotations in any case.
         self._references.externals -= {name for name in self._references.externals - before if name.endswith(OF_OWN)}
+
+    def _is_only_asset(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, decorator: ast.expr) -> bool:
+        """Return True if a decorator makes the one asset of a module-level function, so that the key is the lock's."""
+        is_bound_once = not self._scopes and len(self._module.bindings.get(node.name, ())) == 1
+        return is_bound_once and self._decorated_by(decorator, ("dagster.asset",)) and isinstance(decorator, ast.Call)
 
     def _decorated_by(self, decorator: ast.expr, names: tuple[str, ...]) -> bool:
         target = self._references.target_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -345,7 +388,8 @@ class _Writer:
         self.text.append(")")
 
     def _annotated(self, node: ast.AnnAssign) -> None:
-        if self._scopes and self._scopes[-1].has_fields:
+        is_field = self._scopes[-1].has_fields if self._scopes else ANNOTATIONS in self._reads
+        if is_field:
             self.text.append("Field(")
             self._all([node.target, _unquoted(node.annotation), node.value])
             self.text.append(")")

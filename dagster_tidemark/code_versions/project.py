@@ -94,6 +94,13 @@ class Project:
         self._machinery = machinery
         self._modules: dict[str, Module | None] = {}
 
+    @property
+    def home(self) -> Path:
+        """The project's folder, where commands and runs work and relative paths start: above the folder `src`."""
+        above = self.root.parent
+        is_src = self.root.name == "src" and (above / "pyproject.toml").is_file()
+        return above if is_src and not (self.root / "pyproject.toml").is_file() else self.root
+
     def module(self, name: str) -> Module | None:
         """Return a module of the project by its name; None for other modules.
 
@@ -116,7 +123,7 @@ class Project:
                     line = getattr(error, "lineno", None) or 1
                     raise NotPython(f"{path.relative_to(self.root)}, line {line}: {error}") from error
                 return Module(name, path, tree, is_package)
-        if base.is_dir() and any(base.glob("*.py")):
+        if base.is_dir() and _has_modules(base):
             return Module(name, None, ast.Module(body=[], type_ignores=[]), True)
         return None
 
@@ -129,7 +136,7 @@ class Project:
         if module.is_package:
             folder = self.root.joinpath(*package.split("."))
             below = {p.stem for p in folder.glob("*.py") if p.stem != "__init__"}
-            below |= {p.name for p in folder.iterdir() if p.is_dir() and p.name.isidentifier() and any(p.glob("*.py"))}
+            below |= {p.name for p in folder.iterdir() if p.is_dir() and p.name.isidentifier() and _has_modules(p)}
             for name in sorted(below):
                 yield from self.modules_below(f"{package}.{name}")
 
@@ -296,3 +303,8 @@ class Project:
             if path.is_file() and not hidden and path.suffix not in (".py", ".pyc"):
                 digest.update(f"{below.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()
+
+
+def _has_modules(folder: Path) -> bool:
+    """Return True if a folder has modules, in it or below: Python needs no `__init__.py` to import them."""
+    return any(folder.rglob("*.py"))

@@ -23,13 +23,17 @@ from dagster_tidemark.code_versions.project import (
 from dagster_tidemark.code_versions.scopes import NameScope
 
 _READS_MODULE = ("builtins.globals", "builtins.eval", "builtins.exec", "sys.modules")
+_READS_ANY_MODULE = ("sys.modules", "sys._getframe", "inspect.currentframe", "inspect.getmodule", "inspect.stack")
+_GLOBALS = {"__globals__", "f_globals", "f_builtins"}
 _IMPORTS = (
     "importlib.import_module",
     "builtins.__import__",
     "runpy.",
     "pydoc.locate",
     "pkgutil.",
+    "importlib.machinery.SourceFileLoader",
     "importlib.metadata.entry_points",
+    "importlib.util.spec_from_file_location",
 )
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 
@@ -132,6 +136,9 @@ class References:
     ) -> None:
         self.found: list[Ref] = []
         self.externals: set[str] = set()
+        self.own_module = False
+        """True while the code is `sys.modules[__name__]`, which is only the module itself."""
+
         self._module = module
         self._project = project
         self._scopes = scopes
@@ -195,13 +202,23 @@ class References:
                 self.externals.add(name)
                 if name.startswith(_READS_MODULE):
                     self.found.append(Definition(self._module.name, EVERYTHING))
-                if name.startswith(_IMPORTS) and name != "pkgutil.get_data":
-                    packages = dict.fromkeys([self._project.package, self._module.name.partition(".")[0]])
-                    self.found += [Definition(package, EVERYTHING) for package in packages]
+                is_import = name.startswith(_IMPORTS) and name != "pkgutil.get_data"
+                if is_import or (name.startswith(_READS_ANY_MODULE) and not self.own_module):
+                    self.any_module()
                 return f"!{target.in_fingerprints}"
             case Unknown(name, of):  # any line of the module may bind the name at run time
                 self.found.append(Definition(of or self._module.name, EVERYTHING))
                 return f"?{name}{more}"
+
+    def any_module(self) -> None:
+        """Record references to all modules of the package, for code that may use any of them."""
+        packages = dict.fromkeys([self._project.package, self._module.name.partition(".")[0]])
+        self.found += [Definition(package, EVERYTHING) for package in packages if self._project.module(package)]
+
+    def reads_globals(self, attributes: Collection[str]) -> None:
+        """Record references to all modules if attributes give the names of a function's module."""
+        if not _GLOBALS.isdisjoint(attributes):
+            self.any_module()
 
     def imports(self, target: Target | None, beginning: str) -> None:
         """Record a reference to a module outside the package that code imports by a name with a known beginning.

@@ -16,8 +16,10 @@ from dagster_tidemark.components.attributes import Freshness, KeptSnapshots, Par
 from dagster_tidemark.components.templates import (
     AttributeRefused,
     RawAttributes,
+    as_declared,
     reads_environment,
     rendered,
+    variables_of,
     with_templates,
 )
 from dagster_tidemark.lakehouse.table import Table
@@ -26,6 +28,7 @@ from dagster_tidemark.table_partitions import DeclarationRefused
 
 _OF_DAGSTER = {"translation", "automation_condition", "metadata", "kinds", "deps", "asset_attributes", "skippable"}
 """Attributes that other components have. For Tidemark's components, `post_processing` sets them."""
+_PLAIN = (str, int, float, list, tuple, dict, type(None))
 _EXPECTED = {
     "string_type": "a string",
     "list_type": "a list",
@@ -63,7 +66,10 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
     group_name: str | None = None
 
     _source: ComponentSource = PrivateAttr(ComponentSource())
+    _given: dict[str, Any] = PrivateAttr({})
     _templates: dict[str, Any] = PrivateAttr({})
+    _rendered: dict[str, Any] = PrivateAttr({})
+    _variables: dict[str, Any] = PrivateAttr({})
     _declaration: Declaration | None = PrivateAttr(None)
 
     @classmethod
@@ -107,16 +113,47 @@ class BaseComponent(Declaring, dg.Component, dg.Resolvable, dg.Model):
             # Dagster reads a rendered 1.10 as a number. Render it as text for attributes that must be texts.
             texts = [each["loc"] for each in error.errors() if each["type"] == "string_type"]
             component = cls.model_validate(rendered(raw, context, texts))
-        component._templates = {name: each for name, each in raw.items() if reads_environment(each)}
+        kept = {name: each for name, each in raw.items() if reads_environment(each)}
+        component._templates = {name: as_declared(each, context) for name, each in kept.items()}
+        component._given = {name: as_declared(each, context) for name, each in raw.items()}
+        component._rendered = {name: rendered(each, context) for name, each in kept.items()}
+        component._variables = variables_of(kept, context)
         return component
 
     @property
     def declaration(self) -> Declaration:
         """The table of the component, and the feed if it has one."""
         if self._declaration is None:
-            feed, attributes = self._feed(), self.model_dump(mode="json", exclude_defaults=True)
-            self._declaration = Declaration(self._source, attributes | self._templates, self._table(feed), feed)
+            feed, attributes = self._feed(), self._plain_attributes()
+            self._declaration = Declaration(
+                self._source,
+                attributes | self._templates,
+                self._table(feed),
+                feed,
+                type(self),
+                self._rendered,
+                self._variables,
+            )
         return self._declaration
+
+    def _plain_attributes(self) -> dict[str, Any]:
+        """Return the attributes that differ from their defaults, as plain values.
+
+        An attribute of a derived class counts as it is written in the file: the class may dump it in another form.
+        """
+        added = {name: each for name, each in type(self).model_fields.items() if name not in self._fields_of_tidemark()}
+        written = {name: self._given[key] for name in added if (key := added[name].alias or name) in self._given}
+        values = {name: getattr(self, name) for name in added.keys() - written.keys()}
+        dumped = self.model_dump(mode="json", exclude_defaults=True, exclude={*written})
+        sets = {name: sorted(map(repr, each)) for name, each in values.items() if isinstance(each, set | frozenset)}
+        hidden = {name: each for name, each in values.items() if added[name].exclude and isinstance(each, _PLAIN)}
+        changed = {name: each for name, each in written.items() if each != added[name].default}
+        return dumped | {name: each for name, each in sets.items() if name in dumped} | hidden | changed
+
+    @classmethod
+    def _fields_of_tidemark(cls) -> set[str]:
+        ours = (each for each in cls.__mro__ if each.__module__.startswith(f"{__package__}."))
+        return set(next(ours).model_fields)  # type: ignore[attr-defined]
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the component's assets. The code location has to pass them to `extend`."""

@@ -7,7 +7,7 @@ here: the attributes themselves (`attributes`, `base_component`).
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,6 +16,7 @@ from pydantic import RootModel
 _TEMPLATE = r"\{\{|\{%"
 _VARIABLE = re.compile(r"\{\{-?\s*env\.(\w+)\s*-?\}\}")
 _READS_ENVIRONMENT = re.compile(r"(\{\{|\{%).*\benv\b", re.DOTALL)
+_SPACED = re.compile(r"\{\{(?!-)\s*(.*?)\s*(?<!-)\}\}", re.DOTALL)
 _AS_TEXT = "text: "
 """Prefix that prevents Dagster from evaluating the rendered text as Python. It is removed afterwards."""
 _ANNOTATIONS = ("title", "description", "default", "examples")
@@ -87,6 +88,37 @@ def reads_environment(value: Any) -> bool:
         case list():
             return any(map(reads_environment, value))
     return False
+
+
+def as_declared(value: Any, context: dg.ResolutionContext) -> Any:
+    """Return a value with its templates rendered, except texts that read the environment, which stay templates."""
+    match value:
+        case str():
+            return _SPACED.sub(r"{{ \1 }}", value) if reads_environment(value) else rendered(value, context)
+        case dict():
+            return {name: as_declared(each, context) for name, each in value.items()}
+        case list():
+            return [as_declared(each, context) for each in value]
+    return value
+
+
+def variables_of(value: Any, context: dg.ResolutionContext) -> dict[str, Any]:
+    """Return the template variables, other than Dagster's, in all texts that read the environment."""
+    own = context.scope.keys() - dg.ResolutionContext.default().scope.keys()
+    used = {word for text in _kept_templates(value) for word in re.findall(r"[A-Za-z_]\w*", text)}
+    return {name: context.scope[name] for name in sorted(own & used - {"context"})}
+
+
+def _kept_templates(value: Any) -> Iterator[str]:
+    match value:
+        case str() if reads_environment(value):
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _kept_templates(each)
+        case list():
+            for each in value:
+                yield from _kept_templates(each)
 
 
 def with_templates(schema: Mapping[str, Any]) -> dict[str, Any]:

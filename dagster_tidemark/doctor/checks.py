@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -53,10 +53,6 @@ class CheckFailed(Exception):
         self.said, self.remedy = said, remedy
 
 
-class CheckUndecided(CheckFailed):
-    """A check could not decide."""
-
-
 @dataclass(frozen=True)
 class Check:
     """A question to one part.
@@ -82,10 +78,6 @@ class CheckOutcome:
     remedy: str = ""
     seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the members, for JSON."""
-        return asdict(self)
-
 
 def outcomes(checks: Iterable[Check], seconds: float = SECONDS, secrets: Iterable[str] = ()) -> list[CheckOutcome]:
     """Run all checks at the same time. Return their outcomes in the same order.
@@ -101,7 +93,8 @@ def outcomes(checks: Iterable[Check], seconds: float = SECONDS, secrets: Iterabl
     found = []
     for check, thread, answer in running:
         thread.join(max(0.0, deadline - time.monotonic()))
-        found.append(answer[0] if answer else _silent(check, seconds))
+        silent = CheckOutcome(check.name, "undecided", f"no answer within {seconds:g} s", check.remedy, seconds)
+        found.append(answer[0] if answer else silent)
     return found
 
 
@@ -112,10 +105,6 @@ def _started(check: Check, secrets: Iterable[str]) -> tuple[threading.Thread, li
     )
     thread.start()
     return thread, answer
-
-
-def _silent(check: Check, seconds: float) -> CheckOutcome:
-    return CheckOutcome(check.name, "undecided", f"no answer within {seconds:g} s", check.remedy, seconds)
 
 
 def outcome(check: Check, secrets: Iterable[str] = ()) -> CheckOutcome:
@@ -131,8 +120,6 @@ def outcome(check: Check, secrets: Iterable[str] = ()) -> CheckOutcome:
 def _verdict(check: Check) -> tuple[Verdict, str, str]:
     try:
         return "ok", check.ask(), ""
-    except CheckUndecided as error:
-        return "undecided", error.said, error.remedy
     except CheckFailed as error:
         return "failed", error.said, error.remedy
     except ModuleNotFoundError as error:

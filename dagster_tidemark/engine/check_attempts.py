@@ -19,7 +19,7 @@ class CheckAttempts:
 
     def due(self, plan: Plan) -> list[CheckRequest]:
         """Return the requests of a plan whose pause is over."""
-        return [request for request in plan.checks if self._next_try(request) <= plan.now]
+        return [request for request in plan.checks if self._next_try(request, plan.now) <= plan.now]
 
     def take(self, plan: Plan) -> list[CheckRequest]:
         """Return the requests of a plan whose pause is over, and count an attempt for each."""
@@ -35,10 +35,12 @@ class CheckAttempts:
 
     def next_tries(self, plan: Plan) -> list[float]:
         """Return the times of the next tries of a plan's requests (Unix seconds)."""
-        return [self._next_try(request) for request in plan.checks]
+        return [self._next_try(request, plan.now) for request in plan.checks]
 
-    def _next_try(self, request: CheckRequest) -> float:
+    def _next_try(self, request: CheckRequest, now: float) -> float:
         times, until, written = self.asked.get(_key(request), (0, 0.0, request.written))
+        if until > now + run_retries.backoff(times):  # the clock was set back since the last attempt
+            return now
         if request.written > written:  # new data ends a long pause
             return until - run_retries.backoff(times) + run_retries.FIRST_PAUSE
         return until

@@ -266,7 +266,7 @@ class Engine:
             if not found.catching_up:
                 self._frozen = garbage_collector.frozen(len(self.follower.history.facts), self._frozen)
                 conditional = (target for one in found.requests if one.conditional for target in one.targets)
-                self._offered = {target: self._offered.get(target, now) for target in conditional}
+                self._offered = {target: min(self._offered.get(target, now), now) for target in conditional}
             self.latest = self._as_asked_for(found, instance)
             return self.latest
         finally:
@@ -299,7 +299,7 @@ class Engine:
             self.loaded_after is not None and not self._behind
         ):  # only then does the reader know which ids were assigned again
             self.graph.moment.loaded_after = self.follower.reader.place(self.loaded_after)
-        if not now < self._slots_until:
+        if not now < self._slots_until <= now + _SLOTS_HOLD_FOR:  # later only if the clock was set back
             self.slots = self.planner.slots = run_storage.run_slots(instance)
             self._slots_until = now + _SLOTS_HOLD_FOR
 
@@ -326,6 +326,11 @@ class Engine:
 
     def _look_after_requests(self, now: float) -> None:
         """Release requests that led to no run, so that they are repeated: at once first, then after growing pauses."""
+        # Times after `now` were noted before the clock was set back. Their waits must not last longer because of that.
+        self.reserved = {target: min(at, now) for target, at in self.reserved.items()}
+        self.unanswered = {
+            target: (asked, min(until, now + _pause_after(asked))) for target, (asked, until) in self.unanswered.items()
+        }
         for target, at in list(self.reserved.items()):
             if target in self.follower.planned:
                 self.unanswered.pop(target, None)
@@ -333,8 +338,7 @@ class Engine:
                 continue  # its run may just be slow to appear
             else:
                 asked = self.unanswered.get(target, (0, now))[0] + 1
-                pause = 0.0 if asked == 1 else run_retries.backoff(asked - 1)
-                self.unanswered[target] = (asked, now + pause)
+                self.unanswered[target] = (asked, now + _pause_after(asked))
             del self.reserved[target]
         for target in self.unanswered.keys() & self.follower.planned:
             del self.unanswered[target]
@@ -366,12 +370,18 @@ class Engine:
 
     def adopt(self, graph: Graph) -> None:
         """Continue with another version of the code."""
+        self.follower.history.replaced = {key: node.code_version for key, node in self.declared.nodes.items()}
         self.declared, self._unplannable = graph, {}
         self._use(graph)
 
     def _use(self, graph: Graph) -> None:
         self.follower.adopt(graph)
         self.planner = Planner(graph, self.follower.history, slots=self.slots, bound=BOUND)
+
+
+def _pause_after(asked: int) -> float:
+    """Return the pause after a number of requests that led to no run (seconds)."""
+    return 0.0 if asked == 1 else run_retries.backoff(asked - 1)
 
 
 def _news(now: Mapping[K, str], before: Mapping[K, str]) -> dict[K, str]:

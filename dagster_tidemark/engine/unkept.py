@@ -32,7 +32,8 @@ class UnkeptContracts:
 
         They are compared again after a minute, and with new code.
         """
-        if graph is not self._of or now >= self._until:
+        # The time is more than a minute away only if the clock was set back.
+        if graph is not self._of or not now < self._until <= now + _EVERY:
             self._found = infeasible(graph, durations, slots, windows_of(assets), now)
             self._of, self._until = graph, now + _EVERY
         return {asset: in_words(obstacles) for asset, obstacles in self._found.items()}

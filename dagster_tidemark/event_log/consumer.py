@@ -108,6 +108,7 @@ class LogConsumer:
         """Return a consumer that continues from an earlier process's checkpoint, or starts at the log's first event."""
         key = checkpoint.key_of(graph)
         made = cls(History(graph), key)
+        made.history.replaced = {key: of.get("code_version") for key, of in deployed.kept(instance, graph).items()}
         head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)
         if head is not None:
             made._loading, made.reader = Loading(made.history, head), LogReader.of_state(head["reader"])
@@ -207,6 +208,7 @@ class LogConsumer:
                 if stop():
                     return "writing the journal"
             self.caught_up, self._saved_at = True, float("-inf")
+            self.history.drop_failures_of_other_code()  # of a checkpoint or a note of the replaced process
             # The next tick saves after it has read these notes, so that the next process need not read them.
             return ""
         if self.keeps:

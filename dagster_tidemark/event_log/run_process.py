@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from dagster_tidemark.dagster_internals import code_loading, instance_store, run_storage, run_worker
+from dagster_tidemark.dagster_internals import code_loading, code_server, instance_store, run_storage, run_worker
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _CONTAINERS = re.compile(r"/(?:containers|pods)/([0-9a-f-]{36,64}(?:/containers/
 _KEPT_SECONDS = 7 * 86_400.0
 _NOTED_EVERY = 3_600.0
 _LOGS_WITHIN = 15.0
-"""Seconds after the start of the next server. Until then a process that the killed server started may log its pid."""
+"""Seconds after a run's launch, and after the start of the next server, within which the run's process logs its pid."""
 _BEFORE_START = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING)
 
 
@@ -242,8 +242,9 @@ def note_code_server(instance: DagsterInstance) -> None:
 def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessState:
     """Return the state of a run's process before it has recorded its identity.
 
-    A run without a logged pid is gone if the server that was asked to start it has ended. The state is unknown if
-    another launcher started the run, or if the code server is on another host.
+    A run without a logged pid is gone if the server that was asked to start it has ended, or is this server and has no
+    process for it: Dagster's storage was unreachable when the launch failed. The state is unknown if another launcher
+    started the run, or if the code server is on another host.
     """
     address = run_storage.launching_server(run)
     if PROCESS in run.tags or address is None:
@@ -254,17 +255,22 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessSt
         return ProcessState.UNKNOWN
     if not this_place().is_same(place):
         return ProcessState.GONE if this_place().replaced(place) else ProcessState.UNKNOWN
-    launched = None if address.startswith("/") else run_storage.launched_at(instance, run.run_id) or 0.0
-    if launched is not None and launched < _since(noted):
+    launched, is_socket = run_storage.launched_at(instance, run.run_id) or 0.0, address.startswith("/")
+    if not is_socket and launched < _since(noted):
         return ProcessState.UNKNOWN  # the port may have been that of another host
     pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
-        is_replaced = (
-            launched is not None and launched < _own_addresses().get(address, 0.0) < time.time() - _LOGS_WITHIN
-        )
-        return ProcessState.GONE if is_replaced else ProcessState.UNKNOWN
+        began = _own_addresses().get(address)
+        if began is None or time.time() - max(launched, began) < _LOGS_WITHIN:
+            return ProcessState.UNKNOWN
+        is_replaced = not is_socket and launched < began
+        return ProcessState.GONE if is_replaced or _is_forgotten(run) else ProcessState.UNKNOWN
     # Start times are not compared: after a clock change, a live process would seem to be a later one with the same pid.
     return ProcessState.ALIVE if _exists(pid) else ProcessState.GONE
+
+
+def _is_forgotten(run: DagsterRun) -> bool:
+    return run.status in _BEFORE_START and code_server.is_held_by_its_server(run) is False
 
 
 def _exists(pid: int) -> bool:

@@ -4,15 +4,16 @@ The output of a partitioned asset replaces the run's partitions in one commit. A
 upstream table that the mapping selects. An input annotated as `Snapshot` is read as of one commit.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dagster_tidemark.engine.missing_inputs import missing_metadata
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.execution.metadata import partition_metadata, table_state
+from dagster_tidemark.execution.watermark import InputArrivals
 from dagster_tidemark.lakehouse import catalog, read, write
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.session import naming_the_server
@@ -31,14 +32,13 @@ class IcebergIOManager(dg.IOManager):
 
     Args:
         tables: Every declared table by name. The asset key `core/orders` has the table `core.orders`.
-        spark: The run's session, created on first use.
-        inputs: Collector of facts about inputs, for the metadata of outputs.
+        spark: The resource whose attribute `session` is the run's session, created on first use.
     """
 
-    def __init__(self, tables: Mapping[str, Table], spark: "SessionSource", inputs: "Inputs | None" = None) -> None:
+    def __init__(self, tables: Mapping[str, Table], spark: Any) -> None:
         self._tables = tables
         self._spark = spark
-        self._inputs = inputs
+        self._inputs = InputArrivals()
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
         table = self._table(context.asset_key)
@@ -54,15 +54,14 @@ class IcebergIOManager(dg.IOManager):
             said = {
                 **missing,
                 **partition_metadata(partition, held),
-                **(self._inputs.said_of(context, partition) if self._inputs else {}),
+                **self._inputs.said_of(context, partition),
             }
             context.step_context.add_asset_metadata(said, context.asset_key, partition)
 
     def load_input(self, context: dg.InputContext) -> DataFrame | read.Snapshot:
         table = self._table(context.asset_key)
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
-        if self._inputs:
-            self._inputs.about_to_read(context)
+        self._inputs.about_to_read(context)
         spark = self._spark.session
         with naming_the_server(spark):
             if context.dagster_type.typing_type is read.Snapshot:
@@ -76,38 +75,15 @@ class IcebergIOManager(dg.IOManager):
         return self._tables[name]
 
 
-class SessionSource:
-    """Interface of objects with a Spark session."""
-
-    session: SparkSession
-
-
-class Inputs(Protocol):
-    """Collector of facts about a run's inputs, for the metadata of the run's outputs."""
-
-    def about_to_read(self, context: dg.InputContext) -> None:
-        """Record facts about an input before it is read. The rows read include at least the data of that time."""
-        ...
-
-    def said_of(self, context: dg.OutputContext, partition: str | None) -> Mapping[str, Any]:
-        """Return metadata for a partition that was built from the recorded inputs."""
-        ...
-
-
-def iceberg_io_manager(
-    tables: Mapping[str, Table], inputs: Callable[[], Inputs] | None = None, *, spark: str = "spark"
-) -> dg.IOManagerDefinition:
+def iceberg_io_manager(tables: Mapping[str, Table], *, spark: str = "spark") -> dg.IOManagerDefinition:
     """Return the definition of an IO manager for these tables.
 
     Args:
-        inputs: Function that makes the collector of facts about inputs, for each run.
         spark: The key of the resource with the Spark session.
     """
 
     @dg.io_manager(required_resource_keys={spark})
     def _build(context: dg.InitResourceContext) -> IcebergIOManager:
-        return IcebergIOManager(
-            tables, cast(SessionSource, getattr(context.resources, spark)), inputs() if inputs else None
-        )
+        return IcebergIOManager(tables, getattr(context.resources, spark))
 
     return _build

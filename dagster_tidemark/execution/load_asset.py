@@ -243,10 +243,10 @@ def partitions_of(context: dg.AssetExecutionContext) -> list[Partition]:
 
 def partitions_to_read_again(context: dg.AssetExecutionContext) -> frozenset[Partition]:
     """Return the run's partitions to read again: all if the run has the tag, else those of unfinished rebuilds."""
-    partitions = partitions_of(context)
+    partitions, key = partitions_of(context), context.asset_key
     if REBUILD in context.run.tags:
         return frozenset(partitions)
-    return frozenset(owed(context.instance, context.asset_key, _definition(context), partitions))
+    return frozenset(owed(context.instance, key, context.assets_def.specs_by_key[key].partitions_def, partitions))
 
 
 def owed(
@@ -259,8 +259,3 @@ def owed(
     keys = KeysOf(Moment(event_time.now()))(definition)
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         return owed_again(instance, key.to_user_string(), partitions, lambda each, one: each.covers(keys, one))
-
-
-def _definition(context: dg.AssetExecutionContext) -> dg.PartitionsDefinition | None:
-    found: dg.PartitionsDefinition | None = context.assets_def.specs_by_key[context.asset_key].partitions_def
-    return found

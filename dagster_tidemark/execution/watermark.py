@@ -38,12 +38,14 @@ class InputArrivals:
         self._edges: dict[tuple[dg.AssetKey, dg.AssetKey], Edge] = {}
 
     def about_to_read(self, context: dg.InputContext) -> None:
+        """Record the times of an input before it is read. The rows read include at least the data of that time."""
         partitions = set(context.asset_partition_keys) if context.has_asset_partitions else None
         said = event_storage.latest_metadata(context.instance, context.asset_key, THROUGH, partitions)
         arrivals = {partition: at for partition, at in said.items() if isinstance(at, float)}
         self._read[context.step_context.step.key][context.asset_key] = arrivals
 
     def said_of(self, context: dg.OutputContext, partition: Partition) -> Mapping[str, Any]:
+        """Return metadata for a partition that was built from the recorded inputs."""
         arrivals = []
         for key, said in self._read[context.step_context.step.key].items():
             of_partition = self._edge(context, key).upstream

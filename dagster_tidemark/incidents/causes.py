@@ -31,9 +31,8 @@ _NEXT_LOOK = 15.0
 _HANGS = 2.0
 """A run hangs if it takes more than this multiple of its longest duration."""
 _SHOWN = 3
-_LONGEST_SAID = (
-    1_000  # characters of a cause: the error of user code may be of any length, and is stored with each change
-)
+_LONGEST_SAID = 1_000
+"""Most characters of a cause, which is stored with each change. Errors of user code may be longer."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
-"""The channels that a code location declares, kept for commands such as `tidemark alert test`, and that test.
+"""The test of a code location's channels (`tidemark alert test`).
 
-The test sends messages, and names the contracts that no channel covers. It stores nothing.
+It sends messages, and names the contracts that no channel covers. It stores nothing.
 """
 
 from collections.abc import Sequence
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.errors import TidemarkError
-from dagster_tidemark.incidents.channels.channel import Channel, Delivery, distinct
+from dagster_tidemark.incidents.channels.channel import Channel, Delivery
 from dagster_tidemark.incidents.incident import (
     CauseKind,
     Incident,
@@ -18,23 +18,6 @@ from dagster_tidemark.incidents.incident import (
     incident_id,
 )
 from dagster_tidemark.settings import Settings
-
-_declared: dict[str, tuple[Channel, ...]] = {}
-
-
-def declare_channels(location: str, channels: Sequence[Channel]) -> tuple[Channel, ...]:
-    """Remember and return the channels of a code location.
-
-    Raises:
-        ChannelRefused: two have the same name, or a value is not a channel.
-    """
-    _declared[location] = distinct(channels)
-    return _declared[location]
-
-
-def channels_of(location: str) -> tuple[Channel, ...]:
-    """Return the channels of a code location whose definitions this process has loaded."""
-    return _declared.get(location, ())
 
 
 def sent_by(channel: Channel, settings: Settings, now: float) -> str:

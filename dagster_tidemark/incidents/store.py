@@ -6,7 +6,7 @@ only if no other process has replaced it in the meantime. Closed incidents move 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -116,17 +116,18 @@ def _salvaged(found: object) -> Book:
     """
     if not isinstance(found, dict) or found.get("version", BOOK_VERSION) != BOOK_VERSION:
         return Book()
-    book = Book()
-    for name, value in found.items():
+    read: dict[str, Any] = {}
+    for name in found.keys() & {of_book.name for of_book in fields(Book)}:
+        value = found[name]
         if isinstance(value, list):
-            parts = [part for item in value for part in getattr(_valid(_books(), {name: [item]}, Book()), name, ())]
-            book = replace(book, **({name: tuple(parts)} if parts else {}))
-        elif isinstance(value, dict) and isinstance(getattr(book, name, None), dict):
+            parts = [part for item in value for part in getattr(_valid(_books(), {name: [item]}, Book()), name)]
+            read |= {name: tuple(parts)} if parts else {}
+        elif isinstance(value, dict) and isinstance(getattr(Book(), name), dict):
             valid = [getattr(_valid(_books(), {name: {key: item}}, Book()), name) for key, item in value.items()]
-            book = replace(book, **{name: {key: item for each in valid for key, item in each.items()}})
-        elif (whole := getattr(_valid(_books(), {name: value}, Book()), name, None)) is not None:
-            book = replace(book, **{name: whole})
-    return book
+            read[name] = {key: item for each in valid for key, item in each.items()}
+        else:
+            read[name] = getattr(_valid(_books(), {name: value}, Book()), name)
+    return replace(Book(), **read)
 
 
 def _parsed(text: str) -> object:

@@ -4,10 +4,8 @@ Belongs here: the decision, from the plan and the unfinished runs. Does not belo
 (`lakehouse.maintenance.due`).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
-import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import run_storage
@@ -76,14 +74,10 @@ def open_runs(instance: DagsterInstance, now: float) -> OpenRuns:
         {
             key.to_user_string(): record.dagster_run.run_id[:8]
             for record in of_tables
-            for key in _assets_of(record.dagster_run)
+            for key in record.dagster_run.asset_selection or ()
         },
         tuple(r.dagster_run.run_id for r in records if MAINTENANCE in r.dagster_run.tags),
     )
-
-
-def _assets_of(run: dg.DagsterRun) -> Collection[dg.AssetKey]:
-    return run.asset_selection or ()
 
 
 def why_not_now(plan: Plan, seconds: float) -> str:

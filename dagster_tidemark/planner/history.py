@@ -45,6 +45,8 @@ class History:
     Args:
         facts: Content and latest build of each partition.
         first_seen: When the first event about a source was read.
+        replaced: Code version by asset before the present code was loaded. No event names the code of a run that wrote
+            nothing.
         dirty: Targets that an event may have affected since the planner last computed them.
         set_aside: Events about partitions that their asset does not have, with the reason.
         former: Partitions of an earlier definition of their asset: events about them are skipped.
@@ -63,6 +65,7 @@ class History:
     facts: PartitionFacts = field(default_factory=PartitionFacts)
     first_seen: dict[str, float] = field(default_factory=dict)
     failures: dict[Target, Failure] = field(default_factory=dict)
+    replaced: dict[str, str | None] = field(default_factory=dict)
     open_runs: dict[str, OpenRun] = field(default_factory=dict)
     running: dict[Target, set[str]] = field(default_factory=dict)
     dirty: set[Target] = field(default_factory=set)
@@ -182,7 +185,10 @@ class History:
             # When the log is read again, this end may be applied after a later build, which replaces the lost run.
             if outcome is Outcome.LOST and built is not None and built.as_of <= as_of:
                 self.again[target] = run_id
-            node, before = self.graph.nodes.get(target[0]), self.failures.get(target)
+            code, before = self._code_of_run(target[0], as_of), self.failures.get(target)
+            if self._is_of_other_code(target[0], code):  # the code that is loaded now has not failed
+                self.failures.pop(target, None)
+                continue
             if before is not None and before.as_of == as_of:  # already counted: its events are read again
                 continue
             self.failures[target] = run_retries.after(
@@ -191,7 +197,7 @@ class History:
                 as_of=as_of,
                 ended_at=at,
                 seconds=max(0.0, at - run.created_at) if run.created_at else 0.0,
-                code_version=node.code_version if node else None,
+                code_version=code,
                 starts_over=by_person or (before is not None and self.has_new_data(target, before.as_of)),
             )
 
@@ -302,12 +308,9 @@ class History:
             if key in graph.nodes and (more := checks - graph.nodes[key].blocking):
                 graph.elsewhere[key] = more
         self.checks.keep({key: graph.blocking(key) for key in graph.nodes})
-        for target, failure in list(self.failures.items()):
-            node = graph.nodes.get(target[0])
-            if node is None or node.code_version != failure.code_version:
-                del self.failures[target]
         aside, self.set_aside, self.broken = self.set_aside, {}, {}
         before, self.graph = self.graph, graph
+        self.drop_failures_of_other_code()
         self._drop_former(before)
         former, self.former = self.former, {t for t in self.former if self.problem(t)}
         self.set_aside = {t: why for t, why in aside.items() if t not in self.former and self._strange(t)}
@@ -539,10 +542,9 @@ class History:
         """Record that a run succeeded without writing a partition: the old content also covers what the run read."""
         before = self.facts.built(target)
         if before is None or before.as_of < as_of:
-            node = self.graph.nodes.get(target[0])
             # Nothing was written: the results of checks on the last write still hold.
             id = before.id if before else as_of
-            built = Built(id, as_of, run_id, run.created_at, node.code_version if node else None)
+            built = Built(id, as_of, run_id, run.created_at, self._code_of_run(target[0], as_of))
             self.facts.to_change(target).built = built
         self.failures.pop(target, None)
         self.again.pop(target, None)
@@ -595,6 +597,33 @@ class History:
         """Return when a deploy added an input, if that was after the start of a build; its data counts from then on."""
         added_at = self.graph.moment.added_at(target[0], read.key)
         return added_at if added_at > built.started_at else None
+
+    def drop_failures_of_other_code(self) -> None:
+        """Drop the failures of other code versions: the code that is loaded now has not failed."""
+        for target, failure in list(self.failures.items()):
+            if self._is_of_other_code(target[0], failure.code_version):
+                del self.failures[target]
+
+    def _is_of_other_code(self, asset: str, code_version: str | None) -> bool:
+        node = self.graph.nodes.get(asset)
+        return node is None or node.code_version != code_version
+
+    def _code_of_run(self, asset: str, as_of: int) -> str | None:
+        """Return the code version of a run that wrote nothing: of the replaced code, if the run was created before."""
+        if asset in self.replaced and as_of <= self.graph.moment.loaded_after:
+            return self.replaced[asset]
+        node = self.graph.nodes.get(asset)
+        return node.code_version if node else None
+
+    def date_failures(self, now: float) -> None:
+        """Count the pauses after failures from now on, where the failures have later times.
+
+        The clock was set back since, or the clock of the run's host is ahead. Without this, a partition would not be
+        retried until the clock reaches that time.
+        """
+        for target, failure in self.failures.items():
+            if failure.ended_at > now:
+                self.failures[target] = replace(failure, ended_at=now)
 
     def _shorten_pauses(self, asset: str) -> None:
         for target, failure in self.failures.items():

@@ -78,6 +78,7 @@ class Planner:
                 return replace(self._last, now=now)
             self.backlog.moved = False
             self._basis = basis
+            self.history.date_failures(now)
             self._tick = EvaluationPass(
                 self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound
             )

@@ -36,12 +36,8 @@ FROM_MESSAGES = (
 )
 
 
-class LoadedElsewhere(Terminal):
-    """An asset loads files into a table other than its own, or the preview has no landing bucket."""
-
-
-class FollowsFromMessages(Terminal):
-    """An asset changes the messages that a stream sends, such as alerts. A preview cannot try this on a branch."""
+class NotOnABranch(Terminal):
+    """An asset does more in its run than write its own table, which a preview cannot try on branches."""
 
 
 class PreviewLake:
@@ -118,14 +114,14 @@ class PreviewLake:
         """Load files as `LakehouseResource.load` does, into the branches of the table and of the quarantine.
 
         Raises:
-            LoadedElsewhere: the table is not the asset's own, or the preview has no landing bucket.
+            NotOnABranch: the table is not the asset's own, or the preview has no landing bucket.
         """
         asset, branch = context.asset_key.to_user_string(), self.manifest.branch
         own = self.manifest.of(asset)
         if table.name != own.table:
-            raise LoadedElsewhere(f"{asset} loads into {table.name}, but its preview has only a branch of {own.table}")
+            raise NotOnABranch(f"{asset} loads into {table.name}, but its preview has only a branch of {own.table}")
         if self._landing is None or self._instance is None:
-            raise LoadedElsewhere(f"{asset} is loaded from files, but this preview has no landing bucket")
+            raise NotOnABranch(f"{asset} is loaded from files, but this preview has no landing bucket")
         quarantined.begin(self.spark, self.manifest)
         code_version = context.assets_def.code_versions_by_key[context.asset_key] or ""
         into = replace(table, branch=branch)
@@ -159,7 +155,7 @@ class PreviewLake:
 
     def reevaluate(self, context: dg.AssetExecutionContext, *_: Any, **__: Any) -> NoReturn:
         """Refuse, because alerts are not computed on branches."""
-        raise FollowsFromMessages(f"{context.asset_key.to_user_string()} {FROM_MESSAGES}")
+        raise NotOnABranch(f"{context.asset_key.to_user_string()} {FROM_MESSAGES}")
 
     def keeps(self, source: str) -> bool:
         """Return True if a source is a table of the lake. Such a source contains a stream's messages, not files."""

@@ -234,7 +234,15 @@ class Store:
 
     def used_by(self) -> str:
         """Return a description of the process that works on this preview, with its id; "" if there is none."""
-        return _holder(self._lock)
+        try:
+            with self._lock.open() as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return _said_in(self._lock)
+        except FileNotFoundError:
+            pass
+        return ""
 
     @property
     def _lock(self) -> Path:
@@ -262,18 +270,6 @@ def _locked(path: Path, what: str, of: str) -> Iterator[None]:
         file.write(f"{what} by process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}")
         file.flush()
         yield  # closing the file releases the lock, however this process ends
-
-
-def _holder(path: Path) -> str:
-    try:
-        with path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _said_in(path)
-    except FileNotFoundError:
-        pass
-    return ""
 
 
 def _said_in(path: Path) -> str:

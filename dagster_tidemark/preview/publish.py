@@ -49,7 +49,7 @@ from dagster_tidemark.preview.published_runs import (
     results,
 )
 from dagster_tidemark.preview.quarantined import PreviewQuarantine
-from dagster_tidemark.preview.targets import runs_of
+from dagster_tidemark.preview.targets import runs_of, sources_through
 from dagster_tidemark.sources.feed import Feed, Partition
 from dagster_tidemark.tags import PROCESS, PUBLISHED, TABLES
 
@@ -59,10 +59,6 @@ _OF_THE_TABLE = ("snapshot id", "dagster/row_count")
 
 class NotToPublish(Terminal):
     """A preview that must not be published. The message gives the reason."""
-
-
-class ChangedMeanwhile(Transient):
-    """A run that reports published partitions failed, although no input has changed. A retry may help."""
 
 
 @dataclass
@@ -128,7 +124,7 @@ class Publisher:
 
         Raises:
             CommitConflict: other writers kept committing to the same tables.
-            ChangedMeanwhile: a run that reports the published partitions failed.
+            Transient: a run that reports the published partitions failed.
         """
         self._follower = follow(self.definitions, self.instance, contract_scale=self.contract_scale)
         self._quarantine = PreviewQuarantine(self.spark, self.manifest)
@@ -223,7 +219,9 @@ class Publisher:
             p
             for p in partitions
             if read_digest(history, node, p, self._inside) != read[p]
-            or any(source in left for way in node.inputs if not way.use_latest for source in _sources(way, p, left))
+            or any(
+                source in left for way in node.inputs if not way.use_latest for source in sources_through(way, p, left)
+            )
         }
 
     def _differing(self, own: TablePreview, one: int | None, other: int | None) -> set[Partition]:
@@ -330,7 +328,7 @@ class Publisher:
             **more,
         )
         if not done.success and not changed:
-            raise ChangedMeanwhile(f"{tables}{told(part)}: the run {done.run_id}, which reports the rows, failed")
+            raise Transient(f"{tables}{told(part)}: the run {done.run_id}, which reports the rows, failed")
         return changed
 
     def _as_of_now(self, own: TablePreview, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
@@ -393,15 +391,6 @@ class Publisher:
     @property
     def _run_id(self) -> str:
         return f"preview-{self.manifest.id}"
-
-
-def _sources(way: Any, partition: Partition, among: Collection[Target]) -> Iterator[Target]:
-    """Yield the members of `among` that a partition reads through one input."""
-    mine = [target for target in among if target[0] == way.key]
-    if mine and way.upstream is not None:
-        read = set(way.upstream(partition))
-        mine = [target for target in mine if target[1] in read]
-    yield from mine
 
 
 def _keys(partitions: Sequence[Partition]) -> list[str] | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from dagster_tidemark.engine.code_plan import CodePlan
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.planner.graph import Graph, Node, Target
+from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.grouping import ranges
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.sources.feed import Partition
 
-_RANGE = "..."
+_RANGE, _OF_OVERRIDES = "...", ".."
 
 
 class NoSuchPartitions(Terminal):
@@ -52,8 +52,8 @@ def choose(plan: CodePlan, graph: Graph, partitions: str | None, refused: Mappin
     """Return the previewed part of a plan, and the reasons why the other parts are not previewed.
 
     Args:
-        partitions: Keys of partitions of changed assets, as a range `A...B` or a comma-separated list. None means all
-            planned partitions.
+        partitions: Keys of partitions of changed assets, as a range `A...B` (or `A..B`, as in `tidemark pause`) or a
+            comma-separated list. None means all planned partitions.
         refused: Assets that cannot be previewed, with the reason.
 
     Raises:
@@ -138,18 +138,18 @@ def _is_chosen(node: Node, rebuild: Rebuild, partitions: str | None, above: set[
 
 def _reads(node: Node, partition: Partition, among: set[Target]) -> set[Target]:
     """Return the members of `among` that a partition reads."""
-    found = set[Target]()
-    for read in node.inputs:
-        mine = {target for target in among if target[0] == read.key}
-        if mine and read.upstream is not None:
-            mine &= {(read.key, p) for p in read.upstream(partition)}
-        found |= mine
-    return found
+    return {source for read in node.inputs for source in sources_through(read, partition, among)}
+
+
+def sources_through(read: Input, partition: Partition, among: Collection[Target]) -> set[Target]:
+    """Return the members of `among` that a partition reads through one input."""
+    mine = {target for target in among if target[0] == read.key}
+    return mine & {(read.key, p) for p in read.upstream(partition)} if mine and read.upstream is not None else mine
 
 
 def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:
     """Return a function that tests if a partition was chosen. It returns False for assets with other kinds of keys."""
-    first, dots, last = partitions.partition(_RANGE)
+    first, dots, last = partitions.replace(_RANGE, _OF_OVERRIDES).partition(_OF_OVERRIDES)
     keys = [key.strip() for key in ((first, last) if dots else partitions.split(","))]
     if not node.partitioned or any(node.problem(key) for key in keys):
         return lambda _: False

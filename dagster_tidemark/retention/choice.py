@@ -103,36 +103,25 @@ class Choice:
         )
 
 
-def choose(
-    instance: DagsterInstance,
-    graph: Graph,
-    known: KnownLocations,
-    *,
-    location: str,
-    before: float,
-    now: float,
-    unplanned: bool = False,
-) -> Choice:
-    """Return the records that ended before a time and that no decision needs.
+class RecordChooser:
+    """Chooses the records that ended before a time and that no decision needs.
 
     Args:
         location: The key of the code location's checkpoint.
         before: Unix seconds.
         unplanned: True to include runs of assets and jobs that Tidemark does not plan.
     """
-    return _Choosing(instance, graph, known, location, before, now, unplanned).choice()
 
-
-class _Choosing:
     def __init__(
         self,
         instance: DagsterInstance,
         graph: Graph,
         known: KnownLocations,
+        *,
         location: str,
         before: float,
         now: float,
-        unplanned: bool,
+        unplanned: bool = False,
     ) -> None:
         self._instance, self._known, self._location = instance, known, location
         self._before, self._unplanned = before, unplanned
@@ -148,6 +137,7 @@ class _Choosing:
         self._needed_checks = {each.id for each in self._newest_checks()}
 
     def choice(self) -> Choice:
+        """Return the records to delete."""
         by_run: dict[str, list[LoggedEvent]] = {}
         for event in self._events:
             by_run.setdefault(event.run_id, []).append(event)

@@ -109,7 +109,8 @@ def find(lake: Catalog, bucket: Bucket, assets: Mapping[str, tuple[str, ...]], b
     for asset, prefixes in assets.items():
         sources: list[str] = quarantine.rows(_old(asset, before), (_SOURCE,))[_SOURCE].to_pylist()
         files = [source for source in sources if not is_several(source)]
-        filled = tuple(prefix for prefix in prefixes if _has_objects(bucket, prefix)) if files else ()
+        below = prefixes if files else ()
+        filled = tuple(prefix for prefix in below if any(page.objects for page in bucket.pages(prefix)))
         keys = Counter(key for key in files if key.startswith(filled))
         gone = keys.keys() - _there(bucket, keys)
         gone -= _with_rows(lake, asset.replace("/", "."), gone)
@@ -146,10 +147,6 @@ def _old(asset: str, before: float) -> BooleanExpression:
 def _is_alarmed(instance: DagsterInstance, feed: Feed) -> bool:
     said = event_storage.latest_check_metadata(instance, mass_removal_check(feed))
     return bool(said and said.get(ALARM))
-
-
-def _has_objects(bucket: Bucket, prefix: str) -> bool:
-    return any(page.objects for page in bucket.pages(prefix))
 
 
 def _there(bucket: Bucket, keys: Iterable[str]) -> set[str]:

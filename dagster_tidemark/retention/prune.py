@@ -17,7 +17,7 @@ from dagster_tidemark.dagster_internals import event_time, instance_store, old_r
 from dagster_tidemark.dagster_internals.old_ticks import OldEvaluation, OldTicks
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint
-from dagster_tidemark.retention.choice import Choice, choose
+from dagster_tidemark.retention.choice import Choice, RecordChooser
 from dagster_tidemark.retention.locations import LINEAGE, LISTENERS, PruneRefused, known_locations
 from dagster_tidemark.retention.proof import MakeGraph, catch_up, difference
 from dagster_tidemark.tags import PREFIX, PRUNED
@@ -117,8 +117,8 @@ def prune(
     graph = make_graph()
     known = known_locations(instance, graph, sensors)
     key = checkpoint.key_of(graph)
-    choice = choose(instance, graph, known, location=key, before=before, now=now, unplanned=unplanned)
-    choice, noted, unproven = _proven(instance, make_graph, choice, apply=apply)
+    chooser = RecordChooser(instance, graph, known, location=key, before=before, now=now, unplanned=unplanned)
+    choice, noted, unproven = _proven(instance, make_graph, chooser.choice(), apply=apply)
     planned = {name for name, node in graph.nodes.items() if node.automated}
     ticks = old_ticks.old_ticks(instance, before, known.ours, lambda name: unplanned or is_own_sensor(name))
     evaluations = old_ticks.old_evaluations(instance, before, planned)

@@ -79,7 +79,7 @@ def feed_module(name: str, grain: Grain, sample: Sample, *, key: tuple[str, ...]
         "    FEED,",
         "    TABLE,",
         *([f"    partitions_def={_DEFINITION[grain]},"] if by else []),
-        '    tags={"tidemark/pace": "asap"},  # or a freshness_policy; without either its readers pull it',
+        '    tags={"tidemark/pace": "asap"},  # or fresh=timedelta(...); without either it runs when a reader needs it',
         ")",
         "",
     ]

@@ -9,7 +9,7 @@ existing project.
 import keyword
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,29 +31,25 @@ EXAMPLES = {"grocer": "[models,kafka]"}
 _OF_THE_SAMPLE = ("README.md", "samples/", "tests/test_")
 
 
-class ProjectRefused(Terminal):
-    """A project cannot be written to this folder. The message gives the reason."""
-
-
 def package_of(directory: Path) -> str:
     """Return the package's name for a project in a directory: `my-pipelines` gives `my_pipelines`.
 
     Raises:
-        ProjectRefused: the directory is not empty, or its name cannot be the name of a package.
+        Terminal: the directory is not empty, or its name cannot be the name of a package.
     """
     name = directory.resolve().name
     package = re.sub(r"[-. ]", "_", name.lower())
     if directory.exists() and not directory.is_dir():
-        raise ProjectRefused(f"{directory} is a file: name a new or an empty folder")
+        raise Terminal(f"{directory} is a file: name a new or an empty folder")
     if found := sorted(path.name for path in directory.iterdir()) if directory.exists() else []:
         listed = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-        raise ProjectRefused(f"{directory} is not empty ({listed}): name a new or an empty folder")
+        raise Terminal(f"{directory} is not empty ({listed}): name a new or an empty folder")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
-        raise ProjectRefused(
+        raise Terminal(
             f"{name!r} makes no valid Python package name: name a folder of a-z, 0-9, - and _ that begins with a letter"
         )
     if why := _taken(package):
-        raise ProjectRefused(f"{package!r} cannot be the project's package: {why}; name another folder")
+        raise Terminal(f"{package!r} cannot be the project's package: {why}; name another folder")
     return package
 
 
@@ -64,7 +60,7 @@ def project_files(package: str, example: str = "") -> Mapping[str, str]:
         example: One of `EXAMPLES`, to write in place of the sample feed and table; "" for none.
 
     Raises:
-        ProjectRefused: this installation does not contain the example.
+        Terminal: this installation does not contain the example.
     """
     extras = EXAMPLES[example] if example else ""
     values = {"package": package, "name": package.replace("_", "-"), "extras": extras}
@@ -81,7 +77,8 @@ def project_files(package: str, example: str = "") -> Mapping[str, str]:
 
 def _filled_in(templates: Path, package: str, values: Mapping[str, str]) -> dict[str, str]:
     texts = {}
-    for path in _below(templates):
+    every = (path for path in templates.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for path in every:
         text = path.read_text(encoding="utf-8")
         if path.suffix == _TEMPLATE:
             text = Template(text).substitute(values)
@@ -105,7 +102,7 @@ def _sample_feed_and_table(templates: Path, package: str) -> dict[str, str]:
 def _example(templates: Path, package: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return an example's files. In its modules, the package name of the checkout (`pipelines`) is replaced."""
     if not (templates / "package").is_dir():
-        raise ProjectRefused(
+        raise Terminal(
             f"the example {templates.name} comes with the wheel, and this installation is a checkout: "
             "`pipelines/` there is the example"
         )
@@ -118,7 +115,7 @@ def write_project(directory: Path, example: str = "") -> Mapping[str, str]:
     """Write a new project into an empty or new directory, and return its files.
 
     Raises:
-        ProjectRefused: `package_of` or `project_files` refused. Nothing was written.
+        Terminal: `package_of` or `project_files` refused. Nothing was written.
     """
     texts = project_files(package_of(directory), example)
     for path, text in texts.items():
@@ -140,10 +137,6 @@ def _taken(package: str) -> str:
     if found is not None and found.origin is not None:  # a folder without modules has no origin, and is allowed
         return "an installed package has this name"
     return ""
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
 
 def _target(path: Path, package: str) -> str:

@@ -176,7 +176,9 @@ def read_sample(
         body = path.read_bytes()
         text = gzip.decompress(body) if is_compressed(suffix) else body
         if read_as.is_text:
-            _refuse_other_format(suffix, text)
+            named = next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None)
+            if named:
+                raise _disguised(suffix, named)
         encoding, evidence = (encoding, []) if encoding or not read_as.is_text else encoding_found(text)
         if suffixes and read_as.name == Format.CSV and _is_json_text(text):
             read_as = format_named(Format.JSON)
@@ -345,16 +347,6 @@ def _is_json_text(text: bytes) -> bool:
     """Return True if a text begins with a JSON object, or with a list of objects."""
     first = text.removeprefix(codecs.BOM_UTF8).lstrip()[:_FIRST_BYTES]
     return first[:1] in (b"{", b"[") and _is_json(first.partition(b"\n")[0].strip())
-
-
-def _refuse_other_format(suffix: str, text: bytes) -> None:
-    """Refuse a file that begins like a file of another format.
-
-    Raises:
-        ValueError: the message names the likely format.
-    """
-    if named := next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None):
-        raise _disguised(suffix, named)
 
 
 def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encoding: str) -> None:

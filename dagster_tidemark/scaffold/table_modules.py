@@ -88,7 +88,7 @@ def _time_column(source: Table, by: str) -> str:
 def _schema(of: _Names) -> str:
     columns = {**of.columns, "rows": "bigint"}
     lines = [
-        f'"""marts/{of.name}: what a row of it is."""',
+        f'"""marts/{of.name}: its columns and row key."""',
         "",
         "from dagster_tidemark import Table",
         "",

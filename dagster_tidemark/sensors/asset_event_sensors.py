@@ -11,9 +11,8 @@ import dagster as dg
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, connected
 from dagster_tidemark.asset_events.listen import ListenerPosition, hear
 from dagster_tidemark.asset_events.receive import take
-from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, Looked, note_look
-from dagster_tidemark.sensors.scope import LocationScope
+from dagster_tidemark.sensors.scope import LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.transport import declared_queue
 
@@ -33,7 +32,9 @@ def asset_events_sensor(declared: AssetEvents, settings: Settings, *, scope: Loc
     def asset_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         location = settings.code_location
         try:
-            found = take(declared_queue(declared.queue, settings), context.instance, _graph(context), declared.assets)
+            found = take(
+                declared_queue(declared.queue, settings), context.instance, assets_of(context), declared.assets
+            )
         except Exception as fault:  # from any client; noted for `tidemark status`, and raised again
             said = f"the queue {declared.queue} cannot be read: {type(fault).__name__}: {fault}"
             note_look(context.instance, location, ASSET_EVENTS, Looked(hindrance=said.partition("\n")[0]))
@@ -58,7 +59,7 @@ def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationSc
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def listens(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        assets = listener.hears([key.to_user_string() for key in _graph(context).get_all_asset_keys()])
+        assets = listener.hears([key.to_user_string() for key in assets_of(context).get_all_asset_keys()])
         position = ListenerPosition.of(context.cursor)
         heard = hear(listener, assets, context.instance, position, settings.code_location)
         context.update_cursor(position.text())
@@ -77,8 +78,3 @@ def sensors_of(
     """Return the sensors for the declarations of a location."""
     received = [] if events is None else [asset_events_sensor(events, settings, scope=scope)]
     return [*received, *(listener_sensor(each, settings, scope=scope) for each in listeners)]
-
-
-def _graph(context: dg.SensorEvaluationContext) -> AnyGraph:
-    assert context.repository_def is not None, "a sensor of a code location has a repository"
-    return context.repository_def.asset_graph

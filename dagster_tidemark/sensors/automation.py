@@ -25,7 +25,7 @@ from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.planner.wording import name
 from dagster_tidemark.sensors.catch_up import is_given_up
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 
 _MOST = 500
@@ -119,11 +119,10 @@ class _Automation(dg.AutomationConditionSensorDefinition):
         super().__init__(name, target=evaluated | dg.AssetSelection.checks(*idle), metadata=metadata, **_options())
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> Any:
-        assert context.repository_def is not None
         begun = time.monotonic()
         if why := reason_to_stand_by(context, self._settings):
             return _skipped(context, why)
-        graph = context.repository_def.asset_graph
+        graph = assets_of(context)
         # The engine is chosen here, because a condition has access neither to the location nor to the settings.
         engine = engine_of(context, graph, self._settings)
         engine.read_overrides(context.instance)

@@ -9,14 +9,13 @@ import time
 import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
-from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.dagster_internals.sensor_states import longest_tick
-from dagster_tidemark.engine.engine import engine_of
+from dagster_tidemark.engine.engine import Engine, engine_of
 from dagster_tidemark.engine.run_requests import check_run, run_requests
 from dagster_tidemark.engine.tick_log import line, log_new
 from dagster_tidemark.event_log.standby import reason_to_stand_by
 from dagster_tidemark.planner.decisions import RANGES, Plan
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CHECK
 
@@ -40,8 +39,6 @@ def catch_up_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefinitio
             return dg.SkipReason(why)
         begun = time.monotonic()
         asked, plan = _ask(context, scope.settings, begun, ranges=True)
-        if not is_given_up(context, begun):
-            asked += _checks(context, scope.settings, plan)
         if not asked:
             return dg.SkipReason("; ".join(["no range of partitions is due", *_waits(plan)]))
         return dg.SensorResult(run_requests=asked)
@@ -79,7 +76,7 @@ def is_given_up(context: dg.SensorEvaluationContext, begun: float) -> bool:
 def _ask(
     context: dg.SensorEvaluationContext, settings: Settings | None, begun: float, *, ranges: bool
 ) -> tuple[list[dg.RunRequest], Plan]:
-    assets = _assets(context)
+    assets = assets_of(context)
     engine = engine_of(context, assets, settings)
     requests, plan = engine.request(context.instance, event_time.now(), ranges=ranges)
     log_new(context, engine, plan, context.instance)
@@ -90,15 +87,14 @@ def _ask(
         for run in run_requests([request], assets, engine, context, plan.now):
             context.log.info(line(request, plan))
             asked.append(run)
-    if asked and is_given_up(context, begun):
+    if (asked or ranges) and is_given_up(context, begun):
         engine.release([target for request in requests for target in request.targets])
         return [], plan
-    return asked, plan
+    return asked + (_checks(context, engine, plan) if ranges else []), plan
 
 
-def _checks(context: dg.SensorEvaluationContext, settings: Settings | None, plan: Plan) -> list[dg.RunRequest]:
+def _checks(context: dg.SensorEvaluationContext, engine: Engine, plan: Plan) -> list[dg.RunRequest]:
     """Return runs of blocking checks that have no result yet, although due partitions wait for it."""
-    engine = engine_of(context, _assets(context), settings)
     found = []
     for request in engine.request_checks(plan):
         run = check_run(request, engine, context)
@@ -113,10 +109,3 @@ def _waits(plan: Plan) -> list[str]:
     held = sorted(plan.waiting.items(), key=lambda wait: str(wait[0][1]), reverse=True)
     told = [f"{key} {partition or ''}: {reason}" for (key, partition), reason in held[:_TOLD]]
     return [*told, f"and {len(held) - _TOLD} more"] if len(held) > _TOLD else told
-
-
-def _assets(context: dg.SensorEvaluationContext) -> AnyGraph:
-    repository = context.repository_def
-    if repository is None:
-        raise dg.DagsterInvariantViolationError("a sensor on the planner needs the code location it belongs to")
-    return repository.asset_graph

@@ -353,11 +353,12 @@ def _observation(
     feed: Feed, partition: Partition, listing: Listing, arrived_at: datetime, outcome: Tags
 ) -> dg.AssetObservation:
     newest = max(listing.objects, key=lambda o: (o.last_modified, o.key), default=None)
+    is_accepted = outcome.get(OUTCOME) == removals.ACCEPTED
     return dg.AssetObservation(
         asset_key=source_key(feed),
         partition=partition,
         tags={
-            DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if _is_accepted(outcome) else ""),
+            DATA_VERSION: version_of_listing(listing) + (ACCEPTED_SUFFIX if is_accepted else ""),
             LISTED_AT: _stamp(listing.listed_at),
             ARRIVED_AT: _stamp(arrived_at),
             **outcome,
@@ -371,10 +372,6 @@ def _observation(
             "arrived at": dg.MetadataValue.timestamp(arrived_at),
         },
     )
-
-
-def _is_accepted(outcome: Tags) -> bool:
-    return outcome.get(OUTCOME) == removals.ACCEPTED
 
 
 def _stamp(moment: datetime) -> str:

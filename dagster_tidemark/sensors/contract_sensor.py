@@ -41,7 +41,7 @@ from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.arrival_check import changed_arrivals
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.checks import STREAM, state_result
 
@@ -102,17 +102,14 @@ def contract_sensor(
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def contracts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        repository = context.repository_def
-        if repository is None:
-            raise dg.DagsterInvariantViolationError("the sensor `contracts` needs the code location it belongs to")
-        built = _last_built(context.instance, repository.asset_graph)  # later builds count at the next tick
-        instance, settings = context.instance, scope.settings
-        planner = engine.engine_for(instance, repository.asset_graph, settings).planner
-        plan, every = judged(instance, repository.asset_graph, settings)
+        instance, settings, assets = context.instance, scope.settings, assets_of(context)
+        built = _last_built(instance, assets)  # later builds count at the next tick
+        planner = engine.engine_for(instance, assets, settings).planner
+        plan, every = judged(instance, assets, settings)
         if plan.catching_up:
             return dg.SkipReason(plan.catching_up)
         graph = planner.graph
-        not_kept = unkept.look(repository.asset_graph, graph, planner.history.durations, planner.slots, plan.now)
+        not_kept = unkept.look(assets, graph, planner.history.durations, planner.slots, plan.now)
         for line in unkept.news():
             context.log.warning(line)
         standings = {asset: found for asset, found in every.items() if scope.has([dg.AssetKey.from_user_string(asset)])}
@@ -138,7 +135,7 @@ def contract_sensor(
                 contents=world.contents(instance),
                 warn=context.log.warning,
             )
-            book = note_incidents(instance, repository.asset_graph, settings, look, routes)
+            book = note_incidents(instance, assets, settings, look, routes)
         standings = doubted(standings, graph, doubt)
         told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}

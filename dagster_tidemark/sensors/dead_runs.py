@@ -7,12 +7,10 @@ finding a process (`event_log.run_process`).
 A run is ended only if its process is certainly gone. Slow and stopped runs, and runs on other hosts, are left alone.
 """
 
-from collections.abc import Iterable
-
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import run_storage
+from dagster_tidemark.dagster_internals import code_server, run_storage
 from dagster_tidemark.event_log.run_process import (
     ProcessState,
     fate_of,
@@ -38,6 +36,7 @@ def dead_runs_sensor(scope: LocationScope = WHOLE_LOCATION) -> dg.SensorDefiniti
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        code_server.keep_watching_runs()
         note_code_server(context.instance)
         ended = end_dead_runs(context.instance, scope)
         for run in ended:
@@ -55,9 +54,8 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
             alone.
     """
     runs = [run for run in instance.get_runs(RunsFilter(statuses=_UNDER_WAY)) if _is_ours(run, scope)]
-    dead = _dead(instance, runs)
     ended = []
-    for suspect in dead:
+    for suspect in [run for run in runs if _is_gone(instance, run)]:
         # A process reports its result before it exits. The run is read again after its process was found missing, so
         # that it includes a reported result.
         run = instance.get_run_by_id(suspect.run_id)
@@ -69,10 +67,6 @@ def end_dead_runs(instance: DagsterInstance, scope: LocationScope = WHOLE_LOCATI
         )
         ended.append(run)
     return ended
-
-
-def _dead(instance: DagsterInstance, runs: Iterable[dg.DagsterRun]) -> list[dg.DagsterRun]:
-    return [run for run in runs if _is_gone(instance, run)]
 
 
 def _is_ours(run: dg.DagsterRun, scope: LocationScope) -> bool:

@@ -19,7 +19,7 @@ from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended, event_name
 from dagster_tidemark.lineage.openlineage import EventSender, LineageNames, emit_with_client, event_of, is_configured
-from dagster_tidemark.sensors.scope import LocationScope
+from dagster_tidemark.sensors.scope import LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
 
@@ -73,14 +73,13 @@ def lineage_sensors(
     def lineage(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not senders:
             senders.append(EventSender(emit_with_client()))
-        repository = context.repository_def
-        if repository is None:
-            raise dg.DagsterInvariantViolationError("the sensor `lineage` needs the code location it belongs to")
-        position = _position(context.cursor)
+        # Without a stored position, runs are reported from now on.
+        stored = json.loads(context.cursor or "null") or {"at": event_time.now() + _OVERLAP}
+        position = LineagePosition(**stored)
         sender = senders[0]
         if not sender.is_ready():
             return dg.SkipReason(f"events wait for the receiver: {sender.fault}")
-        count = report(context.instance, repository.asset_graph, position, sender, names)
+        count = report(context.instance, assets_of(context), position, sender, names)
         said = f"; the others wait: {sender.fault}" if sender.fault else ""
         return dg.SensorResult(
             skip_reason=dg.SkipReason(f"{count} events sent{said}"), cursor=json.dumps(asdict(position))
@@ -153,8 +152,3 @@ def _note(record: dg.RunRecord, position: LineagePosition) -> None:
         position.begun = [*position.begun, run_id][-_MOST_BEGUN:]
     # A run that changed longer ago than the overlap is not read again.
     position.ended = {each: at for each, at in position.ended.items() if at > position.at - 2 * _OVERLAP}
-
-
-def _position(cursor: str | None) -> LineagePosition:
-    """Return the stored position. Without one, runs are reported from now on."""
-    return LineagePosition(**json.loads(cursor)) if cursor else LineagePosition(event_time.now() + _OVERLAP)

@@ -24,7 +24,7 @@ from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOvervie
 from dagster_tidemark.maintenance.spare_time import OpenRuns, open_runs, why_not_now
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.planner.decisions import Plan
-from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
+from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import MAINTENANCE
 
@@ -185,10 +185,7 @@ def _seconds(due: Sequence[DueAction]) -> float:
 
 def _plan(context: dg.SensorEvaluationContext, settings: Settings) -> Plan:
     """Return the present plan. The sensors that request runs have usually just made it."""
-    repository = context.repository_def
-    if repository is None:
-        raise dg.DagsterInvariantViolationError("the sensor `maintenance` needs the code location it belongs to")
-    engine = engine_of(context, repository.asset_graph, settings)
+    engine = engine_of(context, assets_of(context), settings)
     now = event_time.now()
     latest = engine.latest
     return latest if 0 <= now - latest.now < _PLAN_HOLDS_FOR else engine.look(now, context.instance)

@@ -78,10 +78,6 @@ def reconcile(
     return found
 
 
-class CannotReconcile(Transient):
-    """The bucket or the instance cannot be reached. The message names it. A retry helps after it recovers."""
-
-
 def reconcile_instance(
     settings: Settings,
     feeds: Iterable[Feed],
@@ -94,22 +90,18 @@ def reconcile_instance(
     """Reconcile the landing bucket of the settings with an instance, from outside Dagster's daemon.
 
     Raises:
-        CannotReconcile: the bucket cannot be listed.
+        BucketUnavailable: the bucket does not answer, or some feeds cannot be listed.
     """
     bucket = landing_bucket(settings)
-    ledger = ObservationLedger(instance, settings.start_date)
-    try:
-        return reconcile(
-            ledger,
-            bucket,
-            feeds,
-            days=days,
-            accept_removals=accept_removals,
-            looked=looked,
-            listed=_noting(instance, settings.code_location, bucket.name, settings.start_date),
-        )
-    except BucketUnavailable as fault:
-        raise CannotReconcile(str(fault)) from fault
+    return reconcile(
+        ObservationLedger(instance, settings.start_date),
+        bucket,
+        feeds,
+        days=days,
+        accept_removals=accept_removals,
+        looked=looked,
+        listed=_noting(instance, settings.code_location, bucket.name, settings.start_date),
+    )
 
 
 def _noting(instance: DagsterInstance, location: str, bucket: str, start: date) -> Listed:
@@ -122,12 +114,12 @@ def instance_of(settings: Settings) -> Iterator[DagsterInstance]:
     """Open the instance of `DAGSTER_HOME`, or of the platform on this machine.
 
     Raises:
-        CannotReconcile: the instance does not exist yet.
+        Transient: the instance does not exist yet.
     """
     home = settings.dagster_home or settings.for_platform().dagster_home
     # Dagster needs no dagster.yaml: its storages are there as soon as it runs.
     if home is None or not any((home / name).exists() for name in ("dagster.yaml", "storage", "history")):
-        raise CannotReconcile(
+        raise Transient(
             f"DAGSTER_HOME={home} has no dagster.yaml and no storage; set DAGSTER_HOME to the home of the running "
             "Dagster, or run `tidemark up`, which creates one on this machine"
         )

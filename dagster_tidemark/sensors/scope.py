@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.settings import NO_PACKAGE, Settings
+
+
+def assets_of(context: dg.SensorEvaluationContext) -> AnyGraph:
+    """Return the assets of the code location that a sensor belongs to."""
+    assert context.repository_def is not None, "a sensor of a code location has a repository"
+    return context.repository_def.asset_graph
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,13 @@ class Ended:
     failures: int = 0
     at: float = 0.0
 
-    def rests_until(self) -> float:
+    def rests_until(self, now: float) -> float:
         """Return the earliest start of the next run: at once after one failure, with growing pauses after more."""
-        return self.at + growing_pause(self.failures, 5.0, _LONGEST_WAIT) if self.failures > 1 else 0.0
+        # If the clock was set back since, the end is in the future. The stream must not rest until then.
+        is_set_back = self.at > now + _LONGEST_WAIT
+        if self.failures < 2 or is_set_back:
+            return 0.0
+        return self.at + growing_pause(self.failures, 5.0, _LONGEST_WAIT)
 
 
 def streams_sensor(
@@ -153,10 +157,10 @@ def _wanted(
             said[stream.name] = f"{stream.name}: its shift {worker} is not started, because {why}"
             continue
         ended = _ended(instance, stream, worker, home)
-        if ended.rests_until() > now:
+        rests = ended.rests_until(now) - now
+        if rests > 0:
             said[stream.name] = (
-                f"{stream.name}: {ended.failures} runs failed in a row; the next starts in "
-                f"{ended.rests_until() - now:.0f} s"
+                f"{stream.name}: {ended.failures} runs failed in a row; the next starts in {rests:.0f} s"
             )
             continue
         tags = {STREAM: stream.name, WORKER: str(worker), CODE: code_of(settings)}

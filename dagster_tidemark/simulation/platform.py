@@ -236,9 +236,6 @@ class Platform:
         self.clock.skew += seconds
         self._stir()
 
-    def _arrived(self, target: Target, version: str | None) -> None:
-        self._arrives(target, version)
-
     def _look(self, target: Target) -> bool:
         found = None if self._down else self.tables.look(target, self.clock.now)
         if found is not None:
@@ -251,14 +248,11 @@ class Platform:
         if self.clock.now < self._rests_until:
             self.at(self._rests_until, lambda: self._noticed(target))
         elif self._look(target):
-            self._ask_for_news()
+            self._daemon.ask_for_news()
 
     def _observed(self, target: Target, version: str, listed_at: float) -> None:
         self._log.observed(*target, version, listed_at=listed_at, arrived_at=listed_at)
         self._stir()
-        self._ask_for_news()
-
-    def _ask_for_news(self) -> None:
         self._daemon.ask_for_news()
 
     def _wiped(self, asset: str) -> None:

@@ -82,7 +82,7 @@ class Simulation(Platform):
     def arrive(self, source: str, partition: Partition = None, *, at: float, version: str | None = None) -> None:
         """Schedule an arrival of data in a source partition, by default with a new version."""
         notice = self._chance.uniform(*self.pace.notice)
-        self.at(at, lambda: self._arrived((source, partition), version))
+        self.at(at, lambda: self._arrives((source, partition), version))
         self.at(at + notice, lambda: self._noticed((source, partition)))
 
     def observe(

@@ -183,7 +183,7 @@ class KafkaClient:
         """Start reading at these offsets; `poll` then returns only the records from there on."""
         self._topic_id = topic_id
         # A consumer keeps using cached metadata of a topic, even after the topic was recreated.
-        self._close_consumer()
+        self.close()
         self._consumer = self._made(Consumer, _CONSUMER)
         self._consumer.assign([TopicPartition(self._topic, *each) for each in sorted(offsets.items())])
 
@@ -222,7 +222,7 @@ class KafkaClient:
             KafkaUnavailable, TopicUnknown, KafkaRefused: as in `poll`.
         """
         self._topic_id = topic_id
-        self._close_consumer()
+        self.close()
         consumer = self._consumer = self._made(Consumer, _CONSUMER | _ONE_RECORD)
         consumer.assign([TopicPartition(self._topic, *each) for each in sorted(offsets.items())])
         found: dict[int, float] = {}
@@ -237,7 +237,7 @@ class KafkaClient:
             missing -= set(polled.ends)
             if polled.out_of_range:
                 break
-        self._close_consumer()
+        self.close()
         return found
 
     def log_end(self, partition: int) -> int:
@@ -248,10 +248,6 @@ class KafkaClient:
         assert self._consumer is not None, "call read_from first"
         answer = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return answer[1] if answer else -1001
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._close_consumer()
 
     def _record(self, message: Message) -> ReceivedMessage:
         partition, offset = _place(message)
@@ -272,7 +268,8 @@ class KafkaClient:
             headers=tuple(headers),
         )
 
-    def _close_consumer(self) -> None:
+    def close(self) -> None:
+        """Close the connections of the consumer."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None

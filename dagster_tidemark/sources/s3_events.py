@@ -175,7 +175,8 @@ def _unwrapped(body: str) -> tuple[dict[str, Any], str]:
     form = ""
     for _ in range(_MOST_WRAPS + 1):
         try:
-            message = _parsed(body)
+            # Numbers are kept as text: none is needed, and a number of 5,000 digits would be an error.
+            message = json.loads(body, parse_int=str, parse_float=str)
         except _UNREADABLE as error:
             raise NotOurs(
                 f"{_EXPECTED}, found text that is not JSON{form} ({_said(error)}): {body[:_SHOWN]!r}"
@@ -209,11 +210,6 @@ def _is_about_an_object(detail: object) -> bool:
     return (
         isinstance(detail, dict) and isinstance(detail.get("bucket"), dict) and isinstance(detail.get("object"), dict)
     )
-
-
-def _parsed(body: str) -> Any:
-    # Numbers are kept as text: none is needed, and a number of 5,000 digits would be an error.
-    return json.loads(body, parse_int=str, parse_float=str)
 
 
 def _s3_record(record: Any) -> _Event:

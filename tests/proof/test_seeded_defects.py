@@ -239,7 +239,7 @@ DEFECTS = [
     ),
     Defect(
         "asset_graph.planner_graph:input_of",
-        "use_latest_of(metadata, name)",
+        "flag_of(metadata, USE_LATEST, name)",
         "False",
         contracts.test_use_latest_input_must_exist_but_never_makes_its_reader_due,
     ),

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -435,14 +435,16 @@ def test_components_page_examples_load(project: AProject) -> None:
 # The differences that `tidemark plan --diff` shows
 
 
-def planned(project: AProject, before: dict[str, str], folder: Path) -> dict[str, list[str]]:
+def planned(
+    project: AProject, before: dict[str, str], folder: Path, exits: Collection[int] = (0, 7)
+) -> dict[str, list[str]]:
     """Return the lines that `tidemark plan --diff` shows, by the label of what changed."""
     forget()
     with dg.DagsterInstance.ephemeral() as instance:
         state = state_of(location.definitions(load_settings()), instance, contract_scale=1.0)
     replace(state, code=before).write(folder / "state.json")
     done = CliRunner().invoke(app, ["plan", "--against", str(folder / "state.json"), "--diff", "--json"])
-    assert done.exit_code in (0, 7), done.output
+    assert done.exit_code in exits, done.output
     found = json.loads(done.stdout)["code"]
     return {each["definition"]: each["diff"] for moved in found.values() for each in moved}
 
@@ -480,6 +482,42 @@ def test_plan_shows_a_new_component_completely(project: AProject, tmp_path: Path
     found = planned(project, before, tmp_path)
     lines = (project.defs_folder / "prices/defs.yaml").read_text().splitlines()
     assert changed(found["src/acme/defs/prices/defs.yaml"]) == [f"+{line}" for line in lines]
+
+
+OWN_CLASS = """
+from dagster_tidemark import TableComponent, table_asset
+
+class SqlTable(TableComponent):
+    transform: str = ""
+
+    def _assets(self):
+        return [table_asset(self.declaration.table, **self._asset_options())(lambda: self.rows())]
+
+    def rows(self):
+        return (self._source.path.parent / "a.sql").read_text()
+"""
+OF_OWN_CLASS = """
+type: acme.kinds.SqlTable
+attributes:
+  name: marts.own
+  columns: {n: bigint}
+  row_key: [n]
+"""
+
+
+def test_plan_shows_the_changed_class_and_file_of_a_component(project: AProject, tmp_path: Path) -> None:
+    project.write("src/acme/kinds.py", OWN_CLASS)
+    for name, text in {"defs.yaml": OF_OWN_CLASS, "a.sql": "SELECT 1", "b.sql": "SELECT 2"}.items():
+        project.write(f"src/acme/defs/own/{name}", text)
+    project.load()
+    before = code_texts(project.root / "src", "acme")
+    assert planned(project, before, tmp_path, exits=(2, 7)) == {}
+    project.change("own/a.sql", "1", "3")
+    assert planned(project, before, tmp_path, exits=(2, 7)).keys() == {"acme/defs/own/a.sql"}
+    project.change("../kinds.py", '"a.sql"', '"b.sql"')
+    found = planned(project, before, tmp_path, exits=(2, 7))
+    assert found.keys() == {"acme/defs/own/a.sql", "acme/kinds.py: SqlTable"}
+    assert [line[0] for line in changed(found["acme/kinds.py: SqlTable"])] == ["-", "+"]
 
 
 # With Spark

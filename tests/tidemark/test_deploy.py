@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,9 @@ def test_the_chart_gets_the_same_limits_as_the_instance() -> None:
     assert code["replicaCount"] == 1 and all(image == images[0] and image["tag"] != "latest" for image in images)
     assert HELM["postgresql"]["postgresqlParams"]["sslmode"] == "require"
     assert HELM["additionalInstanceConfig"]["freshness"] == INSTANCE["freshness"]
-    kinds = [each["kind"] for each in yaml.safe_load_all((DEPLOY / "helm" / "connect-server.yaml").read_text())]
-    assert kinds == ["Deployment", "Service", "NetworkPolicy"]
+    server, *others = yaml.safe_load_all((DEPLOY / "helm" / "connect-server.yaml").read_text())
+    assert [each["kind"] for each in (server, *others)] == ["Deployment", "Service", "NetworkPolicy", "ServiceAccount"]
+    assert server["spec"]["template"]["spec"]["serviceAccountName"] == others[-1]["metadata"]["name"]
 
 
 def test_containers_of_one_host_have_one_daemon_and_a_login() -> None:
@@ -157,6 +159,19 @@ def test_an_image_runs_as_a_user_with_pinned_and_present_files(name: str, contex
                 assert source == "." or (context / source).exists(), source
 
 
+def test_the_image_gets_no_settings_and_no_local_state() -> None:
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    local = (CHECKOUT / "dagster_tidemark" / "scaffold" / "project" / ".gitignore").read_text().splitlines()
+    assert {".env", ".tidemark/"} <= set(local), "git does not take them either"
+    for name in [".git", *(name.rstrip("/") for name in local)]:
+        assert any(fnmatch(name, pattern.removeprefix("**/")) for pattern in ignored if pattern[:1] != "#"), name
+
+
+def test_helm_finds_the_chart_without_a_repository_that_was_added_before() -> None:
+    [command] = re.findall(r"^# +(helm upgrade .*)$", (DEPLOY / "helm" / "values.yaml").read_text(), re.M)
+    assert "--repo https://dagster-io.github.io/helm " in command
+
+
 def test_images_install_the_tested_versions_by_their_hashes() -> None:
     text = (DEPLOY / "tidemark-requirements.txt").read_text().replace("\\\n", " ")
     lines = [Requirement(line.partition(" --hash")[0]) for line in text.splitlines() if line and line[0] != "#"]
@@ -180,7 +195,9 @@ def test_images_install_the_tested_versions_by_their_hashes() -> None:
     for image in ("Dockerfile", "spark.Dockerfile"):
         installs = re.findall(r"pip install ([^&\n]*)", (DEPLOY / image).read_text())
         # The list is complete. Without --no-deps, older pips refuse dependencies with an extra, such as gql[requests].
-        assert "--no-deps --require-hashes -r" in installs[0] and "--no-deps dagster-tidemark" in installs[1]
+        assert "--no-deps --require-hashes -r" in installs[0]
+        # The version of the list, also if a newer one is released.
+        assert f"--no-deps dagster-tidemark=={project['version']}" in installs[1]
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:

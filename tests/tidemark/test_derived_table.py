@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark import Table, table_asset
-from dagster_tidemark.derived_table import with_window_mappings
+from dagster_tidemark.derived_table import fitted_to_partitions
 
 HOURS = dg.HourlyPartitionsDefinition("2026-10-05-00:00", end_offset=1)
 DAYS = dg.DailyPartitionsDefinition("2026-10-05", end_offset=1)
@@ -21,7 +21,7 @@ def source(partitions: dg.PartitionsDefinition | None) -> dg.AssetSpec:
 
 
 def spec_of(*assets: Any) -> dg.AssetSpec:
-    [found] = [each for each in with_window_mappings(assets) if isinstance(each, dg.AssetsDefinition)]
+    [found] = [each for each in fitted_to_partitions(assets) if isinstance(each, dg.AssetsDefinition)]
     (spec,) = found.specs
     return spec
 

@@ -16,7 +16,7 @@ from dagster_tidemark.engine.saved_overview import CHECK
 from dagster_tidemark.sensors.contract_sensor import STATE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
-from tests.checkout import CHECKOUT
+from tests import pages
 from tests.sampling import sample
 from tests.tidemark.engine.evaluations import evaluations
 
@@ -366,7 +366,7 @@ def test_added_table_stored_by_another_io_manager_is_refused() -> None:
 
 
 def test_existing_location_page_adds_a_table_in_ten_lines() -> None:
-    page = (CHECKOUT / "docs" / "existing-location.md").read_text()
+    page = pages.page("existing-location.md")
     code = page.partition("```python\n")[2].partition("```")[0]
 
     @dg.asset
@@ -374,7 +374,7 @@ def test_existing_location_page_adds_a_table_in_ten_lines() -> None:
         return [(1, 2)]
 
     module: dict[str, Any] = {"defs": dg.Definitions(assets=[orders])}
-    exec(compile(code, "docs/existing-location.md", "exec"), module)
+    pages.execute(code, "existing-location.md", module)
     graph = module["defs"].resolve_asset_graph()
     found = graph.get(dg.AssetKey(["marts", "sales"]))
     assert found.parent_keys == {dg.AssetKey("orders")} and found.automation_condition is not None

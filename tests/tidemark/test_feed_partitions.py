@@ -1,6 +1,7 @@
 """A feed whose assets or table are cut otherwise than its folders is refused as the location loads, by name."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -145,6 +146,16 @@ def test_feeds_page_snippet_loads_by_day_and_region() -> None:
     exec(code, found := found | {"dg": dg, "DAYS": DAYS, "LANDING": {"product_id": "bigint"}})
     assert build_definitions(load_settings(), found["ASSETS"], [found["FEED"]], [found["TABLE"]])
     assert found["FEED"].partition_of("stock/dt=2026-10-01/region=apac/a.csv") == "2026-10-01|apac"
+
+
+def test_contract_of_a_feed_may_be_a_time_as_for_other_tables() -> None:
+    feed = Feed("things", "things/", Grain.DAY, {"id": "bigint"}, required=("id",))
+    columns = {"day": "date", "id": "bigint"} | LINEAGE
+    table = Table("core.things", columns, row_key=("day", "id"), partitioned_by="day")
+    _, built = feed_assets(feed, table, partitions_def=DAYS, fresh=timedelta(minutes=10))
+    assert isinstance(built, dg.AssetsDefinition)
+    (spec,) = built.specs
+    assert spec.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=10))
 
 
 def _table_of(definition: Any) -> Partitioning:

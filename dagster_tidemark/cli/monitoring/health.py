@@ -49,10 +49,6 @@ class HealthPart:
     said: str = ""
     remedy: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the part for JSON."""
-        return vars(self)
-
 
 def parts(look: LookResult[PlatformState], tables: LookResult[Any], now: float) -> list[HealthPart]:
     """Return the state of each part at a time.

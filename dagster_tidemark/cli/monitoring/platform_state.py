@@ -43,21 +43,6 @@ _ALWAYS, _IF_CHANNELS = (CONTRACTS, RANGES, "dead_runs"), "incidents"
 
 
 @dataclass(frozen=True)
-class RunQueue:
-    """The run queue.
-
-    Args:
-        since: Time when each waiting run entered the queue (Unix seconds).
-        slots: Limit of simultaneous runs; None without a limit.
-        running: Number of runs that occupy a slot.
-    """
-
-    since: tuple[float, ...]
-    slots: int | None
-    running: int
-
-
-@dataclass(frozen=True)
 class PlatformState:
     """State of a deployment at one time (Unix seconds).
 
@@ -72,6 +57,9 @@ class PlatformState:
         ticks: Duration of each sensor's last tick in seconds.
         quarantine: Number of quarantine entries of each asset that has any, by age.
         beats: Time of the last heartbeat of each of Dagster's daemons.
+        queued_since: Time when each waiting run entered the run queue (Unix seconds).
+        slots: Limit of simultaneous runs; None without a limit.
+        running: Number of runs that occupy a slot.
         book: Incidents and their unsent messages.
         dead_letters: Number of notifications in the dead-letter queue.
         tables: Assets that may have a table.
@@ -90,7 +78,9 @@ class PlatformState:
     ticks: Mapping[str, sensor_states.TickTime]
     quarantine: Mapping[str, Mapping[str, int]]
     beats: Mapping[str, float]
-    queue: RunQueue
+    queued_since: Sequence[float]
+    slots: int | None
+    running: int
     book: Book
     dead_letters: int
     tables: Sequence[str]
@@ -102,7 +92,7 @@ def platform_state(settings: Settings) -> PlatformState:
 
     Raises:
         StorageUnreachable: Dagster's storage does not answer.
-        InstanceRefused: `dagster.yaml` is wrong, or names a package that is not installed.
+        Terminal: `dagster.yaml` is wrong, or names a package that is not installed.
     """
     with opened_instance() as instance:
         return state_of(instance, settings)
@@ -138,11 +128,9 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         ticks={name.removeprefix(PREFIX): each for name, each in times.items()},
         quarantine={r.asset: _by_age(instance, r.asset) for r in rows if r.files_rejected or r.rows_rejected},
         beats=daemons.heartbeats(instance),
-        queue=RunQueue(
-            tuple(run.since for run in run_storage.queued_runs(instance)),
-            run_storage.queue_limit(instance),
-            len(run_storage.starts_of_running(instance)),
-        ),
+        queued_since=[run.since for run in run_storage.queued_runs(instance)],
+        slots=run_storage.queue_limit(instance),
+        running=len(run_storage.starts_of_running(instance)),
         book=book,
         dead_letters=dead_letters_told(instance),
         tables=tables,

@@ -21,7 +21,8 @@ from dagster_tidemark.cli.monitoring.cached_look import CachedLook
 from dagster_tidemark.cli.monitoring.health import is_healthy, parts
 from dagster_tidemark.cli.monitoring.metric_families import Picture, families
 from dagster_tidemark.cli.monitoring.platform_state import PlatformState, platform_state
-from dagster_tidemark.cli.monitoring.table_figures import TableFigures, TablesUnreadable, table_figures
+from dagster_tidemark.cli.monitoring.table_figures import TableFigures, table_figures
+from dagster_tidemark.errors import Transient
 from dagster_tidemark.settings import Settings
 
 PLATFORM_EVERY, PLATFORM_LIMIT = 5.0, 5.0
@@ -55,7 +56,7 @@ class Monitor(Collector):
 
         def _tables() -> dict[str, TableFigures | str]:
             if not known:
-                raise TablesUnreadable("the tables are not known yet, because Dagster's storage could not be read")
+                raise Transient("the tables are not known yet, because Dagster's storage could not be read")
             return table_figures(settings, known[0].tables)
 
         return cls(
@@ -87,7 +88,7 @@ class Monitor(Collector):
         answer = {
             "healthy": healthy,
             "looked_at": picture.looks["platform"].at,
-            "parts": [part.as_dict() for part in picture.parts],
+            "parts": [vars(part) for part in picture.parts],
         }
         return healthy, answer
 
@@ -100,23 +101,10 @@ class MetricsServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], monitor: Monitor) -> None:
         self.monitor = monitor
         self.registry = CollectorRegistry()
-        self.registry.register(_Undescribed(monitor))
+        self.registry.register(monitor)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Answers)
-
-
-class _Undescribed(Collector):
-    """A collector that is not read when it is registered."""
-
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
-        return self._monitor.collect()
 
 
 class _Answers(BaseHTTPRequestHandler):

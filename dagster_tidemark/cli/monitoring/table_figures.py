@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_tidemark.errors import Transient
 from dagster_tidemark.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,10 +36,6 @@ class TableFigures:
     delete_files: int
     size_bytes: int
     rows: int
-
-
-class TablesUnreadable(Transient):
-    """The tables are not known yet, so figures of tables are missing."""
 
 
 _AT_ONCE = 8  # as `lakehouse.stored_tables`: one after the other, 150 tables may take 20 s from a store

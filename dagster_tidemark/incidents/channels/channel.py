@@ -9,9 +9,9 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPMessage, InvalidURL
-from datetime import UTC
 from typing import IO
 
 import dagster as dg

@@ -51,10 +51,6 @@ _SMALL = ("-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt
 _SECONDS_TO_FORMAT = 60
 
 
-class BrokerFailed(Transient):
-    """The broker's folder could not be prepared. The message holds Kafka's output."""
-
-
 def folder(settings: Settings) -> Path:
     """Return the folder of the broker. Its logs of records are in `data`."""
     return settings.state_dir / "kafka"
@@ -72,7 +68,7 @@ def prepare(settings: Settings, overrides: Mapping[str, str]) -> list[str]:
         overrides: Kafka properties that replace the platform's.
 
     Raises:
-        JarsMissing, BrokerFailed: it cannot be started.
+        Transient: it cannot be started.
     """
     fetch_jars(settings, JARS)
     place = folder(settings)
@@ -104,7 +100,7 @@ def _format(settings: Settings) -> None:
         command, cwd=folder(settings), capture_output=True, text=True, timeout=_SECONDS_TO_FORMAT, check=False
     )
     if done.returncode:
-        raise BrokerFailed(f"Kafka's folder could not be formatted: {(done.stderr or done.stdout).strip()[-2000:]}")
+        raise Transient(f"Kafka's folder could not be formatted: {(done.stderr or done.stdout).strip()[-2000:]}")
 
 
 def _new_id() -> str:

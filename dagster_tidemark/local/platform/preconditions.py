@@ -20,25 +20,21 @@ _FIRST_MB, _LATER_MB = 1_000, 300  # first: jars, Spark's class archive, logs an
 _NAMED = {errno.EROFS: "it is read-only", errno.EACCES: "no permission", errno.ENOSPC: "the disk is full"}
 
 
-class CannotStart(Transient):
-    """A precondition on this machine is not met. The message names the remedy."""
-
-
 def require_machine() -> None:
     """Raise if Java or Python is missing or of an unsupported version.
 
     Raises:
-        CannotStart: either is.
+        Transient: either is.
     """
     if complaint := machine.complaint():
-        raise CannotStart(complaint)
+        raise Transient(complaint)
 
 
 def require_folder(settings: Settings) -> None:
     """Raise if the state folder cannot be written, or its disk has too little room.
 
     Raises:
-        CannotStart: it cannot, or has too little.
+        Transient: it cannot, or has too little.
     """
     folder = settings.state_dir
     try:
@@ -47,11 +43,11 @@ def require_folder(settings: Settings) -> None:
             probe.write(bytes(4096))
     except OSError as error:
         reason = _NAMED.get(error.errno or 0) or error.strerror
-        raise CannotStart(f"TIDEMARK_STATE_DIR={folder} cannot be written ({reason}); set another folder") from error
+        raise Transient(f"TIDEMARK_STATE_DIR={folder} cannot be written ({reason}); set another folder") from error
     needed = _LATER_MB if LAKE.is_complete(settings) else _FIRST_MB
     free = shutil.disk_usage(folder).free // _MB
     if free < needed:
-        raise CannotStart(
+        raise Transient(
             f"TIDEMARK_STATE_DIR={folder}: expected {needed} MB of free disk space, found {free} MB; "
             "free some space, or set another folder"
         )
@@ -71,7 +67,7 @@ def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
     """Raise if a port of the platform is not free.
 
     Raises:
-        CannotStart: another program listens on it.
+        Transient: another program listens on it.
     """
     ports = {"UI": settings.port_ui}
     if settings.own_cloud:
@@ -87,6 +83,6 @@ def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
-                raise CannotStart(
+                raise Transient(
                     f"TIDEMARK_PORT_{name}={port}: another program uses this port ({error.strerror}); set another port"
                 ) from error

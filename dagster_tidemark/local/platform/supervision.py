@@ -11,7 +11,7 @@ import xmlrpc.client
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -221,10 +221,6 @@ class ServiceStatus:
     memory_mb: int
     restarts: int
     up_seconds: int | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the status for JSON."""
-        return asdict(self)
 
 
 def services(settings: Settings) -> list[ServiceStatus]:

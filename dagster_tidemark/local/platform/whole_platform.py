@@ -36,6 +36,7 @@ from dagster_tidemark.local.platform.supervision import ServiceFailed, Superviso
 from dagster_tidemark.local.spark.class_archive import recording
 from dagster_tidemark.local.spark.jars import KAFKA, LAKE, Report, fetch_jars
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
+from dagster_tidemark.sources.listing import BucketUnavailable
 from dagster_tidemark.streams.transport import create_missing
 
 _SECONDS_BETWEEN_LOOKS = 3.0
@@ -55,8 +56,7 @@ def run_platform(
     """Start everything, print the UI's address, and stop everything on SIGINT, SIGTERM or SIGHUP.
 
     Raises:
-        CannotStart, AlreadyRunning, JarsMissing, ServiceFailed: it could not be started; no process is left.
-        KafkaMissing, BrokerFailed: Kafka could not be started; no process is left.
+        Transient, KafkaMissing: it could not be started; no process is left.
     """
     settings = settings.for_platform(with_kafka=with_kafka)
     require_machine()
@@ -197,13 +197,11 @@ def _look(settings: Settings) -> str:
 
 
 def _look_again(settings: Settings, supervisor: Supervisor) -> str:
-    from dagster_tidemark.sensors.reconcile_schedules import CannotReconcile
-
     try:
         supervisor.wait_ready("cloud", 60)
         _create_missing(settings)
         return _look(settings)
-    except (CannotReconcile, ServiceFailed) as error:
+    except (BucketUnavailable, ServiceFailed) as error:
         return str(error)  # it died again; its next start repeats this
 
 

@@ -99,10 +99,8 @@ class AnswerTable:
         said = json.dumps({name: value for name, value in row.items() if name not in silent}, default=_plain)
         if len(said) <= _LONGEST_MESSAGE:
             return said
-        why = (
-            f"the answer has {len(said)} bytes as a message, and a queue accepts {_LONGEST_MESSAGE}: it is in the table"
-        )
-        return json.dumps({self._key: row[self._key], ERROR: f"{why} {self.table.table.name}"})
+        why = f"the answer has {len(said)} bytes as a message, and a queue accepts {_LONGEST_MESSAGE}"
+        return json.dumps({self._key: row[self._key], ERROR: f"{why}: it is in the table {self.table.table.name}"})
 
     def expire(self) -> None:
         """Expire old snapshots if there are many, because each commit rewrites the snapshot list."""

@@ -23,6 +23,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.server import GrpcServerProcess
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
+from dagster_tidemark.dagster_internals.code_server import is_held_by_its_server
 from dagster_tidemark.event_log import run_process
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import (
@@ -236,7 +237,10 @@ def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
             pid = run_storage.started_process(instance, run.run_id)
             assert pid is not None
             pids.append(pid)
+            assert is_held_by_its_server(run)
+            assert is_held_by_its_server(create_run_for_test(instance, job_name="job", tags=run.tags)) is False
             os.kill(server.pid, signal.SIGKILL)
+            assert is_held_by_its_server(run) is None
             assert PROCESS not in run.tags and fate_while_starting(instance, run) is ProcessState.UNKNOWN
             addresses = tuple(run_process._addresses_in(command_of_server))
             assert addresses == (server.socket,)
@@ -295,6 +299,9 @@ def test_starting_run_is_ended_only_if_its_process_ran_on_this_host(
         ("its server was replaced before it started a process", True),
         ("its server was replaced a moment ago", False),
         ("its server may still start a process", False),
+        ("its server has no process for it", True),
+        ("its server does not answer", False),
+        ("its server has no process for it yet", False),
     ],
 )
 def test_starting_run_of_a_server_with_a_port_is_ended_if_its_process_is_certainly_gone(
@@ -304,10 +311,12 @@ def test_starting_run_of_a_server_with_a_port_is_ended_if_its_process_is_certain
     run = create_run_for_test(instance, job_name="job", tags=address, status=DagsterRunStatus.STARTING)
     instance.report_dagster_event(DagsterEvent(DagsterEventType.RUN_STARTING.value, "job"), run_id=run.run_id)
     now = time.time()
-    replaced_at = {"before it": now + 1, "a moment": now + 90, "may still": now - 500}
+    replaced_at = {"before it": now + 1, "a moment": now + 90}
     began = next((at for words, at in replaced_at.items() if words in case), now - 500)
     monkeypatch.setattr(run_process, "_own_addresses", lambda: {"127.0.0.1:4000": began})
-    monkeypatch.setattr(run_process.time, "time", lambda: now + 100)
+    monkeypatch.setattr(run_process.time, "time", lambda: now + (10 if case.endswith("yet") else 100))
+    answer = None if case.endswith("answer") else "no process" not in case
+    monkeypatch.setattr(run_process.code_server, "is_held_by_its_server", lambda _: answer)
     there = replace(this_place(), boot="b", host="h") if case == "the port is that of another host" else this_place()
     since = now + 1 if case == "the port was that of another host at its launch" else now - 3600
     noted = {"127.0.0.1:4000": [str(there), now - 10, since]}

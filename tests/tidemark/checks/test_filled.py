@@ -2,20 +2,20 @@
 
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_tidemark.execution.filled_check import counting_missing, filled_check, filled_result
-from dagster_tidemark.execution.io_manager import IcebergIOManager, SessionSource
+from dagster_tidemark.execution.io_manager import IcebergIOManager
 from dagster_tidemark.lakehouse.table import Table
 
 
 def test_missing_values_are_counted_by_the_run_that_writes_the_rows(spark: SparkSession) -> None:
     name = f"t{uuid.uuid4().hex[:8]}"
     table = Table(f"test.{name}", {"n": "bigint", "cost_usd": "bigint"}, row_key=("n",))
-    source = SessionSource()
-    source.session = spark
+    source = SimpleNamespace(session=spark)
 
     @dg.asset(key=["test", name], check_specs=[filled_check(["test", name], "cost_usd", "things without a cost")])
     def things() -> Iterator[dg.Output[DataFrame] | dg.AssetCheckResult]:

@@ -165,6 +165,7 @@ def test_unit_selection_refuses_ranges_and_assets_that_only_people_run() -> None
     ):
         with pytest.raises(NotSelectable, match=why):
             selected(known, what, kind)
+    assert partitions(known.graph, ["core/a"], [f"{HOUR}...{HOUR}"]).first == HOUR, "as Dagster writes a range"
     for given, why in (([f"{HOUR}..2026-10-05-06:00"], "comes after"), ([HOUR, f"{HOUR}..{HOUR}"], "one range")):
         with pytest.raises(NotSelectable, match=why):
             partitions(known.graph, ["core/a"], given)

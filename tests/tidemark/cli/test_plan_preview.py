@@ -104,7 +104,9 @@ def test_default_preview_builds_all_planned_partitions_in_graph_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])])
+@pytest.mark.parametrize(
+    ("partitions", "chosen"), [("k2...k4", KEYS[2:5]), ("k2..k4", KEYS[2:5]), ("k3, k5", ["k3", "k5"])]
+)
 def test_preview_of_selected_partitions_includes_their_readers(partitions: str, chosen: list[str]) -> None:
     found = choose(PLAN, GRAPH, partitions, {})
     groups = {group.assets[0]: list(group.partitions) for group in found.groups}
@@ -463,7 +465,5 @@ def test_code_that_is_not_deployed_is_reported_with_the_remedy_of_its_place(
     environment: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_apply, "_DEPLOYED_WITHIN", -1.0)
-    monkeypatch.setattr(plan_apply, "graph_of", lambda *args, **more: GRAPH)
-    monkeypatch.setattr(plan_apply.location, "asset_graph", lambda settings: None)
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(OtherCode, match=said):
-        plan_apply.wait_for_code(instance, Settings(environment=environment))
+        plan_apply.wait_for_code(instance, GRAPH, Settings(environment=environment))

@@ -12,11 +12,9 @@ begins (`test_assets.py`).
 import colorsys
 import importlib
 import os
-import re
 import sys
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from decimal import getcontext, setcontext
 from fractions import Fraction
 from pathlib import Path
@@ -25,43 +23,19 @@ import pytest
 
 from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.project import Definition, Project
+from tests.tidemark.code_versions.edit_texts import EDITS, Edit, edits_in, files_in, version
 
-EDITS = Path(__file__).parent / "edits"
-MARK = re.compile(r"\[\[((?:(?!\[\[|\|\|).)*?)\|\|((?:(?!\[\[).)*?)\]\](?!\])", re.DOTALL)
 ASSET = '@dg.asset(code_version="1")\n'
 PACKAGES = ("toy", "shared", "helpers")
 
 
-@dataclass(frozen=True)
-class Edit:
-    """An edit of a location: its text with marks, and the assets whose rows or fingerprints change."""
-
-    text: str
-    changes: frozenset[str]
-    may_change: frozenset[str]
-    runs: bool
-
-
-def edits_in(path: Path) -> dict[str, Edit]:
-    found = {}
-    for part in re.split(r"^=== ", path.read_text(), flags=re.MULTILINE)[1:]:
-        head, _, text = part.partition("\n")
-        name, *options = head.split(" | ")
-        of = {key: frozenset(keys.split()) for key, _, keys in (option.partition(": ") for option in options)}
-        assert name not in found, f"{path}: {name} is there twice"
-        assert MARK.search(text), f"{path}: {name} has no mark"
-        found[name] = Edit(text, of.get("changes", frozenset()), of.get("may change", frozenset()), "not run" not in of)
-    return found
-
-
-ROWS = edits_in(EDITS / "that_change_rows.txt")
+ROWS = edits_in(EDITS / "that_change_rows.txt") | edits_in(EDITS / "that_change_rows_too.txt")
 NOTHING = edits_in(EDITS / "that_change_nothing.txt")
 
 
 def write(root: Path, text: str) -> None:
     """Write a location. Paths are relative to its package; a path with a leading slash is relative to the project."""
-    files = dict(part.split("\n", 1) for part in re.split(r"^--- ", text, flags=re.MULTILINE)[1:])
-    for name, body in {"__init__.py": "", **files}.items():
+    for name, body in {"__init__.py": "", **files_in(text)}.items():
         path = root / name[1:] if name.startswith("/") else root / "toy" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"import dagster as dg\n{body}" if name == "assets.py" else body)
@@ -107,11 +81,6 @@ def rows(root: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
         patch.syspath_prepend(root)
         module = importlib.import_module("toy.assets")
         return {key: repr(getattr(module, key)()) for key in ("one", "two")}
-
-
-def version(text: str, side: int) -> str:
-    """Return the text before (1) or after (2) the edit."""
-    return MARK.sub(lambda found: str(found[side]), text)
 
 
 def check(edit: Edit, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from dagster_tidemark.doctor import every
 from dagster_tidemark.doctor.checks import (
     Check,
     CheckFailed,
-    CheckUndecided,
     needing,
     one_line,
     outcome,
@@ -45,7 +44,6 @@ def _raising(error: BaseException) -> Any:
     ("error", "verdict", "found", "remedy"),
     [
         (CheckFailed("two clocks", "synchronize"), "failed", "two clocks", "synchronize"),
-        (CheckUndecided("half an answer", "wait"), "undecided", "half an answer", "wait"),
         (ModuleNotFoundError("no", name="psycopg2"), "failed", "psycopg2 is not installed", "[production]"),
         (EndpointConnectionError(endpoint_url="http://x"), "failed", "http://x", "start it"),
         (ConnectionRefusedError(111, "Connection refused"), "failed", "Connection refused", "start it"),

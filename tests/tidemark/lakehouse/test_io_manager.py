@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
-from dagster_tidemark.execution.watermark import THROUGH, InputArrivals, through
+from dagster_tidemark.execution.watermark import THROUGH, through
 from dagster_tidemark.lakehouse.read import Snapshot
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.lakehouse.write import current_snapshot
@@ -52,7 +52,7 @@ def location(spark: SparkSession, tag: str) -> SimpleNamespace:
         return days.select("n")
 
     tables = {t.name: t for t in (hourly, daily, whole)}
-    resources = {"spark": SimpleNamespace(session=spark), "io_manager": iceberg_io_manager(tables, InputArrivals)}
+    resources = {"spark": SimpleNamespace(session=spark), "io_manager": iceberg_io_manager(tables)}
     return SimpleNamespace(hours=hours, days=days, everything=everything, tables=tables, resources=resources)
 
 
@@ -139,6 +139,6 @@ def test_snapshot_input_reads_the_rows_of_its_commit(spark: SparkSession, locati
 
 
 def test_io_manager_refuses_an_asset_without_a_declared_table(spark: SparkSession) -> None:
-    manager = IcebergIOManager({}, SimpleNamespace(session=spark))  # type: ignore[arg-type]
+    manager = IcebergIOManager({}, SimpleNamespace(session=spark))
     with pytest.raises(NoSuchTable, match="marts/forgotten"):
         manager.load_input(dg.build_input_context(asset_key=dg.AssetKey(["marts", "forgotten"])))

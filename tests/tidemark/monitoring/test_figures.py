@@ -456,7 +456,8 @@ def test_the_page_lists_each_metric_with_its_labels_and_meaning() -> None:
     ]
 
 
-RULES = yaml.safe_load((CHECKOUT / "deploy" / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+RULES_FILE = "prometheus-rules.yaml"
+RULES = yaml.safe_load((CHECKOUT / "deploy" / RULES_FILE).read_text())["groups"][0]["rules"]
 PANELS = json.loads((CHECKOUT / "deploy" / "grafana-dashboard.json").read_text())["panels"]
 LABELS = {spec.name: set(spec.labels) for spec in METRICS}
 
@@ -490,6 +491,10 @@ def test_share_of_time_within_contract_is_computed_over_the_last_day(
     results: list[tuple[float, bool]], share: float | None
 ) -> None:
     assert share_within(results, NOW) == (None if share is None else pytest.approx(share))
+
+
+def test_the_page_gives_prometheus_the_file_of_rules() -> None:
+    assert f"rule_files: [{RULES_FILE}]" in PAGE.read_text()
 
 
 def test_each_alarm_has_a_severity_and_each_panel_a_place() -> None:

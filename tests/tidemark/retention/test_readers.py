@@ -117,7 +117,7 @@ def test_runs_of_maintenance_and_ticks_of_every_own_sensor_are_covered(simulatio
 
     first, *_ = [maintain_tables.execute_in_process(instance=instance).run_id for _ in range(4)]
     known, now = locations.known_locations(instance, graph), time.time() + 1
-    found = choice.choose(instance, graph, known, location="x", before=now, now=now)
+    found = choice.RecordChooser(instance, graph, known, location="x", before=now, now=now).choice()
     assert first in {run.id for run in found.runs}
 
 

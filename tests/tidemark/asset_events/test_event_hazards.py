@@ -132,7 +132,7 @@ def test_event_is_accepted_only_for_a_partition_that_can_exist(
 
 def test_refused_messages_stop_no_other_of_their_batch(instance: dg.DagsterInstance) -> None:
     queue = Queue()
-    queue.send([body(extras=nested(900)), body(id="\ud800"), body(partition="\u0000"), "[" * 5_000, "\ud83d"])
+    queue.send([body(extras=nested(500)), body(id="\ud800"), body(partition="\u0000"), "[" * 5_000, "\ud83d"])
     queue.send(replace(FIRST, asset="core/one", partition=None).body())
     found = take(queue, instance, GRAPH, ASSETS)
     assert (found.reported, len(found.refused), len(queue.letters)) == (1, 5, 5)

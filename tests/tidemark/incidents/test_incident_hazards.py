@@ -76,7 +76,10 @@ def fails(subject: str, *late: str, said: str = "it fails", since: float = NOW) 
     return Trouble(cause, tuple(LateAsset(each, is_late=True) for each in late or ("marts/x",)))
 
 
-def looked(book: Book, at: float, *troubles: Trouble, route: Route = Route("all")) -> Book:
+EVERYTHING = Route("all")
+
+
+def looked(book: Book, at: float, *troubles: Trouble, route: Route = EVERYTHING) -> Book:
     return reviewed(book, troubles, [route], at, location="here")
 
 

@@ -239,7 +239,7 @@ def test_offsets_deleted_during_a_kafka_read_are_reported_as_lost(kafka: Broker,
     kafka.send(topic, "0")
     table = opened(topic)
     table.fill()
-    table.inlet._client._close_consumer()  # it cannot fetch meanwhile
+    table.inlet._client.close()  # it cannot fetch meanwhile
     kafka.send(topic, *(str(number) for number in range(1, 10)))
     kafka.forget(topic, 8)
     table.inlet._client.read_from(table.records[0].topic_id or "", {0: 1})

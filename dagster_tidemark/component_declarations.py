@@ -37,7 +37,7 @@ class Declaration:
         feed: The feed that the table is loaded from; its source asset is `raw/<name>`. None for a derived table.
         component: The component's class; None if it is unknown.
         rendered: The attributes with values from the environment, with these values.
-        variables: Values of the template variables that are used beside the environment.
+        variables: Values of the template variables other than the environment.
     """
 
     source: ComponentSource
@@ -59,6 +59,19 @@ class Declaration:
         table = self.table.name
         found = {f"table {table}", f"asset {table.replace('.', '/')}"}
         return frozenset(found | ({f"feed {self.feed.name}", f"asset raw/{self.feed.name}"} if self.feed else set()))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in the value of an attribute, without the keys of dictionaries."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from texts_in(each)
+        case list():
+            for each in value:
+                yield from texts_in(each)
 
 
 class Declaring:

@@ -26,6 +26,12 @@ from dagster_tidemark.sources.layout import SEPARATOR, Partition
 _NO_KEY = "no partition, but the asset is partitioned"
 
 
+def ends_of_range(text: str) -> tuple[str, str] | None:
+    """Return the first and the last key of a range `A..B` or, as Dagster writes it, `A...B`; None for other text."""
+    first, dots, last = text.replace("...", "..").partition("..")
+    return (first, last) if dots else None
+
+
 @dataclass(frozen=True)
 class Keys:
     """Partitions of one definition. Functions with the same name as in `graph.Node` have the same meaning.

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
+from dagster_tidemark.asset_graph.partition_keys import ends_of_range
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.overrides import OverrideKind
 from dagster_tidemark.planner.wording import names
 
 GROUP = "group:"
-_RANGE, _OF_DAGSTER = "..", "..."
 
 
 class NotSelectable(Terminal):
@@ -131,10 +131,10 @@ def partitions(graph: Graph, assets: Collection[str], given: Sequence[str]) -> P
     Raises:
         NotSelectable: an asset has no such partition, or the range is no range for it.
     """
-    ranges = [value.replace(_OF_DAGSTER, _RANGE) for value in given if _RANGE in value]
+    ranges = [ends for value in given if (ends := ends_of_range(value))]
     if len(ranges) > 1 or (ranges and len(given) > 1):
         raise NotSelectable(f"--partitions: expected one range FROM..TO or single keys, found {', '.join(given)}")
-    keys = given if not ranges else ranges[0].split(_RANGE, 1)
+    keys = ranges[0] if ranges else given
     for asset in assets:
         for key in keys:
             _require(graph, graph.nodes[asset], key)
@@ -163,12 +163,10 @@ def _require(graph: Graph, node: Node, key: str) -> None:
 def _require_range(node: Node, first: str, last: str) -> None:
     if node.dynamic:
         raise NotSelectable(
-            f"--partitions {first}{_RANGE}{last}: the keys of {node.key} are added and removed, which would move the "
+            f"--partitions {first}..{last}: the keys of {node.key} are added and removed, which would move the "
             "ends of a range; name single keys"
         )
     if isinstance(node.order(first), tuple):
-        raise NotSelectable(f"--partitions {first}{_RANGE}{last}: {node.key} has several dimensions; name single keys")
+        raise NotSelectable(f"--partitions {first}..{last}: {node.key} has several dimensions; name single keys")
     if node.order(first) > node.order(last):
-        raise NotSelectable(
-            f"--partitions {first}{_RANGE}{last}: {first} comes after {last}; write {last}{_RANGE}{first}"
-        )
+        raise NotSelectable(f"--partitions {first}..{last}: {first} comes after {last}; write {last}..{first}")

@@ -44,6 +44,16 @@ def run_at_import(statement: ast.AST) -> Iterator[ast.AST]:
                 yield from run_at_import(child)
 
 
+def changed_by(node: ast.AST) -> ast.expr | None:
+    """Return the object whose item or attribute a node sets, or whose mutating method it names; None for others."""
+    match node:
+        case ast.Subscript(ctx=ast.Store() | ast.Del()) | ast.Attribute(ctx=ast.Store() | ast.Del()):
+            return node.value
+        case ast.Attribute(attr=attr) if attr in CHANGING:
+            return node.value
+    return None
+
+
 def changes_itself(method: ast.FunctionDef | ast.AsyncFunctionDef, own: str) -> bool:
     """Return True if a method sets or changes an item or attribute of its object, under the name `own`."""
     for node in ast.walk(method):
@@ -69,17 +79,8 @@ def changes_class(method: ast.FunctionDef | ast.AsyncFunctionDef, shared: Collec
         return False
     own, of_class = method.args.args[0].arg, any(getattr(d, "id", "") == "classmethod" for d in method.decorator_list)
     for node in ast.walk(method):
-        match node:
-            case (
-                ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
-                | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
-            ):
-                changed = of
-            case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
-                changed = of
-            case _:
-                continue
-        chain = _attributes_of(changed, own)
+        changed = changed_by(node)
+        chain = None if changed is None else _attributes_of(changed, own)
         if chain is not None and (of_class or "__class__" in chain or (chain and chain[0] in shared)):
             return True
     return False
@@ -105,20 +106,13 @@ def keeps_state(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     outer |= {node.name for node in function.body if isinstance(node, FUNCTIONS)}
     for inner in (node for node in ast.walk(function) if isinstance(node, FUNCTIONS) and node is not function):
         for node in ast.walk(inner):
-            match node:
-                case ast.Nonlocal():
+            if isinstance(node, ast.Nonlocal):
+                return True
+            if (changed := changed_by(node)) is not None:
+                root = root_of(changed)
+                own = {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                if root and root.id in outer - own:
                     return True
-                case (
-                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
-                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
-                    | ast.Attribute(ctx=ast.Load(), value=of)
-                ) if not (
-                    isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in CHANGING
-                ):
-                    root = root_of(of)
-                    own = {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-                    if root and root.id in outer - own:
-                        return True
     return False
 
 

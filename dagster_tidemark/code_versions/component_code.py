@@ -22,7 +22,7 @@ from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.options import OPTIONS_THAT_COMPUTE_NOTHING
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project, Unknown
 from dagster_tidemark.code_versions.references import Attribute, Inlined, Ref
-from dagster_tidemark.component_declarations import Declaration
+from dagster_tidemark.component_declarations import Declaration, texts_in
 from dagster_tidemark.sources import file_endings
 
 _DECLARE = re.compile(r"(component|defs|code-location)\.ya?ml")
@@ -106,7 +106,7 @@ def _named_in(value: Any, project: Project, *, is_own: bool) -> Iterator[Definit
     Args:
         is_own: True for a class of the project, which may also import `package.module.name`.
     """
-    for text in _texts_in(value):
+    for text in texts_in(value):
         module, _, name = text.partition(":")
         if name and project.module(module):
             yield from _definition(f"{module}.{name}", project)
@@ -124,23 +124,11 @@ def _definition(dotted: str, project: Project) -> Iterator[Definition]:
             yield Definition(module or dotted.rpartition(".")[0], EVERYTHING)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for each in value.values():
-                yield from _texts_in(each)
-        case list():
-            for each in value:
-                yield from _texts_in(each)
-
-
 # Templates
 
 
 def _of_variable(label: str, value: Any, project: Project) -> Iterator[Ref]:
-    """Yield the code or value of a template variable that is used beside the environment."""
+    """Yield the code or value of a template variable other than the environment."""
     function = getattr(value, "func", value)  # of a partial
     if isinstance(function, FunctionType) and project.module(function.__module__):
         yield from _definition(f"{function.__module__}.{_outermost(function)}", project)
@@ -227,7 +215,7 @@ def _files_named(value: Any, declaration: Declaration, project: Project) -> Iter
     """Yield the files that texts in an attribute name, from the component's folder or the project's folder."""
     path = declaration.source.path
     bases = [project.home, project.root, *([path.parent] if path else ())]
-    for text in _texts_in(value):
+    for text in texts_in(value):
         if 0 < len(text) < 200 and "\n" not in text:
             named = dict.fromkeys((base / text).resolve() for base in bases)
             yield from (Files(found) for found in named if found.is_file())

@@ -24,6 +24,7 @@ from dagster_tidemark.code_versions.changing_code import (
     CHANGING_FUNCTIONS,
     ONLY_LOOK,
     PATCHING_BY_NAME,
+    changed_by,
     changes_class,
     keeps_state,
     names_attribute,
@@ -404,17 +405,8 @@ class _Search:
         functions = [n for body in bodies for n in ast.walk(body) if isinstance(n, FUNCTIONS)]
         values = {name: held for each in functions for name, held in values_in(each.body).items()}
         for node in nodes:
-            match node:
-                case (
-                    ast.Subscript(ctx=ast.Store() | ast.Del(), value=of)
-                    | ast.Attribute(ctx=ast.Store() | ast.Del(), value=of)
-                ):
-                    changed = of
-                case ast.Attribute(attr=attr, value=of, ctx=ast.Load()) if attr in CHANGING:
-                    changed = of
-                case _:
-                    continue
-            root = root_of(changed)
+            changed = changed_by(node)
+            root = None if changed is None else root_of(changed)
             if root and root.id in local and root.id in values:
                 yield from self._objects.held(module, root, values)
 

@@ -1,4 +1,4 @@
-"""Finds the definitions whose objects a variable or an expression may hold, so that a change of one changes the other.
+"""Finds the definitions behind a variable or an expression: a change of its object changes theirs.
 
     rates = CONF["rates"]              another name of an object, or of a part of it
     for each in (LOW, HIGH)            a name for each of several objects

@@ -211,7 +211,7 @@ class References:
                 return f"?{name}{more}"
 
     def any_module(self) -> None:
-        """Record references to all modules of the package, for code that may use any of them."""
+        """Record references to all modules of the package, for code that may use any module."""
         packages = dict.fromkeys([self._project.package, self._module.name.partition(".")[0]])
         self.found += [Definition(package, EVERYTHING) for package in packages if self._project.module(package)]
 

@@ -7,11 +7,13 @@ here: the attributes themselves (`attributes`, `base_component`).
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 from pydantic import RootModel
+
+from dagster_tidemark.component_declarations import texts_in
 
 _TEMPLATE = r"\{\{|\{%"
 _VARIABLE = re.compile(r"\{\{-?\s*env\.(\w+)\s*-?\}\}")
@@ -105,20 +107,8 @@ def as_declared(value: Any, context: dg.ResolutionContext) -> Any:
 def variables_of(value: Any, context: dg.ResolutionContext) -> dict[str, Any]:
     """Return the template variables, other than Dagster's, in all texts that read the environment."""
     own = context.scope.keys() - dg.ResolutionContext.default().scope.keys()
-    used = {word for text in _kept_templates(value) for word in re.findall(r"[A-Za-z_]\w*", text)}
+    used = {word for text in texts_in(value) if reads_environment(text) for word in re.findall(r"[A-Za-z_]\w*", text)}
     return {name: context.scope[name] for name in sorted(own & used - {"context"})}
-
-
-def _kept_templates(value: Any) -> Iterator[str]:
-    match value:
-        case str() if reads_environment(value):
-            yield value
-        case dict():
-            for each in value.values():
-                yield from _kept_templates(each)
-        case list():
-            for each in value:
-                yield from _kept_templates(each)
 
 
 def with_templates(schema: Mapping[str, Any]) -> dict[str, Any]:

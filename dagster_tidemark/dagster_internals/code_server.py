@@ -33,7 +33,7 @@ def is_held_by_its_server(run: DagsterRun, seconds: int = 5) -> bool | None:
 
 
 def keep_watching_runs() -> None:
-    """Keep the thread alive in which this code server notices the end of run processes.
+    """Keep this code server's thread that notices ended run processes.
 
     Dagster ends the thread at the first error, such as a storage that is unreachable for a moment. From then on the
     server reports no ended run, and holds some file handles of every run until it has none left. With this change the
@@ -45,17 +45,17 @@ def keep_watching_runs() -> None:
     check = server._check_for_orphaned_runs
     if getattr(check, "_keeps_watching", False):
         return
-    failed: dict[int, bool] = {}
+    failing = set[int]()
 
     @wraps(check)
     def checked(self: Any) -> None:
         try:
             check(self)
-            failed.pop(id(self), None)
+            failing.discard(id(self))
         except Exception as error:  # whatever it is, the next try may succeed
-            if not failed.get(id(self)):
+            if id(self) not in failing:
                 _logger.warning("ended run processes cannot be reported now, the server tries again: %s", error)
-            failed[id(self)] = True
+            failing.add(id(self))
 
     checked._keeps_watching = True  # type: ignore[attr-defined]
     server._check_for_orphaned_runs = checked

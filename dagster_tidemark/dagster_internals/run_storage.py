@@ -90,22 +90,24 @@ def launching_server(run: dg.DagsterRun) -> str | None:
     return f"127.0.0.1:{found['port']}" if found.get("host") in _LOOPBACK and found.get("port") else None
 
 
-def launched_at(instance: DagsterInstance, run_id: str) -> float | None:
-    """Return when Dagster last asked a code server to start a run (Unix seconds); None if it has not asked."""
-    asked = instance.all_logs(run_id, of_type=dg.DagsterEventType.RUN_STARTING)
-    return asked[-1].timestamp if asked else None
+def launch_of(instance: DagsterInstance, run_id: str) -> tuple[float | None, int | None]:
+    """Return when Dagster last asked a code server to start a run, and the pid that its newest process logged.
 
-
-def started_process(instance: DagsterInstance, run_id: str) -> int | None:
-    """Return the pid that a run's newest process logged at its start; None if no pid was logged."""
-    for entry in reversed(instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
+    The time is in Unix seconds, and None if Dagster has not asked. The pid is None if no process logged one.
+    """
+    asked, pid = None, None
+    types = {dg.DagsterEventType.RUN_STARTING, dg.DagsterEventType.ENGINE_EVENT}
+    for entry in instance.all_logs(run_id, of_type=types):
         event = entry.dagster_event
-        if event is None or not (event.message or "").startswith("Started process for run"):
+        if event is None:
             continue
-        pid = event.engine_event_data.metadata.get("pid")
-        if pid is not None and str(pid.value).isdigit():
-            return int(str(pid.value))
-    return None
+        if event.event_type is dg.DagsterEventType.RUN_STARTING:
+            asked = entry.timestamp
+        elif (event.message or "").startswith("Started process for run"):
+            logged = event.engine_event_data.metadata.get("pid")
+            if logged is not None and str(logged.value).isdigit():
+                pid = int(str(logged.value))
+    return asked, pid
 
 
 def selected_assets(run: dg.DagsterRun) -> frozenset[dg.AssetKey]:

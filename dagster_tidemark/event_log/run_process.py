@@ -255,10 +255,10 @@ def fate_while_starting(instance: DagsterInstance, run: DagsterRun) -> ProcessSt
         return ProcessState.UNKNOWN
     if not this_place().is_same(place):
         return ProcessState.GONE if this_place().replaced(place) else ProcessState.UNKNOWN
-    launched, is_socket = run_storage.launched_at(instance, run.run_id) or 0.0, address.startswith("/")
+    asked, pid = run_storage.launch_of(instance, run.run_id)
+    launched, is_socket = asked or 0.0, address.startswith("/")
     if not is_socket and launched < _since(noted):
         return ProcessState.UNKNOWN  # the port may have been that of another host
-    pid = run_storage.started_process(instance, run.run_id)
     if pid is None:
         began = _own_addresses().get(address)
         if began is None or time.time() - max(launched, began) < _LOGS_WITHIN:

@@ -6,14 +6,13 @@ Belongs here: the choice, as plain data. Does not belong here: the plan of all p
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dagster_tidemark.asset_graph.partition_keys import ends_of_range
 from dagster_tidemark.engine.code_plan import CodePlan
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.planner.graph import Graph, Input, Node, Target
 from dagster_tidemark.planner.grouping import ranges
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.sources.feed import Partition
-
-_RANGE, _OF_OVERRIDES = "...", ".."
 
 
 class NoSuchPartitions(Terminal):
@@ -149,11 +148,11 @@ def sources_through(read: Input, partition: Partition, among: Collection[Target]
 
 def _has(node: Node, partitions: str) -> Callable[[Partition], bool]:
     """Return a function that tests if a partition was chosen. It returns False for assets with other kinds of keys."""
-    first, dots, last = partitions.replace(_RANGE, _OF_OVERRIDES).partition(_OF_OVERRIDES)
-    keys = [key.strip() for key in ((first, last) if dots else partitions.split(","))]
+    ends = ends_of_range(partitions)
+    keys = [key.strip() for key in ends or partitions.split(",")]
     if not node.partitioned or any(node.problem(key) for key in keys):
         return lambda _: False
-    if not dots:
+    if ends is None:
         return lambda partition: partition in keys
     (along, begins), (other, ends) = (node.place(key) for key in keys)
 

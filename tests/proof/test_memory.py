@@ -89,13 +89,13 @@ def _loaded(environment: dict[str, str], tag: str, hours: list[str]) -> tuple[in
     load = _load(tag)
     landing = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     spark = new_session(settings)
-    before = _most_megabytes()
+    before = most_megabytes()
     try:
         loaded = run_load(spark, landing, load, hours, run_id="memory")
     finally:
         spark.stop()
-    return sum(content.rows for content in loaded.content.values()), before, _most_megabytes()
+    return sum(content.rows for content in loaded.content.values()), before, most_megabytes()
 
 
-def _most_megabytes() -> int:
+def most_megabytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -3,7 +3,6 @@
 import gzip
 import json
 import multiprocessing
-import resource
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime
@@ -23,6 +22,7 @@ from dagster_tidemark.lakehouse.readers.batch import declared_by
 from dagster_tidemark.lakehouse.readers.format_registry import format_of
 from dagster_tidemark.sources.feed import Feed, Grain
 from tests.proof.conftest import Report
+from tests.proof.test_memory import most_megabytes
 
 COLUMNS = {"id": "bigint", "city": "string", "price": "decimal(12,2)", "at": "timestamp", "note": "string"}
 FEED = Feed("lines", "lines/", Grain.DAY, COLUMNS)
@@ -159,7 +159,7 @@ def test_worker_reads_large_files_in_the_memory_that_the_documents_state(tmp_pat
 
 def _read(path: Path) -> tuple[int, int, int]:
     """Read all parts of a file. Return its rows, and the most memory of this process before and afterwards, in MB."""
-    source, before = DiskFile(path), _most_megabytes()
+    source, before = DiskFile(path), most_megabytes()
     form, declared = format_of(source.key), declared_by(FEED)
     shape = form.shape(FEED, source)
     count = 0
@@ -169,8 +169,4 @@ def _read(path: Path) -> tuple[int, int, int]:
         ):
             assert not report.fault, report.fault
         count += report.sound_rows
-    return count, before, _most_megabytes()
-
-
-def _most_megabytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return count, before, most_megabytes()

@@ -112,7 +112,7 @@ class Slack(Channel):
     def _body(self, delivery: Delivery, thread: str) -> dict[str, object]:
         report, message = delivery.report, delivery.message
         facts = "\n".join(f"*{_escaped(name)}* {_escaped(value)}" for name, value in report.facts)
-        # The link has a block of its own, so that long facts do not cut it off.
+        # The link is a separate block, so that long facts do not cut it off.
         links = [f"<{report.link}|Open in Dagster>"] if report.link else []
         body: dict[str, object] = {
             "channel": self.channel,

@@ -234,7 +234,7 @@ def test_run_killed_while_importing_code_ends_as_lost_without_its_code_server(
             while not (tmp_path / "importing").exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            pid = run_storage.started_process(instance, run.run_id)
+            _, pid = run_storage.launch_of(instance, run.run_id)
             assert pid is not None
             pids.append(pid)
             assert is_held_by_its_server(run)

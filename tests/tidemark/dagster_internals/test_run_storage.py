@@ -125,21 +125,21 @@ def test_launching_server_of_a_run_is_read_from_its_tags(info: str, server: str 
 
 def test_launch_of_a_run_is_the_last_time_a_server_was_asked(instance: dg.DagsterInstance) -> None:
     started = run(instance, 1, DagsterRunStatus.STARTING)
-    assert run_storage.launched_at(instance, started.run_id) is None
+    assert run_storage.launch_of(instance, started.run_id)[0] is None
     before = time.time()
     event = DagsterEvent(DagsterEventType.RUN_STARTING.value, "job")
     instance.report_dagster_event(event, run_id=started.run_id)
-    found = run_storage.launched_at(instance, started.run_id)
+    found, _ = run_storage.launch_of(instance, started.run_id)
     assert found is not None and before <= found <= time.time()
 
 
 def test_process_of_a_run_is_the_last_one_started(instance: dg.DagsterInstance) -> None:
     started = run(instance, 1, DagsterRunStatus.STARTED)
-    assert run_storage.started_process(instance, started.run_id) is None
+    assert run_storage.launch_of(instance, started.run_id) == (None, None)
     for pid in (11, 12):
         data = EngineEventData({"pid": dg.MetadataValue.text(str(pid))})
         instance.report_engine_event("Started process for run (pid: 1).", started, data)
-    assert run_storage.started_process(instance, started.run_id) == 12
+    assert run_storage.launch_of(instance, started.run_id) == (None, 12)
 
 
 def test_launcher_without_health_checks_reports_no_run_as_gone(instance: dg.DagsterInstance) -> None:

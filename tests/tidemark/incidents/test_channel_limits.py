@@ -329,28 +329,6 @@ def test_mail_that_was_taken_is_sent_whatever_the_server_says_to_quit(
     assert len(smtp.mails) == 1
 
 
-@pytest.mark.parametrize(
-    ("command", "answer", "means"),
-    [
-        ("EHLO", "554 no service for you", ChannelUnavailable),
-        ("MAIL", "530 5.7.0 must issue STARTTLS first", ChannelUnavailable),
-        ("MAIL", "535 5.7.8 login needed", ChannelUnavailable),
-        ("MAIL", "452 out of storage", ChannelUnavailable),
-        ("MAIL", "552 message size exceeds limit", MessageRefused),
-        ("DATA", "554 5.6.0 content rejected", MessageRefused),
-        ("DATA", "451 try again", ChannelUnavailable),
-    ],
-)
-def test_smtp_code_is_about_the_mail_only_after_the_session_began(
-    smtp: SmtpServer, settings: Settings, command: str, answer: str, means: type[Exception]
-) -> None:
-    smtp.refuse[command] = answer
-    if command == "EHLO":
-        smtp.refuse["HELO"] = answer
-    with pytest.raises(means, match=answer[:3]):
-        mail(smtp).send(delivery(settings))
-
-
 def test_smtp_server_that_greets_with_a_refusal_is_unavailable(smtp: SmtpServer, settings: Settings) -> None:
     smtp.greeting = "554 no SMTP service here"
     with pytest.raises(ChannelUnavailable, match="takes no mail: 554"):

@@ -297,13 +297,23 @@ def test_email_channel_sends_an_incident_as_one_thread(smtp: SmtpServer, setting
         ("RCPT", "550 no such user", MessageRefused),
         ("RCPT", "450 try later", ChannelUnavailable),
         ("DATA", "552 too large", MessageRefused),
+        ("DATA", "554 5.6.0 content rejected", MessageRefused),
+        ("DATA", "451 try again", ChannelUnavailable),
         ("AUTH", "535 wrong password", ChannelUnavailable),
+        # A code is about the mail only after the session began.
+        ("EHLO", "554 no service for you", ChannelUnavailable),
+        ("MAIL", "530 5.7.0 must issue STARTTLS first", ChannelUnavailable),
+        ("MAIL", "535 5.7.8 login needed", ChannelUnavailable),
+        ("MAIL", "452 out of storage", ChannelUnavailable),
+        ("MAIL", "552 message size exceeds limit", MessageRefused),
     ],
 )
 def test_email_channel_distinguishes_refused_messages_from_an_unavailable_server(
     smtp: SmtpServer, settings: Settings, command: str, answer: str, error: type[Exception]
 ) -> None:
     smtp.refuse[command] = answer
+    if command == "EHLO":
+        smtp.refuse["HELO"] = answer
     secret = dg.EnvVar("A_SECRET")
     channel = Email(
         host="127.0.0.1",

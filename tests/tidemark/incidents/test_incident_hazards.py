@@ -38,11 +38,11 @@ from dagster_tidemark.incidents.routing import QuietHours, Route
 from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.planner.contracts import Window
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import INCIDENTS, INCIDENTS_CLOSED
 from tests.tidemark.incidents.test_arrivals import EXPECTED, HOUR, Feed
+from tests.tidemark.incidents.test_sender import NOW, Clock
 
-NOW = 1_790_000_000.0
 NOON = NOW - NOW % 86_400 + 43_200
 DAY = 86_400.0
 
@@ -51,24 +51,6 @@ DAY = 86_400.0
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as made:
         yield made
-
-
-@pytest.fixture
-def store(instance: dg.DagsterInstance, request: pytest.FixtureRequest) -> IncidentStore:
-    return IncidentStore(instance, request.node.name)
-
-
-@pytest.fixture(scope="module")
-def settings() -> Settings:
-    return load_settings()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def fails(subject: str, *late: str, said: str = "it fails", since: float = NOW) -> Trouble:

@@ -18,7 +18,7 @@ from dagster_tidemark.incidents.lifecycle import reviewed
 from dagster_tidemark.incidents.routing import QuietHours
 from dagster_tidemark.incidents.sender import GIVEN_UP_SECONDS, LEASE_SECONDS, Sender, dead, undelivered
 from dagster_tidemark.incidents.store import BookBusy, IncidentStore
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from tests.tidemark.postgres import has_postgres, postgres_instance
 
 NOW = 1_790_000_000.0
@@ -32,16 +32,6 @@ class Killed(BaseException):
 def instance() -> Iterator[DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as made:
         yield made
-
-
-@pytest.fixture
-def store(instance: DagsterInstance, request: pytest.FixtureRequest) -> IncidentStore:
-    return IncidentStore(instance, request.node.name)
-
-
-@pytest.fixture(scope="module")
-def settings() -> Settings:
-    return load_settings()
 
 
 class Clock:

@@ -131,6 +131,19 @@ def run_load(
         raise
 
 
+class _KeysAreMissing(Exception):
+    """Corrected files lack keys that their old versions have in the table.
+
+    Rows of other files may have lost to the old rows with these keys, so all files must be read again.
+    """
+
+    def __init__(self, partitions: Collection[Partition]) -> None:
+        super().__init__(
+            "all files of a partition are read again, because a corrected file lacks rows of its old version"
+        )
+        self.partitions = frozenset(partitions)
+
+
 @dataclass
 class _Attempts:
     """Load that starts again while other writers interfere.
@@ -140,6 +153,7 @@ class _Attempts:
         done: Result of the last attempt that committed. Another writer may have committed at the same time.
         changed: For each file that changed while it was read, the error of the first change.
         left_out: Keys of files that must not be read, with the reason.
+        whole: Partitions of which the next attempt reads all files, although only a few have changed.
     """
 
     spark: SparkSession
@@ -153,6 +167,7 @@ class _Attempts:
     done: Loaded | None = None
     changed: dict[str, ObjectChanged] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    whole: frozenset[Partition] = frozenset()
 
     def next(self) -> Loaded:
         """Make one attempt. Repeat it without the files that turn out to be unreadable.
@@ -172,11 +187,15 @@ class _Attempts:
             except NotScanned as error:
                 self.left_out |= {file.key: why for file, why in error.files.items()}
                 logger.warning("restarting the load without some files: %s", error)
+            except _KeysAreMissing as error:
+                self.whole = error.partitions
+                logger.info("%s: %s", self.load.table.name, error)
 
     def _once(self) -> Loaded:
         spark, load = self.spark, self.load
-        if self.done is not None:  # an earlier attempt has read them again
-            load = replace(load, read_again=frozenset())
+        # An earlier attempt that committed has read the asked partitions again.
+        asked = load.read_again if self.done is None else frozenset[Partition]()
+        load, self.whole = replace(load, read_again=asked | self.whole), frozenset()
         found = look(spark, self.landing, load, self.partitions, self.observed, self.misplaced)
         rejected_rows.enter_misplaced(spark, load, found, self.run_id)
         found, inspected = look_into_files(self.landing, load, found, self.left_out)
@@ -421,11 +440,9 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     # partitions since. For this check, partitions with added files are rewritten too.
     if added_to:
         standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
-        if outdated := sorted({pair for p in added_to for pair in found.steps[p].outdated}):
-            # Remove rows of versions that are no longer listed, by a join: there may be thousands of versions.
-            names = ["source_file", "source_version"]
-            versions = rows.sparkSession.createDataFrame(outdated, ", ".join(f"{c} string" for c in names))
-            standing = standing.join(F.broadcast(versions), on=names, how="left_anti")
+        if outdated := {pair for p in added_to for pair in found.steps[p].outdated}:
+            _require_keys(load, found, rows, standing)
+            standing = _of_versions(standing, outdated, how="left_anti")
         refused = [file.key for file in found.unavailable if file not in found.archived]
         if refused:
             # Rows that are removed now may have superseded rows of unavailable files. So mark these files to be read
@@ -436,6 +453,32 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
     is_grouped = is_large and is_grouped_by_task(rows)
     predicate = table.predicate(keys)
     return write.replace_since(found.snapshot_id, rows, table, predicate, run_id=run_id, is_grouped=is_grouped)
+
+
+def _require_keys(load: Load, found: LoadState, rows: DataFrame, standing: DataFrame) -> None:
+    """Check that corrected files have every key whose row they take away, in a row that is not older.
+
+    Then a row that has lost to the old row also loses to the new row.
+
+    Raises:
+        _KeysAreMissing: a key is missing.
+    """
+    corrected = [p for p, step in found.steps.items() if step.corrects]
+    if not corrected or "source_file" in load.table.row_key:  # then no row of another file has the same key
+        return
+    old = _of_versions(standing, {pair for p in corrected for pair in found.steps[p].outdated}, how="left_semi")
+    not_older = "struct(s.arrived_at, s.source_file) >= struct(t.arrived_at, t.source_file)"
+    is_covered = F.expr(f"{load.table.same_key()} AND {not_older}")
+    if not old.alias("t").join(rows.alias("s"), on=is_covered, how="left_anti").isEmpty():
+        raise _KeysAreMissing(corrected)
+
+
+def _of_versions(rows: DataFrame, versions: Collection[tuple[str, str]], *, how: str) -> DataFrame:
+    """Return the rows of some file versions (`left_semi`), or the other rows (`left_anti`)."""
+    names = ["source_file", "source_version"]
+    # By a join, because there may be thousands of versions.
+    wanted = rows.sparkSession.createDataFrame(sorted(versions), ", ".join(f"{c} string" for c in names))
+    return rows.join(F.broadcast(wanted), on=names, how=how)
 
 
 def _joins_existing_rows(found: LoadState) -> bool:

@@ -6,7 +6,7 @@ between. Does not belong here: any query (`provenance`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -48,6 +48,8 @@ class LoadStep:
         read: The files to read.
         replaces: True if the rows of these files replace all rows of the partition; False if they are added.
         outdated: File versions whose rows are removed although the partition is not replaced.
+        corrects: True if only the changed files are read. This is correct only if the new versions have every key whose
+            row they take away, because rows of other files may have lost to such a row.
         forgotten: Keys whose quarantine entries are removed.
         left: Keys whose quarantine entries stay.
     """
@@ -55,6 +57,7 @@ class LoadStep:
     read: tuple[SourceFile, ...]
     replaces: bool
     outdated: frozenset[tuple[str, str]] = frozenset()
+    corrects: bool = False
     forgotten: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
 
@@ -79,8 +82,9 @@ def steps(
 ) -> dict[Partition, LoadStep]:
     """Return a step for each listed partition that needs work.
 
-    If files were only added, the step reads the added files. If a file has changed or vanished, or was loaded by other
-    code, the step reads the whole partition again, unless the partition keeps rows of files that cannot be read.
+    If files were only added, the step reads the added files. If less than half of the files have changed, it reads the
+    changed files. If more have changed, a file has vanished, or a file was loaded by other code, it reads the whole
+    partition again, unless the partition keeps rows of files that cannot be read.
 
     Args:
         read_again: Partitions that are read again, too, because a person asked for it.
@@ -121,8 +125,10 @@ def _step(
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
         step = LoadStep(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
-    elif fate.gone or outdated or by_other_code or (asked and (listed or known)):
+    elif fate.gone or by_other_code or (asked and (listed or known)) or (outdated and len(added) * 2 >= len(listed)):
         step = LoadStep(tuple(listed), replaces=True)
+    elif outdated:
+        step = LoadStep(tuple(added), replaces=False, outdated=frozenset(outdated), corrects=True)
     elif added:
         step = LoadStep(tuple(added), replaces=not filled)
     elif any(k.where is not Where.TABLE and k.key not in versions and k.key not in fate.kept for k in known):
@@ -138,4 +144,4 @@ def _with_entries(
     read = {f.key for f in step.read}
     entered = {k.key for k in known if k.where is not Where.TABLE}
     left = {key for key in entered - read if key in versions or key in fate.kept}
-    return LoadStep(step.read, step.replaces, step.outdated, frozenset(entered - left), frozenset(left))
+    return replace(step, forgotten=frozenset(entered - left), left=frozenset(left))

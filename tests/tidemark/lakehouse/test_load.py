@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,13 +11,30 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from dagster_tidemark.lakehouse.loading import load_state
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
+from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.lakehouse.table import LINEAGE, Table
-from dagster_tidemark.sources.feed import Feed, Grain
+from dagster_tidemark.sources.feed import Feed, Grain, Partition
+from dagster_tidemark.sources.listing import LandedObject
 from tests.sampling import sample
-from tests.tidemark.lakehouse.conftest import HEADER, HOUR, Loading, Put, both_sizes, key, quarantined, renamed, rows
+from tests.tidemark.lakehouse.conftest import (
+    HEADER,
+    HOUR,
+    Loading,
+    Put,
+    a_second,
+    both_sizes,
+    csv,
+    key,
+    line,
+    quantities,
+    quarantined,
+    renamed,
+    rows,
+)
 from tests.toys import feeds, schemas
 from tests.toys.schemas import order_lines
 
@@ -150,6 +167,65 @@ def test_overwritten_and_deleted_files_leave_no_old_rows(
     loading(orders, HOUR)
     assert [r[0] for r in rows(spark, orders)] == [9]
     assert quarantined(spark, orders) == []
+
+
+@pytest.mark.parametrize(
+    ("corrected", "expected", "files_read"),
+    [
+        pytest.param([line(2, 21), line(3, 31)], {1: 1, 2: 21, 3: 31, 4: 4}, 1, id="all rows of the old version"),
+        pytest.param([line(2, 21), line(3, 31), line(4, 41)], {1: 1, 2: 21, 3: 31, 4: 41}, 1, id="one more row"),
+        # Row 2 of b.csv has lost to the old version. Now it is the latest row of its key.
+        pytest.param([line(3, 31)], {1: 1, 2: 2, 3: 31, 4: 4}, 3, id="a row is missing"),
+        pytest.param(
+            [line(2).replace("0.1", "bad"), line(3, 31)], {1: 1, 2: 2, 3: 31, 4: 4}, 3, id="a row is rejected"
+        ),
+        pytest.param([], {1: 1, 2: 2, 4: 4}, 3, id="no row"),
+    ],
+)
+def test_corrected_file_is_read_alone_if_it_has_all_rows_of_its_old_version(
+    spark: SparkSession,
+    put: Put,
+    loading: Loading,
+    orders: Load,
+    corrected: list[str],
+    expected: dict[int, int],
+    files_read: int,
+) -> None:
+    put(key(orders, "b.csv"), csv(line(1, 1), line(2, 2)))
+    put(key(orders, "c.csv"), csv(line(4, 4)))
+    a_second()
+    put(key(orders, "a.csv"), csv(line(2, 20), line(3, 30)))
+    loading(orders, HOUR)
+    assert quantities(spark, orders) == {1: 1, 2: 20, 3: 30, 4: 4}
+
+    put(key(orders, "a.csv"), csv(*corrected))
+    loaded = loading(orders, HOUR)
+
+    assert quantities(spark, orders) == expected
+    assert loaded.files_read == files_read
+    assert [account for account in loaded.accounts if account.unaccounted] == []
+    assert loading(orders, HOUR).files_read == 0
+
+
+def test_correction_with_an_older_time_gives_way_to_rows_that_lost_to_the_old_version(
+    spark: SparkSession, put: Put, loading: Loading, orders: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(key(orders, "b.csv"), csv(line(1, 1), line(2, 2)))
+    put(key(orders, "c.csv"), csv(line(4, 4)))
+    a_second()
+    put(key(orders, "a.csv"), csv(line(2, 20)))
+    loading(orders, HOUR)
+
+    def hours_earlier(landed: LandedObject, partition: Partition) -> SourceFile:
+        file = source_file(landed, partition)
+        is_a = file.key == key(orders, "a.csv")
+        return dataclasses.replace(file, arrived_at=file.arrived_at - timedelta(hours=is_a))
+
+    source_file = load_state._source_file
+    monkeypatch.setattr(load_state, "_source_file", hours_earlier)
+    put(key(orders, "a.csv"), csv(line(2, 21)))
+    assert loading(orders, HOUR).files_read == 3
+    assert quantities(spark, orders) == {1: 1, 2: 2, 4: 4}
 
 
 def test_new_code_version_reads_the_partition_again(

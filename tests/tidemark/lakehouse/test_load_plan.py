@@ -1,5 +1,6 @@
 """What a load does to a partition is decided as plain data, before anything is read."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -21,6 +22,10 @@ ROWS_OF_B = KNOWN_B._replace(where=Where.REJECTED_ROWS)
 ADD_B = LoadStep((B,), replaces=False)
 A_AGAIN = LoadStep((A,), replaces=True)
 BOTH_AGAIN = LoadStep((A, B), replaces=True)
+C = SourceFile("c.csv", "v1", datetime(2026, 10, 1, tzinfo=UTC), HOUR)
+KNOWN_C = KNOWN_A._replace(key="c.csv")
+A_ALONE = frozenset(["a.csv"])
+CORRECT_A = LoadStep((A,), replaces=False, outdated=frozenset([("a.csv", "v0")]), corrects=True)
 
 
 def step(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles = RemovedFiles()) -> LoadStep | None:  # noqa: B008
@@ -40,6 +45,11 @@ def step(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles = 
         ([A, B], [OLD_A], BOTH_AGAIN),
         ([A], [KNOWN_A._replace(loaded_by="0")], A_AGAIN),
         ([A, B], [KNOWN_A._replace(loaded_by="0"), KNOWN_B], BOTH_AGAIN),
+        ([A, B], [OLD_A, KNOWN_B], BOTH_AGAIN),  # half of its files
+        ([A, B, C], [OLD_A, KNOWN_B, KNOWN_C], CORRECT_A),
+        ([A, B, C], [OLD_A, KNOWN_B._replace(loaded_by="0"), KNOWN_C], LoadStep((A, B, C), replaces=True)),
+        ([A, B, C], [OLD_A._replace(where=Where.WHOLE_FILE), KNOWN_B, KNOWN_C], replace(CORRECT_A, forgotten=A_ALONE)),
+        ([A, B, C], [OLD_A, ENTERED_B, KNOWN_C], replace(CORRECT_A, left=frozenset(["b.csv"]))),
         # The process died between quarantine and table: entries about rows alone make nothing known.
         ([A, B], [KNOWN_A, ROWS_OF_B], LoadStep((B,), replaces=False, forgotten=frozenset(["b.csv"]))),
         (
@@ -83,6 +93,15 @@ def test_load_plan_rereads_kept_rows_once_their_file_is_available() -> None:
     old_c = KNOWN_A._replace(key="c.csv")
     kept = step([A, B], [left, KNOWN_B, old_c], RemovedFiles(expired=frozenset(["c.csv"])))
     assert kept == LoadStep((A, B), replaces=False, outdated=frozenset([("a.csv", "v1")]))
+
+
+def test_load_plan_reads_all_files_beside_a_correction_if_one_is_gone_or_a_person_asks_for_it() -> None:
+    known = {HOUR: [OLD_A, KNOWN_B, KNOWN_C]}
+    all_again = LoadStep((A, B, C), replaces=True)
+    assert steps({HOUR: [A, B, C]}, known, {}, "1", [HOUR])[HOUR] == all_again
+    known[HOUR] += [KNOWN_A._replace(key="d.csv")]
+    gone = RemovedFiles(gone=frozenset(["d.csv"]))
+    assert steps({HOUR: [A, B, C]}, known, {HOUR: gone}, "1")[HOUR] == all_again
 
 
 def test_load_plan_removes_rows_and_entries_of_deleted_files() -> None:

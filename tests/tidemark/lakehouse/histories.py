@@ -86,7 +86,8 @@ Event = PutFile | DeleteFile | RenameFile | RunLoad | Overlap | NewCode
 
 _hour, _name = st.sampled_from(HOURS), st.sampled_from(FILES)
 _line = st.tuples(st.integers(1, 3), st.one_of(st.none(), st.integers(1, 9)))
-_put = st.builds(PutFile, _hour, _name, st.lists(_line, max_size=3).map(tuple))
+_lines = st.lists(_line, max_size=3).map(tuple)
+_put = st.builds(PutFile, _hour, _name, _lines)
 _load = st.builds(
     RunLoad,
     st.sampled_from([HOURS, HOURS[:1], HOURS[1:]]),
@@ -125,6 +126,23 @@ HISTORIES = st.lists(
     min_size=4,
     max_size=12,
 )
+_SIX = (*FILES, "d.csv", "e.csv", "f.csv")
+_correction = st.builds(PutFile, st.just(HOURS[0]), st.sampled_from(_SIX), _lines)
+_corrected_meanwhile = st.builds(Overlap, _load, _load, _correction, _turns)
+CORRECTIONS = st.builds(
+    lambda bodies, events: [
+        *(PutFile(HOURS[0], name, lines) for name, lines in zip(_SIX, bodies, strict=True)),
+        RunLoad(HOURS),
+        *events,
+    ],
+    st.lists(_lines, min_size=len(_SIX), max_size=len(_SIX)),
+    st.lists(
+        st.one_of(_correction, _correction, _correction, _load, _load, _delete, _faulty_load, _corrected_meanwhile),
+        min_size=3,
+        max_size=9,
+    ),
+)
+"""Histories in which a few of six files are overwritten, between loads and during them."""
 
 
 def play(spark: SparkSession, other: SparkSession, landing: S3Bucket, base: Load, history: list[Event]) -> None:

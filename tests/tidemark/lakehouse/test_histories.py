@@ -48,6 +48,17 @@ LOAD, SCAN = RunLoad(HOURS), RunLoad(HOURS, scans=True)
             Overlap(SCAN, RunLoad(HOURS, "after_commit"), DeleteFile(EIGHT, "a.csv"), turns=(0, 1, 1, 0, 0, 1)),
             RunLoad((EIGHT,), scans=True),
         ],
+        # One of four files is overwritten: with all its rows, during another load, and without a row that b.csv has.
+        [
+            *(PutFile(SEVEN, f"{name}.csv", ((1, n), (2, 9 - n))) for n, name in enumerate("bcda", start=1)),
+            LOAD,
+            PutFile(SEVEN, "d.csv", ((1, 7), (2, 8), (3, None))),
+            RunLoad(HOURS, "between_quarantine_and_table"),
+            RunLoad(HOURS, "before_commit"),
+            Overlap(LOAD, RunLoad(HOURS, "after_commit"), PutFile(SEVEN, "d.csv", ((2, 7),)), turns=(0, 1, 1, 0, 0, 1)),
+            PutFile(SEVEN, "a.csv", ((3, 1),)),
+            RunLoad(HOURS, "before_commit"),
+        ],
         # Added in one hour, overwritten and re-coded in another.
         pytest.param(
             [

@@ -25,7 +25,7 @@ from dagster_tidemark.lakehouse.table import CATALOG
 from dagster_tidemark.settings import LOCAL_KEY, Settings, SettingsError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 logger = logging.getLogger(__name__)
@@ -263,6 +263,25 @@ _settings: WeakKeyDictionary[SparkSession, Settings] = WeakKeyDictionary()
 def settings_of(session: SparkSession) -> Settings | None:
     """Return the settings of a session that `new_session` created; None for other sessions."""
     return _settings.get(session)
+
+
+def evaluated_once(frame: DataFrame) -> DataFrame:
+    """Return a frame with the same rows, which Spark evaluates now and keeps until the frame is deleted.
+
+    The client of Spark Connect looks for these rows in the active session of the thread, but only the session of `frame`
+    has them. The two differ if the code location uses a session of its own. So the session of `frame` is active during
+    the call.
+    """
+    session = frame.sparkSession
+    active = getattr(type(session), "_active_session", None)  # only Spark Connect has it
+    if active is None:
+        return frame.localCheckpoint()
+    before = getattr(active, "session", None)
+    active.session = session
+    try:
+        return frame.localCheckpoint()
+    finally:
+        active.session = before
 
 
 @contextmanager

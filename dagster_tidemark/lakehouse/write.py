@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog, metadata_reads
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
-from dagster_tidemark.lakehouse.session import without_token
+from dagster_tidemark.lakehouse.session import evaluated_once, without_token
 from dagster_tidemark.lakehouse.table import CATALOG, Retention, Table, quoted
 
 RUN_ID = "tidemark.run-id"
@@ -193,7 +193,7 @@ def _merge_by_overwriting(
     source with values that may differ between the two evaluations, such as random values. These rows are evaluated
     once, because this merge reads them twice too. If an executor with the rows is lost, the merge fails.
     """
-    spark, rows = rows.sparkSession, rows.localCheckpoint()
+    spark, rows = rows.sparkSession, evaluated_once(rows)
     before = current_snapshot(spark, table)
     there = spark.table(table.rows_identifier).alias("t").where(within("t"))
     new, wins = rows.alias("s"), f"coalesce({wins}, false)"

@@ -38,6 +38,7 @@ from dagster_tidemark.lakehouse.read import as_frame, fetched
 from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
+from dagster_tidemark.lakehouse.session import evaluated_once
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
@@ -418,11 +419,11 @@ def _one_a_key(load: Load, found: LoadState, reading: FileBatch, judged: Judged,
         if few.num_rows and has_one_a_key(few, load.table):
             return as_frame(reading.spark, few)
     if rows_read >= _MANY_ROWS:  # ranking shuffles whole rows, but a search for duplicates only their keys
-        rows = transform(good).localCheckpoint()
+        rows = evaluated_once(transform(good))
         if not has_duplicate_keys(rows, load.table):
             return rows
     rows = deduplicate(good, load.table, transform)
-    return rows.localCheckpoint() if _joins_existing_rows(found) else rows
+    return evaluated_once(rows) if _joins_existing_rows(found) else rows
 
 
 def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_large: bool) -> write.Commit:

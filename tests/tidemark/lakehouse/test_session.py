@@ -12,7 +12,7 @@ import grpc
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -23,6 +23,7 @@ from dagster_tidemark.lakehouse.session import (
     SparkLost,
     SparkUnreachable,
     _settings,
+    evaluated_once,
     keep_password,
     naming_the_server,
     new_session,
@@ -140,3 +141,14 @@ def test_spark_client_log_is_not_printed_to_the_terminal(capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert "ReleaseExecute" not in said
     assert "UNRESOLVED_COLUMN" not in said
+
+
+def test_rows_are_evaluated_in_the_session_of_their_frame_while_another_session_is_active(
+    spark: SparkSession, other_spark: SparkSession
+) -> None:
+    active = ConnectSession.getActiveSession()
+    for session in (spark, other_spark):
+        rows = evaluated_once(session.range(3))
+        assert rows.count() == 3
+        assert rows.sparkSession is session
+    assert ConnectSession.getActiveSession() is active

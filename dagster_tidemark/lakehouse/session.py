@@ -268,9 +268,8 @@ def settings_of(session: SparkSession) -> Settings | None:
 def evaluated_once(frame: DataFrame) -> DataFrame:
     """Return a frame with the same rows, which Spark evaluates now and keeps until the frame is deleted.
 
-    The client of Spark Connect looks for these rows in the active session of the thread, but only the session of `frame`
-    has them. The two differ if the code location uses a session of its own. So the session of `frame` is active during
-    the call.
+    Spark Connect's client looks for these rows in the active session of the thread, but only the session of `frame` has
+    them. The two differ if the code location uses a session of its own. So the frame's session is active meanwhile.
     """
     session = frame.sparkSession
     active = getattr(type(session), "_active_session", None)  # only Spark Connect has it

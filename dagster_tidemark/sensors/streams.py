@@ -18,7 +18,7 @@ import dagster as dg
 import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import code_loading, instance_store, run_storage
+from dagster_tidemark.dagster_internals import code_server, instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
@@ -230,7 +230,7 @@ class CodeServer:
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._ticked: tuple[Any, str] | None = None
-        if threading.current_thread() is threading.main_thread() and code_loading.is_loaded_by_a_code_server():
+        if threading.current_thread() is threading.main_thread() and code_server.is_loaded_by_a_code_server():
             end_without_collection()
             self._listen()
 

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
-from dagster_tidemark.asset_graph.input_promises import declare_promises
+from dagster_tidemark.asset_graph.declarations import declare_promises
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations
 from dagster_tidemark.dagster_internals import code_server

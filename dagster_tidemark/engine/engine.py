@@ -18,10 +18,10 @@ from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
 from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.check_attempts import CheckAttempts
-from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable
 from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer, after
+from dagster_tidemark.event_log.deployed import code_texts
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.event_log.standby import standby_of
 from dagster_tidemark.planner import run_retries

@@ -1,15 +1,24 @@
-"""Declarations and text of the deployed code, kept in the instance's storage for `tidemark plan`."""
+"""The code of a location: its identity and text on disk, and the deployed code in the instance's storage.
+
+Belongs here: declarations and text of deployed code, for `tidemark plan`, and the hash by which a process notices that
+its code differs. Does not belong here: parsing or comparing code (`code_versions`).
+"""
 
 import base64
+import hashlib
 import json
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.planner.code_changes import Declared, declared
 from dagster_tidemark.planner.graph import Graph
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import DEPLOYED, DEPLOYED_CODE
 
 
@@ -58,3 +67,57 @@ def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
     kept_under = instance_store.saved_under(instance, DEPLOYED).items()
     found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}
     return frozenset() if str(None) in found else frozenset(found)
+
+
+_MOST_BYTES = 1_000_000
+_WRITTEN_BY_PROGRAMS = {".db", ".duckdb", ".lock", ".log", ".pid", ".pyc", ".pyo", ".sqlite", ".sqlite3", ".tmp"}
+
+
+@cache
+def code_of(settings: Settings) -> str:
+    """Return a hash of the location's and Tidemark's code, as it is on disk at the first call, soon after loading.
+
+    Data files of the packages, such as SQL and YAML, count too. Files above 1 MB count by their name and size.
+    """
+    digest = hashlib.sha256()
+    for package in sorted({settings.code_location, __name__.partition(".")[0]}):
+        found = find_spec(package)
+        for folder in sorted(found.submodule_search_locations or ()) if found else ():
+            for name, content in _files_in(Path(folder)):
+                digest.update(f"{package}/{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _files_in(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each file below a folder, except hidden files and files that programs write."""
+    for file in sorted(folder.rglob("*")):
+        below = file.relative_to(folder)
+        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in below.parts)
+        if is_hidden or file.suffix.lower() in _WRITTEN_BY_PROGRAMS or not file.is_file():
+            continue
+        size = file.stat().st_size
+        is_counted_by_size = size > _MOST_BYTES and file.suffix != ".py"
+        yield below.as_posix(), str(size).encode() if is_counted_by_size else file.read_bytes()
+
+
+KEPT = (".py", ".sql", ".yaml", ".yml")
+"""Endings of the files that are kept: code, queries and declarations of components."""
+_MOST_CHARACTERS = 20_000_000
+
+
+def code_texts(root: Path, package: str) -> dict[str, str]:
+    """Return the text of a package's modules, queries and components by path; empty if all together are too large."""
+    found: dict[str, str] = {}
+    size = 0
+    for path in sorted(root.joinpath(*package.split(".")).rglob("*")):
+        if path.suffix not in KEPT or not path.is_file():
+            continue
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue  # the import of this module reports the error
+        size += len(text)
+        if size > _MOST_CHARACTERS:
+            return {}
+        found[path.relative_to(root).as_posix()] = text
+    return found

@@ -28,7 +28,7 @@ from dagster import DagsterInstance, DagsterRun, SensorEvaluationContext
 
 from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
 

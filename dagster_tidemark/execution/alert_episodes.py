@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.execution.metadata import partition_metadata, table_state
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.lakehouse.commits import until_committed

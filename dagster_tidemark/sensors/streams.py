@@ -22,8 +22,8 @@ from dagster_tidemark.dagster_internals import code_server, instance_store, run_
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.executor import end_without_collection
-from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of, identity_of
 from dagster_tidemark.event_log.standby import is_preview, location_of, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause

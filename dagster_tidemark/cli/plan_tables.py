@@ -27,8 +27,6 @@ from dagster_tidemark.settings import Settings
 
 _QUERIES = {".sql", ".j2", ".jinja", ".jinja2"}
 _MOST_BYTES = 1_000_000  # larger files hold data
-
-
 _MAKES = {"alias", "name", "toDF", "withColumn", "withColumnRenamed", "withColumns", "withColumnsRenamed"}
 _AS = re.compile(r"\bas\s+`?(\w+)`?", re.IGNORECASE)
 

@@ -17,7 +17,7 @@ from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
 from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.dagster_internals.partitions import range_tags
+from dagster_tidemark.dagster_internals.partitions import partition_ends, range_tags
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.execution.io_manager import NoSuchTable
 from dagster_tidemark.execution.watermark import THROUGH, through
@@ -330,9 +330,7 @@ def partitions_of(run: dg.DagsterRun, definitions: dg.Definitions, node: Node) -
     """Return the partitions of a run."""
     if not node.partitioned:
         return {None}
-    first, last = run.tags.get("dagster/asset_partition_range_start"), run.tags.get("dagster/asset_partition_range_end")
-    if first is None or last is None:
-        return {run.tags["dagster/partition"]}
+    ends = [key for key in partition_ends(run.tags) if key is not None]
     by = definitions.resolve_asset_graph().get(dg.AssetKey.from_user_string(node.key)).partitions_def
     assert by is not None
-    return set(by.get_partition_keys_in_range(dg.PartitionKeyRange(first, last)))
+    return set(by.get_partition_keys_in_range(dg.PartitionKeyRange(ends[0], ends[-1])))

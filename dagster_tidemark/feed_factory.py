@@ -1,26 +1,19 @@
-"""Assets of a declared feed: the source asset with its button "Observe", and the table loaded from it, with checks.
-
-Does not belong here: the comparison of a source with the bucket (`sensors.change_detection`).
-"""
+"""Assets of a declared feed: the source asset, and the table loaded from it, with its checks."""
 
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterInstance
 from pyspark.sql import DataFrame
 
 from dagster_tidemark.derived_table import table_asset
-from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.execution.load_asset import LakehouseResource
 from dagster_tidemark.execution.load_check import landed_checks
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource
-from dagster_tidemark.sensors.change_detection import changes, look_at_feed
+from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
 from dagster_tidemark.sources.feed import Feed
-from dagster_tidemark.sources.listing import Bucket
-from dagster_tidemark.sources.partition_listing import look
 
 
 def feed_assets(
@@ -104,34 +97,3 @@ def _source(feed: Feed, key: list[str], partitions_def: dg.PartitionsDefinition[
         return observe_partitions(context, tidemark_landing, feed)
 
     return _partitions
-
-
-def observe_partitions(
-    context: dg.OpExecutionContext, landing: LandingResource, feed: Feed
-) -> dg.DataVersionsByPartition:
-    """Observe a feed on demand: the body of an observable source asset.
-
-    Dagster writes an event without tags for every returned entry. Therefore this function itself reports the changed
-    partitions, and returns none. The reports are not events of this run: deleting the run would delete them, and with
-    them the record of files that vanished later.
-    """
-    found = look_at_feed(ObservationLedger(context.instance, landing.start), landing.open(), feed)
-    context.log.info(f"{len(found.changed)} partitions changed")
-    for alarm in found.alarms.values():
-        context.log.error(alarm)
-    return dg.DataVersionsByPartition({})
-
-
-def observe_file(bucket: Bucket, feed: Feed, instance: DagsterInstance) -> dg.ObserveResult:
-    """Observe an unpartitioned feed on demand: the body of an observable source asset.
-
-    The result is always an event, because Dagster allows nothing else; with an unchanged version it has no effect. A
-    change is also reported outside this run, so that the report remains if the run is deleted.
-    """
-    ledger = ObservationLedger(instance)
-    seen = ledger.latest(feed)
-    found = changes(feed, {None: look(bucket, feed, None)}, seen, ledger)
-    if not found.changed:
-        return dg.ObserveResult(tags=dict(seen.get(None, {})))
-    ledger.report(found.changed)
-    return dg.ObserveResult(tags=found.changed[0].tags, metadata=found.changed[0].metadata)

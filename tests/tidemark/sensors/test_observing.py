@@ -12,8 +12,8 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from dagster_tidemark.event_log.observations import ObservationLedger, holds_files, mass_removal_check
 from dagster_tidemark.execution.load_asset import observed_removals
-from dagster_tidemark.feed_factory import observe_file, observe_partitions
 from dagster_tidemark.sensors.change_detection import ask_again, observe
+from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
 from dagster_tidemark.sensors.reconcile_schedules import reconcile
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.listing import NO_FILES, BucketUnavailable, FakeBucket, Listing

@@ -50,7 +50,7 @@ class _Node:
         undecided: Lines that read a file whose path is only known at run time.
         docs: The definition's docstrings. They count only if code of the asset reads docstrings.
         names: The names in a module. They count only if code of the asset uses a module as a value.
-        reads: Parts of other definitions that the definition reads; see `code_reads`.
+        reads: Parts of other definitions that the definition reads; see `options`.
     """
 
     label: str

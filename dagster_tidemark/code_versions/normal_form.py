@@ -66,7 +66,7 @@ class NormalForm:
     Args:
         undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
         externals: Names of libraries that the definition mentions.
-        reads: Parts of other definitions that the definition reads at run time; see `code_reads`.
+        reads: Parts of other definitions that the definition reads at run time; see `options`.
     """
 
     text: str

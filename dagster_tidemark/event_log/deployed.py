@@ -23,7 +23,6 @@ from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import ASKED_IN_VAIN, DEPLOYED, DEPLOYED_CODE
 
-
 Home = tuple[str | None, str | None]
 """The names of a code location and its repository."""
 

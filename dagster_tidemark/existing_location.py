@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
-from dagster_tidemark.dagster_internals.asset_selections import is_list_of_keys, without_assets
+from dagster_tidemark.dagster_internals.asset_graph import is_list_of_keys, without_assets
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.dagster_internals.sensor_states import evaluates_in_code_server, with_selection
 from dagster_tidemark.table_partitions import DeclarationRefused

@@ -14,10 +14,10 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, require_declared
-from dagster_tidemark.asset_graph.input_promises import declare_promises
+from dagster_tidemark.asset_graph.declarations import declare_promises
 from dagster_tidemark.asset_page import with_pages
 from dagster_tidemark.component_declarations import ComponentDeclarations
-from dagster_tidemark.dagster_internals import code_loading
+from dagster_tidemark.dagster_internals import code_server
 from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.run_logs import use_log_format
 from dagster_tidemark.derived_table import fitted_to_partitions
@@ -149,7 +149,7 @@ def _accepted_assets(parts: LocationParts) -> list[Any]:
         declare_promises(parts.settings.code_location, [each.promise for each in parts.expected])
         require_sources(parts.expected, {key.to_user_string() for key in keys_of([*assets, *parts.others])}, files)
     assets = _with_their_inputs(assets, parts.others, declared)
-    if code_loading.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
+    if code_server.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
         return assets
     assets = _each_key_once(assets, declared)
     with refusing(), declared.naming_places():

@@ -419,7 +419,7 @@ def spark(spark_server: Settings) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     """A running Kafka broker; fetches its jars if they are missing. A test that kills it starts it again."""
-    from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
+    from dagster_tidemark.local.kafka_server import JARS as BROKER_JARS
     from dagster_tidemark.local.spark.jars import fetch_jars
     from tests.tidemark.kafka import Broker
 

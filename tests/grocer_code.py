@@ -11,8 +11,8 @@ from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.project import Definition, Project
 from dagster_tidemark.engine.code_plan import SavedState, state_of
-from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.event_log import deployed
+from dagster_tidemark.event_log.deployed import code_texts
 from dagster_tidemark.settings import Settings, load_settings
 from tests.checkout import CHECKOUT
 from tests.code_edits import Sources

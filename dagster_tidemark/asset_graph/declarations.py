@@ -1,11 +1,17 @@
 """Reads and validates each declaration of an asset's automation.
 
 Declarations are a freshness policy, the tags `tidemark/pace` and `tidemark/requires`, the metadata `ripple_days`,
-`use_latest`, `optional` and `on_missing` of a dependency, and a backfill policy. Belongs here: the valid values, and
-errors for invalid ones. Does not belong here: finding declarations in Dagster's graph (`asset_graph.planner_graph`).
+`use_latest`, `optional` and `on_missing` of a dependency, a backfill policy, and promises about sources. Belongs here:
+the valid values, errors for invalid ones, and where they are kept. Does not belong here: finding declarations in
+Dagster's graph (`asset_graph.planner_graph`), and the meaning of promises (`planner.contracts`).
+
+Dagster builds the job of a run from the assets of the run and their inputs. If two of these assets read the same input
+and the run does not build it, Dagster requires both dependencies to have equal metadata. Dagster cannot create the run
+if one dependency has `ripple_days: 1` and the other has `use_latest`. The planner's metadata is therefore moved from
+the dependency to the asset that reads the input.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -16,9 +22,9 @@ from cronsim import CronSim
 
 from dagster_tidemark.dagster_internals.freshness import CronFreshnessPolicy, TimeWindowFreshnessPolicy, cron_ticks
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.planner.contracts import Contract, CronContract, LagContract
+from dagster_tidemark.planner.contracts import Contract, CronContract, InputPromise, LagContract
 from dagster_tidemark.planner.deliveries import OnMissing
-from dagster_tidemark.tags import BLOCKING_CHECKS
+from dagster_tidemark.tags import BLOCKING_CHECKS, READS
 
 RIPPLE_DAYS = "ripple_days"
 USE_LATEST = "use_latest"
@@ -176,3 +182,48 @@ def most_of(policy: dg.BackfillPolicy | None) -> int | None:
 
 def _value(declared: Any) -> Any:
     return declared.value if isinstance(declared, dg.MetadataValue) else declared
+
+
+_declared: dict[str, tuple[InputPromise, ...]] = {}
+"""Promises by code location. They hold functions and calendars, which no metadata of an asset can hold."""
+
+
+def declare_promises(location: str, promises: Sequence[InputPromise]) -> None:
+    """Remember the promises that a code location declares. They replace its earlier ones."""
+    _declared[location] = tuple(promises)
+
+
+def promises_of(source: str) -> tuple[InputPromise, ...]:
+    """Return the promises about a source."""
+    return tuple(each for every in _declared.values() for each in every if each.source == source)
+
+
+_OURS = (RIPPLE_DAYS, USE_LATEST, OPTIONAL, ON_MISSING)
+
+
+def with_dep_metadata_moved(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Return the spec after moving the planner's metadata from its dependencies to the asset."""
+    ours = {dep.asset_key.to_user_string(): _only(dep, ours=True) for dep in spec.deps}
+    declared = {read: said for read, said in ours.items() if said}
+    if not declared:
+        return spec
+    deps = [
+        dg.AssetDep(dep.asset_key, partition_mapping=dep.partition_mapping, metadata=_only(dep, ours=False))
+        for dep in spec.deps
+    ]
+    return spec.replace_attributes(deps=deps, metadata={**spec.metadata, READS: declared})
+
+
+def dep_metadata(spec: dg.AssetSpec, parent: dg.AssetKey) -> dict[str, Any]:
+    """Return the metadata of a dependency, from the dependency itself and from the asset."""
+    said = spec.metadata.get(READS, {})
+    moved: Mapping[str, Any] = getattr(said, "value", said)  # Dagster may have wrapped it
+    found = dict(moved.get(parent.to_user_string(), {}))
+    for dep in spec.deps:
+        if dep.asset_key == parent:
+            found |= dep.metadata or {}
+    return found
+
+
+def _only(dep: dg.AssetDep, *, ours: bool) -> dict[str, Any]:
+    return {name: value for name, value in (dep.metadata or {}).items() if (name in _OURS) is ours}

@@ -16,9 +16,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.asset_graph.declarations import Refused
-from dagster_tidemark.asset_graph.partition_context import as_of
 from dagster_tidemark.asset_graph.time_partitions import TimePartitions
-from dagster_tidemark.dagster_internals.partitions import PartitionsSubset
+from dagster_tidemark.dagster_internals.partitions import PartitionsSubset, as_of
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.layout import SEPARATOR, Partition

@@ -22,9 +22,8 @@ import dagster as dg
 
 from dagster_tidemark.asset_graph.declarations import Refused, in_one_line
 from dagster_tidemark.asset_graph.edges import Edge, Ends, Way, kept
-from dagster_tidemark.asset_graph.partition_context import LATER, as_of
 from dagster_tidemark.asset_graph.partition_keys import Keys, joined, split
-from dagster_tidemark.dagster_internals.partitions import PartitionsSubset
+from dagster_tidemark.dagster_internals.partitions import LATER, PartitionsSubset, as_of
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.sources.feed import Partition
 

@@ -22,16 +22,16 @@ from dagster_tidemark.asset_graph.declarations import (
     Refused,
     checks_elsewhere_of,
     contract_of,
+    dep_metadata,
     flag_of,
     in_one_line,
     most_of,
     on_missing_of,
+    promises_of,
     ripple_days_of,
     tagged,
 )
-from dagster_tidemark.asset_graph.dep_metadata import dep_metadata
 from dagster_tidemark.asset_graph.edges import Edge, Ends
-from dagster_tidemark.asset_graph.input_promises import promises_of
 from dagster_tidemark.asset_graph.partition_keys import Keys, KeysOf
 from dagster_tidemark.asset_graph.partition_mappings import edge_of
 from dagster_tidemark.asset_graph.sensor_names import sensor_names

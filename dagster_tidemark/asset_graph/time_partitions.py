@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from dagster_tidemark.asset_graph.declarations import Refused
-from dagster_tidemark.asset_graph.partition_context import as_of
-from dagster_tidemark.dagster_internals.partitions import PartitionsSubset, window_name
+from dagster_tidemark.dagster_internals.partitions import PartitionsSubset, as_of, window_name
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.feed import Partition

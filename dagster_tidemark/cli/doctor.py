@@ -10,8 +10,8 @@ from dagster_tidemark.cli.commands import without_warnings
 from dagster_tidemark.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from dagster_tidemark.doctor import Declared
     from dagster_tidemark.doctor.checks import CheckOutcome
-    from dagster_tidemark.doctor.every import Declared
 
 _SECONDS_TO_CONNECT = "5"
 _SHOWN = {"ok": "green", "failed": "red", "undecided": "yellow"}
@@ -32,8 +32,8 @@ def doctor(
     os.environ.setdefault("PGCONNECT_TIMEOUT", _SECONDS_TO_CONNECT)
     settings = _settings()
 
+    from dagster_tidemark.doctor import checks_of
     from dagster_tidemark.doctor.checks import end_now, outcomes, secrets_of
-    from dagster_tidemark.doctor.every import checks_of
 
     with without_warnings():
         declared, unread = _declared(settings, seconds)
@@ -64,8 +64,8 @@ def _settings() -> Settings:
 def _declared(settings: Settings, seconds: float) -> "tuple[Declared, list[CheckOutcome]]":
     """Return the queues and topics of the code location. If it cannot be read in time, return that outcome too."""
     from dagster_tidemark import location
+    from dagster_tidemark.doctor import Declared
     from dagster_tidemark.doctor.checks import Check, CheckFailed, outcomes, secrets_of
-    from dagster_tidemark.doctor.every import Declared
     from dagster_tidemark.errors import TidemarkError
     from dagster_tidemark.streams.transport import queues_of, topics_of
 

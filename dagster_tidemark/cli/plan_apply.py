@@ -1,10 +1,13 @@
 """`tidemark plan --apply`: reload the running code location with this folder's code, and show the progress of the plan.
 
-This module launches no runs: after the reload the sensors request the runs of the plan. Does not belong here: making
-the plan (`cli.plan_view`).
+The platform's webserver reloads the code. This module launches no runs: after the reload the sensors request the runs
+of the plan. Does not belong here: making the plan (`cli.plan_view`).
 """
 
+import json
 import time
+import urllib.request
+from typing import Any
 
 from dagster import DagsterInstance
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dagster_tidemark import location
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli.storage import opened_instance
-from dagster_tidemark.cli.webserver import OtherCode, reload_code
 from dagster_tidemark.engine.code_plan import CodePlan, plan_of
+from dagster_tidemark.errors import Terminal, Transient
 from dagster_tidemark.event_log import deployed
 from dagster_tidemark.planner.code_changes import declared
 from dagster_tidemark.planner.graph import Graph
@@ -73,3 +76,36 @@ def wait_for_code(instance: DagsterInstance, graph: Graph, settings: Settings) -
         if time.monotonic() > until:
             raise OtherCode(_KEEPS_ITS_CODE if settings.environment == "production" else _OTHER_ASSETS)
         time.sleep(_LOOK_FOR_CODE_SECONDS)
+
+
+_WITHIN = 120.0
+_RELOAD = "mutation { reloadWorkspace { __typename ... on PythonError { message } } }"
+
+
+class NoWebserver(Transient):
+    """The platform's webserver does not answer, or answers with an error."""
+
+
+class OtherCode(Terminal):
+    """After a reload the running code location still does not have this folder's code."""
+
+
+def reload_code(settings: Settings) -> None:
+    """Reload the code locations of the platform on this host.
+
+    Raises:
+        NoWebserver: the webserver does not answer.
+        OtherCode: the code cannot be loaded.
+    """
+    url = f"http://127.0.0.1:{settings.port_ui}/graphql"
+    request = urllib.request.Request(url, json.dumps({"query": _RELOAD}).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=_WITHIN) as reply:
+            answer: dict[str, Any] = json.load(reply)["data"]["reloadWorkspace"]
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise NoWebserver(
+            f"the webserver at {url} does not answer: {error}; the code was not reloaded: deploy it in your usual way, "
+            "and the sensors request the runs"
+        ) from error
+    if answer["__typename"] == "PythonError":
+        raise OtherCode(f"the code cannot be loaded: {answer['message'].strip()}")

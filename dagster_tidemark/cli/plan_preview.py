@@ -18,9 +18,9 @@ from rich.console import Console
 
 from dagster_tidemark import location
 from dagster_tidemark.cli import plan_apply, plan_view
+from dagster_tidemark.cli.plan_apply import NoWebserver, reload_code
 from dagster_tidemark.cli.preview_view import as_dict, exit_code, shown, told
 from dagster_tidemark.cli.storage import instance_beside_the_lake
-from dagster_tidemark.cli.webserver import NoWebserver, reload_code
 from dagster_tidemark.code_versions.assets import assets_of
 from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.dagster_internals.sensor_states import restore_sensors, running_sensors, stop_sensors

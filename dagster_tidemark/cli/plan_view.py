@@ -34,8 +34,8 @@ from dagster_tidemark.engine.code_plan import (
     plan_of,
     state_of,
 )
-from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log.deployed import code_texts
 from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_tables
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.local.platform.instance_lock import take_environment

@@ -98,7 +98,7 @@ def _remedy(found: "ComparedTable") -> str:
 def _require_no_daemon(settings: Settings) -> None:
     """End the command if a daemon has sent a heartbeat lately, or if that is not known."""
     from dagster_tidemark.cli.storage import opened_instance
-    from dagster_tidemark.dagster_internals.daemons import heartbeats
+    from dagster_tidemark.dagster_internals.instance_store import heartbeats
     from dagster_tidemark.local.platform.instance_lock import NothingRuns, take_environment
 
     try:

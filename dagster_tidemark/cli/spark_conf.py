@@ -2,27 +2,38 @@
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from dagster_tidemark.cli.commands import fail
 from dagster_tidemark.secret_values import is_secret
-from dagster_tidemark.settings import load_settings
+from dagster_tidemark.settings import Settings, load_settings
 
 HIDDEN = "***"
+_MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_PORT = 15002
 
 
 def spark_conf(
-    jars: Annotated[str, typer.Option(help="Folder of the jars on the server's and the workers' hosts.")] = "",
-    pgpass: Annotated[str, typer.Option(help="File with the catalog's password on the server's host.")] = "",
+    jars: Annotated[
+        str, typer.Option(help="Folder of the jars on the server's and the workers' hosts.", show_default=False)
+    ] = "/opt/tidemark/jars",
+    pgpass: Annotated[
+        str, typer.Option(help="File with the catalog's password on the server's host.", show_default=False)
+    ] = "/etc/tidemark/pgpass",
     host: Annotated[
         str | None, typer.Option(help="Name at which workers find the server's driver.", show_default=False)
     ] = None,
     master: Annotated[str | None, typer.Option(help="The cluster, such as spark://host:7077.")] = None,
-    python: Annotated[str, typer.Option(help="Python of the workers; by default this minor version.")] = "",
+    python: Annotated[
+        str, typer.Option(help="Python of the workers; by default this minor version.", show_default=False)
+    ] = _PYTHON,
     secrets: Annotated[bool, typer.Option("--secrets", help="Print passwords and tokens too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of a properties file.")] = False,
 ) -> None:
@@ -30,25 +41,28 @@ def spark_conf(
 
     The lines with # say how to start it, and which environment and files it needs. It connects to nothing.
     """
-    from dagster_tidemark.lakehouse.connect_server import JARS, MAIN_CLASS, PGPASS, PYTHON, connect_server
-
     settings = load_settings(may_be_unfit=True)  # an image is built before all addresses are known
-    pgpass = pgpass or PGPASS
-    server = connect_server(
-        settings, jars=jars or JARS, pgpass=pgpass, host=host, master=master, python=python or PYTHON
-    )
-    hidden = [] if secrets else [name for name, value in server.conf.items() if is_secret(name, value)]
-    conf = {name: HIDDEN if name in hidden else value for name, value in server.conf.items()}
-    password = server.pgpass
+    found = _server_conf(settings, jars, pgpass)
+    if host is not None:
+        found["spark.driver.host"] = host
+    if master is not None:
+        found["spark.master"] = master
+    # Workers take their Python from the environment of the server, not from `spark.pyspark.python`.
+    environment = {"PYSPARK_PYTHON": python, "AWS_REGION": settings.aws_region}
+    if settings.aws_endpoint_url:
+        environment["AWS_ENDPOINT_URL"] = settings.aws_endpoint_url
+    hidden = [] if secrets else [name for name, value in found.items() if is_secret(name, value)]
+    conf = {name: HIDDEN if name in hidden else value for name, value in sorted(found.items())}
+    password = settings.catalog_login[1]
     if password is not None and not secrets:  # host:port:database:user:password
         hidden.append(pgpass)
         password = f"{':'.join(password.split(':')[:4])}:{HIDDEN}"
     if as_json:
         files = {pgpass: password} if password else {}
-        typer.echo(json.dumps({"conf": conf, "environment": dict(server.environment), "files": files}, indent=2))
+        typer.echo(json.dumps({"conf": conf, "environment": environment, "files": files}, indent=2))
     else:
-        typer.echo(f"# spark-submit --properties-file THIS --class {MAIN_CLASS} spark-internal")
-        typer.echo("# Environment: " + " ".join(f"{name}={value}" for name, value in server.environment.items()))
+        typer.echo(f"# spark-submit --properties-file THIS --class {_MAIN_CLASS} spark-internal")
+        typer.echo("# Environment: " + " ".join(f"{name}={value}" for name, value in environment.items()))
         if password:
             typer.echo(f"# File {pgpass}, mode 0600: {password}")
         for name, value in conf.items():
@@ -56,6 +70,20 @@ def spark_conf(
             typer.echo(f"{name} {escaped}")
     if hidden:
         typer.echo(f"tidemark: secrets are shown as {HIDDEN}; --secrets prints them", err=True)
+
+
+def _server_conf(settings: Settings, jars: str, pgpass: str) -> dict[str, str]:
+    from dagster_tidemark.lakehouse.session import SESSION_TIMEOUTS, server_conf
+
+    port = urlsplit(settings.spark_remote or "").port or _PORT
+    return {
+        **server_conf(settings, class_path=f"{jars.rstrip('/')}/*", pgpass=pgpass),
+        **SESSION_TIMEOUTS,
+        "spark.app.name": "tidemark",
+        "spark.connect.grpc.binding.address": "0.0.0.0",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.bindAddress": "0.0.0.0",
+    }
 
 
 def jars(

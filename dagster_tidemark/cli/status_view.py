@@ -32,7 +32,7 @@ from dagster_tidemark.engine.saved_overview import SET_ASIDE
 from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.event_log import standby
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.observations import dead_letters_told
 from dagster_tidemark.incidents.incident import ArrivalRow
 from dagster_tidemark.incidents.sender import dead

@@ -20,7 +20,7 @@ from dagster_tidemark.code_versions.references import Inlined, LibraryChange, Re
 from dagster_tidemark.component_declarations import Declaration, declared_by
 from dagster_tidemark.component_source import Document, documents_of
 from dagster_tidemark.engine.code_plan import MovedDefinition
-from dagster_tidemark.engine.code_text import KEPT
+from dagster_tidemark.event_log.deployed import KEPT
 
 
 def moved_definitions(

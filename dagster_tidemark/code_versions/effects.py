@@ -24,6 +24,7 @@ from dagster_tidemark.code_versions.changing_code import (
     CHANGING_FUNCTIONS,
     ONLY_LOOK,
     PATCHING_BY_NAME,
+    Classes,
     changed_by,
     changes_class,
     keeps_state,
@@ -32,7 +33,6 @@ from dagster_tidemark.code_versions.changing_code import (
     run_at_import,
     sets_attributes,
 )
-from dagster_tidemark.code_versions.class_hierarchy import Classes
 from dagster_tidemark.code_versions.held_objects import ANY_NAME, HeldObjects, values_in
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, own_nodes, root_of
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, External, InModule, Project, Target

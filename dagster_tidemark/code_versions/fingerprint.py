@@ -13,14 +13,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, DOCSTRINGS, MODULES, NAMES, SOURCE, reads_in
 from dagster_tidemark.code_versions.data_files import data_files
 from dagster_tidemark.code_versions.effects import Effect, effects_in
 from dagster_tidemark.code_versions.given_resources import given_resources
 from dagster_tidemark.code_versions.library_changes import OF_FORMATS, library_changes
 from dagster_tidemark.code_versions.modules import FUNCTIONS, Module, place_of
 from dagster_tidemark.code_versions.normal_form import NormalForm, form_of, import_form, is_constant, reference_to
-from dagster_tidemark.code_versions.options import is_option_read
+from dagster_tidemark.code_versions.options import (
+    ANNOTATIONS,
+    DOCSTRINGS,
+    MODULES,
+    NAMES,
+    SOURCE,
+    is_option_read,
+    reads_in,
+)
 from dagster_tidemark.code_versions.project import EVERYTHING, Definition, Files, InModule, Project
 from dagster_tidemark.code_versions.references import (
     Attribute,
@@ -43,7 +50,7 @@ class _Node:
         undecided: Lines that read a file whose path is only known at run time.
         docs: The definition's docstrings. They count only if code of the asset reads docstrings.
         names: The names in a module. They count only if code of the asset uses a module as a value.
-        reads: Parts of other definitions that the definition reads; see `code_reads`.
+        reads: Parts of other definitions that the definition reads; see `options`.
     """
 
     label: str

@@ -12,9 +12,14 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from dagster_tidemark.code_versions.code_reads import ANNOTATIONS, OF_OWN
 from dagster_tidemark.code_versions.modules import Module, is_overload, is_type_checking
-from dagster_tidemark.code_versions.options import OF_KEYS, OPTIONS_THAT_COMPUTE_NOTHING, options_in
+from dagster_tidemark.code_versions.options import (
+    ANNOTATIONS,
+    OF_KEYS,
+    OF_OWN,
+    OPTIONS_THAT_COMPUTE_NOTHING,
+    options_in,
+)
 from dagster_tidemark.code_versions.project import (
     EVERYTHING,
     MACHINERY,
@@ -61,7 +66,7 @@ class NormalForm:
     Args:
         undecided: Lines that read a file outside of the project, or with a path that is only known at run time.
         externals: Names of libraries that the definition mentions.
-        reads: Parts of other definitions that the definition reads at run time; see `code_reads`.
+        reads: Parts of other definitions that the definition reads at run time; see `options`.
     """
 
     text: str

@@ -88,10 +88,9 @@ class Project:
         package: The code location's package. It counts as a whole if a reference cannot be resolved.
     """
 
-    def __init__(self, root: Path, package: str, machinery: str = MACHINERY) -> None:
+    def __init__(self, root: Path, package: str) -> None:
         self.root = root
         self.package = package
-        self._machinery = machinery
         self._modules: dict[str, Module | None] = {}
 
     @property
@@ -112,7 +111,7 @@ class Project:
         return self._modules[name]
 
     def _load(self, name: str) -> Module | None:
-        if name == self._machinery or name.startswith(f"{self._machinery}.") or not name:
+        if name == MACHINERY or name.startswith(f"{MACHINERY}.") or not name:
             return None
         base = self.root.joinpath(*name.split("."))
         for path, is_package in ((base / "__init__.py", True), (base.with_name(f"{base.name}.py"), False)):
@@ -180,7 +179,7 @@ class Project:
         below = f"{module}.{name}"
         if self.module(below):
             return InModule(below)
-        if below == self._machinery:
+        if below == MACHINERY:
             return External(below)
         if "__getattr__" in found.bindings:
             return Definition(module, EVERYTHING)
@@ -213,7 +212,7 @@ class Project:
         stars = module.stars[::-1]
         for star in sorted(stars, key=lambda star: self.module(star) is None):
             if self.module(star) is None:
-                if name not in _BUILTINS and not star.startswith(f"{self._machinery}."):
+                if name not in _BUILTINS and not star.startswith(f"{MACHINERY}."):
                     return External(f"{star}.{name}")
             elif found := self._of_star(star, name, under_way | {here}):
                 return found
@@ -295,7 +294,7 @@ class Project:
         """Return a hash of the content of data files."""
         if files.path.is_file():
             return hashlib.sha256(files.path.read_bytes()).hexdigest()
-        machinery = self.root.joinpath(*self._machinery.split("."))
+        machinery = self.root.joinpath(*MACHINERY.split("."))
         digest = hashlib.sha256()
         for path in (p for p in sorted(files.path.rglob("*")) if not p.is_relative_to(machinery)):
             below = path.relative_to(files.path)

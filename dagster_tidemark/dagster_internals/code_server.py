@@ -1,4 +1,4 @@
-"""The code server that starts the processes of runs for Dagster's default launcher."""
+"""The code server: whether this process is one, and the processes of runs that it starts for the default launcher."""
 
 import json
 import logging
@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from dagster import DagsterRun, deserialize_value
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._grpc.client import DagsterGrpcClient
@@ -59,3 +60,15 @@ def keep_watching_runs() -> None:
 
     checked._keeps_watching = True  # type: ignore[attr-defined]
     server._check_for_orphaned_runs = checked
+
+
+def is_loaded_for_a_run() -> bool:
+    """Return True if this process loads the definitions only to execute a run. Such a process evaluates no sensors."""
+    return (
+        DefinitionsLoadContext.is_set() and DefinitionsLoadContext.get().load_type is DefinitionsLoadType.RECONSTRUCTION
+    )
+
+
+def is_loaded_by_a_code_server() -> bool:
+    """Return True if this process is a code server, or a command that checks the definitions."""
+    return DefinitionsLoadContext.is_set() and not is_loaded_for_a_run()

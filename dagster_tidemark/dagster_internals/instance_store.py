@@ -1,8 +1,9 @@
-"""The instance's own storage: the id of the storage, and texts saved under keys."""
+"""The instance's own storage: the id of the storage, texts saved under keys, and heartbeats of Dagster's daemon."""
 
 import weakref
 from collections.abc import Collection, Mapping
 
+import dagster as dg
 import sqlalchemy
 from dagster import DagsterInstance
 from dagster._core.storage.runs import SqlRunStorage
@@ -69,3 +70,18 @@ def replace_saved(instance: DagsterInstance, key: str, before: str | None, value
             return True
         update = table.update().where(table.c.key == key, table.c.value == before).values(value=value)
         return connection.execute(update).rowcount == 1
+
+
+def heartbeats(instance: dg.DagsterInstance) -> dict[str, float]:
+    """Return the time (Unix seconds) of the last heartbeat of each daemon that the instance needs.
+
+    A daemon that has never sent one has the time 0. A healthy daemon sends one every 30 seconds.
+    """
+    found = instance.get_daemon_heartbeats()
+    return {kind: found[kind].timestamp if kind in found else 0.0 for kind in instance.get_required_daemon_types()}
+
+
+def sensor_daemon(instance: dg.DagsterInstance) -> str:
+    """Return the id of the daemon that sent the last heartbeat of sensors; empty if none has. Each start has its id."""
+    found = instance.get_daemon_heartbeats().get("SENSOR")
+    return found.daemon_id or "" if found else ""

@@ -1,8 +1,12 @@
-"""Dagster's partitions: subsets, names of time windows, tags of runs, and evaluation as of a time."""
+"""Dagster's partitions: subsets, names of time windows, tags of runs, and evaluation as of a time.
+
+Dagster determines the existing partitions from a context: a time, and a store of dynamic partitions. The planner's
+`Moment` gives both, so that results depend on neither the clock nor an instance.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 
 import dagster as dg
 from dagster._core.definitions.partitions.subset import PartitionsSubset as PartitionsSubset
@@ -14,6 +18,8 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 from dagster._time import dst_safe_strftime
+
+from dagster_tidemark.planner.graph import Moment
 
 KeysOf = Callable[[str], Sequence[str]]
 """Function from the name of a dynamic partitions definition to the definition's existing keys."""
@@ -84,3 +90,17 @@ def partition_ends(tags: Mapping[str, str]) -> tuple[str | None, ...]:
 def is_partition_tag(tag: str) -> bool:
     """Return True for tags with the partition key of a run, or with the key's part for one dimension."""
     return tag.startswith(PARTITION_NAME_TAG)
+
+
+LATER = datetime(2200, 1, 1, tzinfo=UTC).timestamp()
+"""A distant time (Unix seconds). All time partitions of any plan exist before it."""
+
+
+def as_of(moment: Moment, at: float | None = None) -> AbstractContextManager[None]:
+    """Make Dagster evaluate partitions as of the planner's moment during the block.
+
+    Args:
+        at: Time to use instead of the moment's time (Unix seconds).
+    """
+    effective = datetime.fromtimestamp(moment.now if at is None else at, UTC)
+    return evaluated_as_of(effective, lambda name: moment.dynamic.get(name, ()))

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 from dagster import AutomationContext, AutomationResult
 
-from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.asset_graph.declarations import with_dep_metadata_moved
 from dagster_tidemark.dagster_internals.conditions import AssetGraphView, EntitySubset, with_check_conditions
 from dagster_tidemark.engine.engine import Engine, engine_for
 from dagster_tidemark.engine.guarded_conditions import Guarded, guarded

@@ -18,10 +18,10 @@ from dagster_tidemark.asset_graph.run_plans import EntityKey, RunPlans
 from dagster_tidemark.dagster_internals import event_storage, event_time, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.check_attempts import CheckAttempts
-from dagster_tidemark.engine.code_text import code_texts
 from dagster_tidemark.engine.override_store import OverrideStore, OverridesUnreadable
-from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
+from dagster_tidemark.event_log import checkpoint, deployed
 from dagster_tidemark.event_log.consumer import LogConsumer, after
+from dagster_tidemark.event_log.deployed import code_texts
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.event_log.standby import standby_of
 from dagster_tidemark.planner import run_retries
@@ -275,7 +275,7 @@ class Engine:
     def _hear_of_others(self, instance: DagsterInstance | None) -> None:
         """Read the failed requests of the code server's process, unless this process requests runs itself."""
         if instance is not None and self.plans is None:
-            self._of_others, unplannable = asked_in_vain.kept(instance, self.graph)
+            self._of_others, unplannable = deployed.failed_requests(instance, self.graph)
             self._leave_to_people(unplannable)
 
     def _leave_to_people(self, unplannable: dict[str, str]) -> None:
@@ -358,7 +358,7 @@ class Engine:
             own = self._rejected | {(asset, None): why for asset, why in self._raising.items()}
         if instance is not None and self.plans and own != self._told_others:
             ours = [key for key, node in self.declared.nodes.items() if not node.source]
-            asked_in_vain.keep(instance, self.home, own, self._unplannable, ours)
+            deployed.keep_failed_requests(instance, self.home, own, self._unplannable, ours)
             self._told_others = own
         return self._of_others | own
 

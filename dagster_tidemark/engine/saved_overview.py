@@ -70,7 +70,7 @@ class Kept:
 
     Args:
         at: Time of the evaluation (Unix seconds).
-        code: The code that the location had loaded (`loaded_code.code_of`).
+        code: The code that the location had loaded (`deployed.code_of`).
         left: Number of partitions that a rebuild has not reached, or that a skip leaves out, by its id.
     """
 

@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from dagster_tidemark.dagster_internals import code_loading, code_server, instance_store, run_storage, run_worker
+from dagster_tidemark.dagster_internals import code_server, instance_store, run_storage, run_worker
 from dagster_tidemark.tags import CODE_SERVERS, PROCESS
 
 _logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ def record_while_loading(assets: Collection[AssetKey] | None) -> None:
     Args:
         assets: The assets whose runs are recorded; None for all runs. Other runs are not changed.
     """
-    if not code_loading.is_loaded_for_a_run():
+    if not code_server.is_loaded_for_a_run():
         return
     try:
         with run_worker.launched_run() as launched:

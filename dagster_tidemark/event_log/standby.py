@@ -26,9 +26,9 @@ from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, SensorEvaluationContext
 
-from dagster_tidemark.dagster_internals import daemons, instance_store, run_storage
+from dagster_tidemark.dagster_internals import instance_store, run_storage
 from dagster_tidemark.errors import Transient
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import TICKING
 
@@ -243,7 +243,7 @@ class Standby:
 
     def _daemons_by_mistake(self, instance: DagsterInstance, now: float) -> tuple[str, ...]:
         """Return a sentence if heartbeats of two daemons take turns. A restarted daemon has another id, but once."""
-        sender = daemons.sensor_daemon(instance)
+        sender = instance_store.sensor_daemon(instance)
         if sender and (not self._senders or self._senders[-1][0] != sender):
             self._senders = [*self._senders[-_MOST:], (sender, now)]
         recent = {name for name, at in self._senders[:-1] if now - at <= _TURNS_SECONDS}

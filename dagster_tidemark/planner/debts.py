@@ -1,27 +1,131 @@
-"""Debts of each asset with a contract: what it owed and for how long, followed while the event log is read.
+"""Debts of each asset with a contract: what it owed and for how long, and the lag over a period that follows from them.
 
-The debts at a time are those that the contract's verdict counts (`planner.contract_status`): arrived data that a
-partition does not contain, data that no run can build because a required input is missing, and windows of a cron
-contract that were promised and never built. Pure. Does not belong here: the figures (`planner.lag_figures`), and the
-reading of events (`event_log.replay`).
+Debts are followed while the event log is read. Those at a time are the debts that the contract's verdict counts
+(`planner.contract_status`): arrived data that a partition does not contain, data that no run can build because a
+required input is missing, and windows of a cron contract that were promised and never built. Pure. Does not belong
+here: the reading of events (`engine.lag_history`).
 
-Only the partitions that an event affects are compared, so a day of a large graph costs as much as its events.
+Only the partitions that an event affects are compared, so a day of a large graph costs as much as its events. The lag
+of an asset is zero, or grows by a second each second: it is linear between a few times, so its mean, 95th percentile,
+maximum and share within contract follow exactly, without sampling.
 """
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dagster_tidemark.planner.contracts import CronContract, deadline, tick_at_or_after
 from dagster_tidemark.planner.decisions import Decision, Plan, State
 from dagster_tidemark.planner.evaluate import is_judged
 from dagster_tidemark.planner.graph import Graph, Node, Target
 from dagster_tidemark.planner.history import History
-from dagster_tidemark.planner.lag_figures import Debt
 from dagster_tidemark.planner.silence import Silence
 from dagster_tidemark.planner.staleness import Pending, PendingWork
 from dagster_tidemark.planner.unbuildable_data import first_promised, withheld
 from dagster_tidemark.planner.unbuilt import Since, Unbuilt
 from dagster_tidemark.planner.user_code import Raised, called
+
+PERCENTILE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """Data that an asset lacked for some time. All times are Unix seconds.
+
+    Args:
+        since: When the data arrived. The debt begins then, even if the arrival was noticed later.
+        until: When the asset contained it; infinite if it still lacks it.
+        deadline: When the asset had to contain it; None if its contract does not cover the data.
+    """
+
+    since: float
+    until: float
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LagFigures:
+    """Lag of an asset over a period.
+
+    Args:
+        seconds: Length of the period.
+        mean: Mean lag in seconds.
+        p95: Lag in seconds that was not exceeded for 95% of the period.
+        longest: Longest lag in seconds.
+        within: Share of the period in which no deadline was missed (0 to 1).
+    """
+
+    seconds: float
+    mean: float
+    p95: float
+    longest: float
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Part of a period. Its lag begins with `lag` and grows by a second each second, or stays zero."""
+
+    length: float
+    lag: float
+    grows: bool
+    late: bool
+
+
+def figures(debts: Iterable[Debt], start: float, end: float) -> LagFigures:
+    """Return the figures of a period from all debts that touch it. The oldest debt at a time determines the lag."""
+    pieces = list(_pieces([debt for debt in debts if debt.since < end and debt.until > start], start, end))
+    seconds = end - start
+    area = sum(piece.length * (piece.lag + piece.length / 2) for piece in pieces if piece.grows)
+    late = sum(piece.length for piece in pieces if piece.late)
+    longest = max((piece.lag + piece.length for piece in pieces if piece.grows), default=0.0)
+    return LagFigures(seconds, area / seconds, _percentile(pieces, PERCENTILE * seconds), longest, 1 - late / seconds)
+
+
+def _pieces(debts: Sequence[Debt], start: float, end: float) -> Iterator[_Piece]:
+    """Yield the parts of the period between two times at which a debt begins, ends or misses its deadline."""
+    times = {start, end}
+    for debt in debts:
+        times.update((debt.since, debt.until, debt.until if debt.deadline is None else debt.deadline))
+    coming = sorted(debts, key=lambda debt: debt.since, reverse=True)
+    # Both heaps may hold debts that have ended. They are dropped when they come to the top.
+    oldest: list[tuple[float, float]] = []
+    strictest: list[tuple[float, float]] = []
+    for begin, finish in pairwise(sorted(at for at in times if start <= at <= end)):
+        while coming and coming[-1].since <= begin:
+            debt = coming.pop()
+            heapq.heappush(oldest, (debt.since, debt.until))
+            if debt.deadline is not None:
+                heapq.heappush(strictest, (debt.deadline, debt.until))
+        for heap in (oldest, strictest):
+            while heap and heap[0][1] <= begin:
+                heapq.heappop(heap)
+        late = bool(strictest) and strictest[0][0] <= begin
+        yield _Piece(finish - begin, begin - oldest[0][0] if oldest else 0.0, bool(oldest), late)
+
+
+def _percentile(pieces: Iterable[_Piece], wanted: float) -> float:
+    """Return the smallest lag that is not exceeded for `wanted` seconds."""
+    reached = 0.0
+    slopes: list[tuple[float, int]] = []  # how many pieces begin, or end, with a lag
+    for piece in pieces:
+        if piece.grows:
+            slopes += [(piece.lag, 1), (piece.lag + piece.length, -1)]
+        else:
+            reached += piece.length
+    if reached >= wanted:
+        return 0.0
+    slopes.sort()
+    growing = 0
+    for (lag, step), (following, _) in pairwise(slopes):
+        growing += step
+        gained = growing * (following - lag)
+        if gained and reached + gained >= wanted:
+            return lag + (wanted - reached) / growing
+        reached += gained
+    return slopes[-1][0]
+
 
 _Owed = tuple[float, float | None]
 """Start of a debt, and its deadline."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from dagster_tidemark.planner import run_retries
-from dagster_tidemark.planner.admission import Admission
-from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
+from dagster_tidemark.planner.admission import Admission, Upcoming, earlier_starts
 from dagster_tidemark.planner.contracts import CronContract, first_tick, warn_at
 from dagster_tidemark.planner.decisions import Asked, Decision, Plan, Request, State
 from dagster_tidemark.planner.demand import Demand, Demands

@@ -1,21 +1,26 @@
-"""Builds partitions with this process's code on branches, in runs of a temporary Dagster instance.
+"""The runs of a preview: those that build partitions on branches, and those that report published partitions.
 
-The runs read tables from the branch if the preview has written to it, and other tables as of the preview's beginning.
-Belongs here: the runs and their resources. Does not belong here: the choice of partitions (`preview.targets`).
+The first run this process's code in a temporary Dagster instance. They read tables from the branch if the preview has
+written to it, and other tables as of the preview's beginning. The others compute nothing. Belongs here: the runs, their
+assets and resources. Does not belong here: the choice of partitions (`preview.targets`), and publishing
+(`preview.publish`).
 """
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
-from dagster_tidemark.dagster_internals.partitions import range_tags
+from dagster_tidemark.dagster_internals import event_storage
+from dagster_tidemark.dagster_internals.partitions import partition_ends, range_tags
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.execution.io_manager import NoSuchTable
+from dagster_tidemark.execution.watermark import THROUGH, through
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import branches
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
@@ -257,3 +262,75 @@ def discard(spark: SparkSession, tables: Mapping[str, Table], store: Store, mani
             if own.is_new:
                 branches.drop_unused(spark, table)
     store.delete()
+
+
+def arrivals(instance: DagsterInstance, node: Node, partitions: Sequence[Partition]) -> dict[Partition, dict[str, Any]]:
+    """Return metadata for each partition: the newest arrival time of data that its inputs contain."""
+    of = {
+        read.key: event_storage.latest_metadata(instance, dg.AssetKey.from_user_string(read.key), THROUGH)
+        for read in node.inputs
+    }
+    found: dict[Partition, dict[str, Any]] = {}
+    for partition in partitions:
+        told: list[float] = []
+        for read in node.inputs:
+            said = of[read.key]
+            wanted: Collection[Partition] = list(said) if read.upstream is None else read.upstream(partition)
+            told += [at for p in wanted if isinstance(at := said.get(p), float)]
+        found[partition] = through(datetime.fromtimestamp(max(told), UTC) if told else None)
+    return found
+
+
+def results(run: RunPreview, asset: str) -> list[dg.AssetCheckResult]:
+    """Return the check results of an asset from the preview's run."""
+    return [
+        dg.AssetCheckResult(
+            passed=e.passed,
+            asset_key=e.asset_key,
+            check_name=e.check_name,
+            metadata=e.metadata,
+            severity=e.severity,
+            description=e.description,
+        )
+        for e in events(run.checks)
+        if e.asset_key.to_user_string() == asset
+    ]
+
+
+def reporting(
+    definitions: dg.Definitions,
+    keys: Sequence[dg.AssetKey],
+    run: RunPreview,
+    body: Callable[[dg.AssetExecutionContext], Iterator[dg.MaterializeResult[None]]],
+) -> dg.AssetsDefinition:
+    """Return assets with the specs of the real assets, and a body that only reports."""
+    of_keys = {spec.key: spec for spec in definitions.resolve_all_asset_specs() if spec.key in keys}
+    checks = {(e.asset_key, e.check_name) for e in events(run.checks)}
+
+    @dg.multi_asset(
+        name="published",
+        specs=[of_keys[key] for key in keys],
+        check_specs=[dg.AssetCheckSpec(name, asset=key) for key, name in sorted(checks, key=str)],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def _published(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        yield from body(context)
+
+    return _published
+
+
+def others(definitions: dg.Definitions, keys: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
+    """Return the specs of the assets' inputs, so that Dagster can record the data versions of the inputs."""
+    specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
+    read = {dep.asset_key for key in keys for dep in specs[key].deps} - set(keys)
+    return [dg.AssetSpec(key, partitions_def=specs[key].partitions_def) for key in sorted(read) if key in specs]
+
+
+def partitions_of(run: dg.DagsterRun, definitions: dg.Definitions, node: Node) -> set[Partition]:
+    """Return the partitions of a run."""
+    if not node.partitioned:
+        return {None}
+    ends = [key for key in partition_ends(run.tags) if key is not None]
+    by = definitions.resolve_asset_graph().get(dg.AssetKey.from_user_string(node.key)).partitions_def
+    assert by is not None
+    return set(by.get_partition_keys_in_range(dg.PartitionKeyRange(ends[0], ends[-1])))

@@ -40,13 +40,17 @@ from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, Table
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.preview.manifest import PreviewManifest, RunPreview, Store, TablePreview
-from dagster_tidemark.preview.preview_runs import QUIET, events, read_digest, run_of, told
-from dagster_tidemark.preview.published_runs import (
+from dagster_tidemark.preview.preview_runs import (
+    QUIET,
     arrivals,
+    events,
     others,
     partitions_of,
+    read_digest,
     reporting,
     results,
+    run_of,
+    told,
 )
 from dagster_tidemark.preview.quarantined import PreviewQuarantine
 from dagster_tidemark.preview.targets import runs_of, sources_through

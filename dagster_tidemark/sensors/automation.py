@@ -13,7 +13,7 @@ import dagster as dg
 
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
-from dagster_tidemark.dagster_internals import code_loading, event_time
+from dagster_tidemark.dagster_internals import code_server, event_time
 from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.discovery import is_leaving_out
@@ -49,7 +49,7 @@ def automation_sensors(
     """
     definitions = list(definitions)
     # A run that loads the location does not need the graph, which takes a large part of the loading time.
-    graph = Graph({}) if code_loading.is_loaded_for_a_run() else _graph(definitions, others)
+    graph = Graph({}) if code_server.is_loaded_for_a_run() else _graph(definitions, others)
     names = {key: node.sensor for key, node in graph.nodes.items()}
     every = [each for each in definitions if isinstance(each, dg.AssetsDefinition)]
     shares: dict[str, _Share] = {FIRST: _Share()}

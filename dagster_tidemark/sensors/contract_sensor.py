@@ -29,7 +29,7 @@ from dagster_tidemark.engine.overview import doubted, judged, overview
 from dagster_tidemark.engine.saved_overview import CHECK, Kept, StandingRow, keep, kept, standing_rows
 from dagster_tidemark.engine.stream_rows import StreamRow, stream_rows
 from dagster_tidemark.engine.unkept import UnkeptContracts
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectedArrival
 from dagster_tidemark.incidents.incident import Book

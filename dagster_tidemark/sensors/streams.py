@@ -18,12 +18,12 @@ import dagster as dg
 import psutil
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from dagster_tidemark.dagster_internals import code_loading, instance_store, run_storage
+from dagster_tidemark.dagster_internals import code_server, instance_store, run_storage
 from dagster_tidemark.engine.doubts import STREAMS, Looked, note_look
 from dagster_tidemark.engine.override_store import OverrideStore, pause_of_stream
 from dagster_tidemark.event_log.beats import Beat, key_of
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.executor import end_without_collection
-from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_process import ProcessState, fate_of, identity_of
 from dagster_tidemark.event_log.standby import is_preview, location_of, reason_to_stand_by
 from dagster_tidemark.pauses import growing_pause
@@ -230,7 +230,7 @@ class CodeServer:
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._ticked: tuple[Any, str] | None = None
-        if threading.current_thread() is threading.main_thread() and code_loading.is_loaded_by_a_code_server():
+        if threading.current_thread() is threading.main_thread() and code_server.is_loaded_by_a_code_server():
             end_without_collection()
             self._listen()
 

@@ -14,8 +14,8 @@ from botocore.config import Config
 
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.errors import Terminal
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.executor import recorded_in_process
-from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.observations import QUARANTINE
 from dagster_tidemark.event_log.standby import has_replaced_code
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource

@@ -28,9 +28,8 @@ from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.answers.declaration import Answering
 from dagster_tidemark.streams.answers.worker import Answers
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
-from dagster_tidemark.streams.inlet_progress import Line
 from dagster_tidemark.streams.reports import Reports
-from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, RunEnds, patiently, told
+from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, Line, RunEnds, patiently, told
 from dagster_tidemark.streams.stream_declaration import Reaction, StreamContext
 from dagster_tidemark.streams.stream_table import StreamTable
 from dagster_tidemark.streams.topic_backlog import TopicBacklogReader

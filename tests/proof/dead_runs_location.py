@@ -16,7 +16,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.in_process import InProcessExecutor
 
 from dagster_tidemark import extend, load_settings
-from dagster_tidemark.dagster_internals.code_loading import is_loaded_for_a_run
+from dagster_tidemark.dagster_internals.code_server import is_loaded_for_a_run
 
 HERE = Path(os.environ["DAGSTER_HOME"])
 

@@ -166,7 +166,7 @@ class SoakPlatform(Deployed):
     def _start_spark(self) -> None:
         if self.catalog == "rest":
             self._start_catalog()
-        broker = [sys.executable, "-m", "dagster_tidemark.local.kafka.server"]
+        broker = [sys.executable, "-m", "dagster_tidemark.local.kafka_server"]
         self.start("kafka", broker, TIDEMARK_ENVIRONMENT="local", TIDEMARK_JARS_DIR=str(JARS))
         assert READINGS.topic is not None
         admin = AdminClient({"bootstrap.servers": self.kafka_servers, "log_level": 2})

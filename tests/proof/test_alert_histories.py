@@ -55,10 +55,8 @@ DEFECTS = [
         play,
     ),
     # What is found anew of all history.
-    Defect(
-        "streams.alerts.reevaluation:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play
-    ),
-    Defect("streams.alerts.reevaluation:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
+    Defect("execution.alert_episodes:Reevaluation._with_news", "if not stretch.holds(e.started_at)", "if True", play),
+    Defect("execution.alert_episodes:Reevaluation._commit", "before=before.get(key, ())", "before=()", play),
     # What is committed and sent.
     Defect("streams.alerts.table:AlertTable._unused", "times += 1", "return wanted", play),
     Defect("streams.alerts.table:AlertTable._unused", "if not is_used(", "if True or not is_used(", play),

@@ -434,7 +434,7 @@ DEFECTS = [
         operations.test_partition_range_is_one_run_even_if_a_reader_covers_only_part,
     ),
     Defect(
-        "planner.capacity:_as_ranges",
+        "planner.admission:_as_ranges",
         "most = min((run.most for run in close if run.most is not None), default=len(close))",
         "most = len(close)",
         fairness.test_many_single_partition_runs_start_early_enough_for_the_deadline,

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from dagster_tidemark.local.kafka.server import become
+from dagster_tidemark.local.kafka_server import become
 from dagster_tidemark.settings import Settings, load_settings
 from tests.conftest import end_service, free_ports, start_service
 from tests.tidemark.certificates import certificate

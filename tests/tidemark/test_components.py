@@ -43,7 +43,7 @@ from dagster_tidemark.code_versions.project import Project
 from dagster_tidemark.component_declarations import declared_by
 from dagster_tidemark.dagster_internals import components
 from dagster_tidemark.engine.code_plan import state_of
-from dagster_tidemark.engine.code_text import code_texts
+from dagster_tidemark.event_log.deployed import code_texts
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.table_partitions import DeclarationRefused
 from tests.tidemark.component_project import FEED, TABLE, AProject, examples, forget, opened_project

@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.asset_graph.sensor_names import FIRST
 from dagster_tidemark.cli.contract_rows import ContractRow, NoSuchAsset, kept_rows
 from dagster_tidemark.cli.storage import opened_instance
-from dagster_tidemark.dagster_internals import daemons, event_storage, run_storage, sensor_states
+from dagster_tidemark.dagster_internals import event_storage, instance_store, run_storage, sensor_states
 from dagster_tidemark.dagster_internals.event_time import now
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.doubts import (
@@ -127,7 +127,7 @@ def state_of(instance: DagsterInstance, settings: Settings) -> PlatformState:
         feeds=tuple(watched.feeds.values()),
         ticks={name.removeprefix(PREFIX): each for name, each in times.items()},
         quarantine={r.asset: _by_age(instance, r.asset) for r in rows if r.files_rejected or r.rows_rejected},
-        beats=daemons.heartbeats(instance),
+        beats=instance_store.heartbeats(instance),
         queued_since=[run.since for run in run_storage.queued_runs(instance)],
         slots=run_storage.queue_limit(instance),
         running=len(run_storage.starts_of_running(instance)),

@@ -64,7 +64,7 @@ def all_services(settings: Settings) -> dict[str, Service]:
         Service(
             name="kafka",
             title="Kafka broker",
-            arguments=("-m", "dagster_tidemark.local.kafka.server"),
+            arguments=("-m", "dagster_tidemark.local.kafka_server"),
             is_ready=lambda: port_answers(settings.port_kafka),
             port=settings.port_kafka,
         ),

@@ -23,7 +23,7 @@ from dagster_tidemark import location
 from dagster_tidemark.environment import declared_variables
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.local.host import process_tree
-from dagster_tidemark.local.kafka.server import JARS as BROKER_JARS
+from dagster_tidemark.local.kafka_server import JARS as BROKER_JARS
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
 from dagster_tidemark.local.platform.preconditions import (
     require_folder,

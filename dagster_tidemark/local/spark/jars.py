@@ -2,7 +2,7 @@
 
 Downloaded jars are kept in the system's cache folder of this user. All checkouts share it, so removing a state folder
 costs no download. Belongs here: the coordinates of Spark's jars, the test that a folder is complete, running Ivy and
-copying out of the cache. Does not belong here: the coordinates of Kafka's broker (`local.kafka.server`), and putting
+copying out of the cache. Does not belong here: the coordinates of Kafka's broker (`local.kafka_server`), and putting
 jars on a class path (`dagster_tidemark.lakehouse.session`).
 """
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dagster_tidemark.asset_graph.declarations import Refused
 from dagster_tidemark.asset_graph.edges import Edge, Ends
-from dagster_tidemark.asset_graph.partition_context import as_of
 from dagster_tidemark.asset_graph.partition_keys import KeysOf
 from dagster_tidemark.asset_graph.partition_mappings import edge_of
+from dagster_tidemark.dagster_internals.partitions import as_of
 from dagster_tidemark.planner.graph import Moment
 from tests.tidemark.asset_graph.definitions_of_time import MOMENTS, ZONES, definitions
 

@@ -13,7 +13,8 @@ import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
-from dagster_tidemark.dagster_internals import code_loading, run_worker
+from dagster_tidemark.dagster_internals import code_server as reason_for_loading
+from dagster_tidemark.dagster_internals import run_worker
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.run_process import identity_of, process_of, record_while_loading
 from dagster_tidemark.planner.event_records import Outcome
@@ -148,7 +149,7 @@ class Loading:
 
     def __init__(self, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
         self.instance, self._patch = instance, monkeypatch
-        monkeypatch.setattr(code_loading, "is_loaded_for_a_run", lambda: True)
+        monkeypatch.setattr(reason_for_loading, "is_loaded_for_a_run", lambda: True)
 
     def records(self, run: dg.DagsterRun, *, is_resumed: bool = False) -> bool:
         """Return True if this process records itself for a run of the asset `ours`."""

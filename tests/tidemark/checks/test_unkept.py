@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark import ExpectedArrival
-from dagster_tidemark.asset_graph.input_promises import declare_promises
+from dagster_tidemark.asset_graph.declarations import declare_promises
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.cli.contract_rows import rows
 from dagster_tidemark.engine.code_plan import plan_of

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli import plan_apply, plan_preview, plan_view, preview_view, status_view
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.cli.webserver import OtherCode
+from dagster_tidemark.cli.plan_apply import OtherCode
 from dagster_tidemark.dagster_internals.sensor_states import running_sensors, stop_sensors, stopped_sensors
 from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan
 from dagster_tidemark.lakehouse.row_diff import Example, RowDiff, Total

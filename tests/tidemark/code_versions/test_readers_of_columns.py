@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagster_tidemark.cli.plan_tables import _Readers
-from dagster_tidemark.code_versions.column_names import names_in_text
+from dagster_tidemark.cli.plan_tables import _Readers, names_in_text
 from dagster_tidemark.code_versions.fingerprint import Code
 from dagster_tidemark.code_versions.references import Attribute, Ref
 from dagster_tidemark.lakehouse.table import Table

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from dagster_tidemark.dagster_internals.asset_selections import is_list_of_keys, without_assets
+from dagster_tidemark.dagster_internals.asset_graph import is_list_of_keys, without_assets
 
 S = dg.AssetSelection
 

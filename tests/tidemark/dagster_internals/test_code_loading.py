@@ -13,8 +13,8 @@ from dagster._core.definitions.reconstruct import (
 
 
 def test_code_loading_distinguishes_a_run_from_a_code_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "import dagster as dg\nfrom dagster_tidemark.dagster_internals import code_loading\n"
-    text += "AS_A_RUN, BY_A_SERVER = code_loading.is_loaded_for_a_run(), code_loading.is_loaded_by_a_code_server()\n"
+    text = "import dagster as dg\nfrom dagster_tidemark.dagster_internals import code_server\n"
+    text += "AS_A_RUN, BY_A_SERVER = code_server.is_loaded_for_a_run(), code_server.is_loaded_by_a_code_server()\n"
     text += "defs = dg.Definitions()\n"
     loads = {"loaded_by_a_run": reconstruct_repository_def_from_pointer}
     loads |= {"loaded_by_a_server": initialize_repository_def_from_pointer}

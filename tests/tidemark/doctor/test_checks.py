@@ -10,9 +10,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from typer.testing import CliRunner
 
-from dagster_tidemark import location
+from dagster_tidemark import doctor, location
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.doctor import every
 from dagster_tidemark.doctor.checks import (
     Check,
     CheckFailed,
@@ -128,7 +127,7 @@ def test_a_code_location_that_hangs_while_it_is_read_does_not_stop_the_checks(
 ) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(location, "streams", lambda _: go_on.wait(20))
-    monkeypatch.setattr(every, "checks_of", lambda *_: [Check("a", lambda: "there", "")])
+    monkeypatch.setattr(doctor, "checks_of", lambda *_: [Check("a", lambda: "there", "")])
     monkeypatch.setattr("dagster_tidemark.doctor.checks.end_now", lambda code: None)
     shown = CliRunner().invoke(app, ["doctor", "--seconds", "1"])
     go_on.set()
@@ -142,7 +141,7 @@ def test_the_command_prints_a_line_for_each_check(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: int
 ) -> None:
     checks = [Check("a", lambda: "there", ""), Check("b", _raising(error) if error else lambda: "there", "mend it")]
-    monkeypatch.setattr(every, "checks_of", lambda *_: checks)
+    monkeypatch.setattr(doctor, "checks_of", lambda *_: checks)
     shown = CliRunner().invoke(app, ["doctor"])
     assert shown.exit_code == code and shown.stdout.count("\n") == 2
     assert shown.stdout.startswith("ok        a: there\n")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dagster_tidemark.doctor import Declared, checks_of
 from dagster_tidemark.doctor.checks import outcomes
-from dagster_tidemark.doctor.every import Declared, checks_of
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.sqs import create_queue

@@ -12,10 +12,9 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from dagster_tidemark.doctor import arrangement, catalog, queues, spark
+from dagster_tidemark.doctor import Declared, arrangement, catalog, checks_of, queues, spark
 from dagster_tidemark.doctor.bucket import bucket
 from dagster_tidemark.doctor.checks import Check, CheckFailed, CheckOutcome, outcome
-from dagster_tidemark.doctor.every import Declared, checks_of
 from dagster_tidemark.doctor.scratch import PREFIX, drop_markers, drop_old, scratch_namespace
 from dagster_tidemark.lakehouse.append import open_lake
 from dagster_tidemark.settings import Settings

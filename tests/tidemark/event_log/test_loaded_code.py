@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from dagster_tidemark.event_log.loaded_code import code_of
+from dagster_tidemark.event_log.deployed import code_of
 
 NAME = "toy_of_loaded_code"
 

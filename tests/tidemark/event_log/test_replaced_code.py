@@ -5,8 +5,8 @@ import pytest
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
 
 from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.executor import executor_of
-from dagster_tidemark.event_log.loaded_code import code_of
 from dagster_tidemark.event_log.run_facts import run_facts
 from dagster_tidemark.event_log.standby import Record, key_of
 from dagster_tidemark.planner.event_records import Outcome

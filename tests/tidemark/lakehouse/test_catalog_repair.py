@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dagster_tidemark.cli import restore_catalog, storage
 from dagster_tidemark.cli.app import app
-from dagster_tidemark.dagster_internals import daemons
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, open_lake, rows_of
 from dagster_tidemark.lakehouse.catalog_repair import CatalogState, NotRepaired, compared, forget, repair
 from dagster_tidemark.lakehouse.table import Table
@@ -172,7 +172,7 @@ def test_a_daemon_with_another_clock_is_noticed(
     last = [time.time() - age]
     monkeypatch.setattr(instance_lock, "take_environment", lambda settings: settings)
     monkeypatch.setattr(storage, "opened_instance", lambda: nullcontext(None))
-    monkeypatch.setattr(daemons, "heartbeats", lambda instance: {"SENSOR": last[-1]})
+    monkeypatch.setattr(instance_store, "heartbeats", lambda instance: {"SENSOR": last[-1]})
     monkeypatch.setattr(restore_catalog.time, "sleep", lambda seconds: last.append(last[0] + 30 * beats_again))
     expected: AbstractContextManager[object] = pytest.raises(typer.Exit) if runs else nullcontext()
     with expected:

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from dagster_tidemark.local.kafka import server
-from dagster_tidemark.local.kafka.server import JARS
+from dagster_tidemark.local import kafka_server as server
+from dagster_tidemark.local.kafka_server import JARS
 from dagster_tidemark.local.spark.jars import fetch_jars
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.kafka import KafkaTopic
@@ -29,7 +29,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def _start(settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
-    return start_service("dagster_tidemark.local.kafka.server", settings, settings.port_kafka, log)
+    return start_service("dagster_tidemark.local.kafka_server", settings, settings.port_kafka, log)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark.engine.condition import with_automation
-from dagster_tidemark.planner.capacity import Upcoming, earlier_starts
+from dagster_tidemark.planner.admission import Upcoming, earlier_starts
 from dagster_tidemark.planner.graph import Target
 from dagster_tidemark.planner.grouping import SINGLES
 from dagster_tidemark.simulation.instance import simulated_instance

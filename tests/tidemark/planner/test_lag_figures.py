@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_tidemark.planner.lag_figures import Debt, LagFigures, figures
+from dagster_tidemark.planner.debts import Debt, LagFigures, figures
 
 INFINITY = float("inf")
 

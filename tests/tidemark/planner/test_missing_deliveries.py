@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_tidemark import ExpectedArrival
-from dagster_tidemark.asset_graph.input_promises import declare_promises
+from dagster_tidemark.asset_graph.declarations import declare_promises
 from dagster_tidemark.engine.missing_inputs import WITHOUT, missing_metadata
 from dagster_tidemark.planner.contracts import FreshnessStatus, InputPromise, Window
 from dagster_tidemark.planner.decisions import State

@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
+from dagster_tidemark.execution.alert_episodes import Reevaluated, Reevaluation
 from dagster_tidemark.lakehouse.append import TableCommit, rows_of
 from dagster_tidemark.lakehouse.table import MESSAGE, Table
 from dagster_tidemark.streams import timeline
 from dagster_tidemark.streams.alerts import worker as alert_worker
 from dagster_tidemark.streams.alerts.declaration import Alerting, Rule
 from dagster_tidemark.streams.alerts.identity import Episode
-from dagster_tidemark.streams.alerts.reevaluation import Reevaluated, Reevaluation
 from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.stream_declaration import Stream, StreamContext
 from tests.tidemark.streams.episodes_oracle import Standing, episodes, faults_of_ids, overlapping

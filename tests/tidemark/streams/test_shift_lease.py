@@ -117,13 +117,13 @@ def test_only_shifts_of_a_stopping_code_server_stop(instance: DagsterInstance) -
 SERVER = """
 import os, signal, time
 import dagster as dg
-from dagster_tidemark.dagster_internals import code_loading, instance_store
+from dagster_tidemark.dagster_internals import instance_store, code_server
 from dagster_tidemark.sensors import streams
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import CODE_OF_STREAMS
 
 key = CODE_OF_STREAMS + Settings().code_location
-code_loading.is_loaded_by_a_code_server = lambda: True
+code_server.is_loaded_by_a_code_server = lambda: True
 server = streams.CodeServer()
 signal.signal(signal.SIGTERM, lambda *_: None)  # as Dagster does, after the definitions are loaded
 with dg.DagsterInstance.get() as instance:

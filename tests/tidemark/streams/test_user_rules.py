@@ -16,8 +16,8 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, QueueUnavailable
-from dagster_tidemark.streams import inlet_progress as line_module
 from dagster_tidemark.streams import shift as shift_module
+from dagster_tidemark.streams import shift_retries as line_module
 from dagster_tidemark.streams.alerts.declaration import Alerting
 from dagster_tidemark.streams.alerts.identity import Episode
 from dagster_tidemark.streams.alerts.worker import Alerts

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_tidemark.asset_graph.dep_metadata import with_dep_metadata_moved
+from dagster_tidemark.asset_graph.declarations import with_dep_metadata_moved
 from dagster_tidemark.engine.condition import derived
 from dagster_tidemark.engine.guarded_conditions import guarded
 from tests.tidemark.planner.random_graphs.mappings import WAYS, ways

@@ -32,8 +32,8 @@ def incidents_asset() -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         INCIDENTS_ASSET,
         group_name="ops",
-        description="Open incidents, one for each root cause that makes data late. `tidemark incidents` shows them. The "
-        "table ops.incidents has a row for each closed one.",
+        description="Open incidents, one for each root cause that makes data late. `tidemark incidents` shows them. "
+        "The table ops.incidents has a row for each closed one.",
     )
     return dg.AssetsDefinition(specs=[spec])
 

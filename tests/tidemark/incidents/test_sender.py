@@ -276,6 +276,41 @@ def test_channel_that_asks_for_a_pause_of_a_year_is_tried_again_after_an_hour(
     assert [delivery.message.id for delivery in channel.sent] == ids
 
 
+def test_channel_that_limits_the_rate_for_ten_minutes_is_dead_until_it_takes_a_message(
+    store: IncidentStore, settings: Settings
+) -> None:
+    is_busy = True
+
+    def _answers(_: Delivery) -> None:
+        if is_busy:
+            raise ChannelUnavailable("it answers with 429", retry_after=1, is_busy=True)
+
+    clock, channel = Clock(), FakeChannel(before=_answers)
+    ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
+    for _ in range(40):
+        sender.send(seconds=60)
+        if clock.now - NOW < 400:
+            assert dead(store.read(), clock.now) == {}
+        clock.now += 30
+    assert dead(store.read(), clock.now) == {"fake": "it answers with 429"}
+    is_busy = False
+    clock.now += 300
+    sender.send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids and dead(store.read(), clock.now) == {}
+
+
+def test_sending_reads_no_runs_and_no_events(
+    store: IncidentStore, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = FakeChannel()
+    ids = written(store, channel)
+    monkeypatch.setattr(type(store.instance), "event_log_storage", property(lambda _: pytest.fail("it reads events")))
+    for name in ("get_runs", "get_run_records", "get_event_records", "fetch_run_status_changes"):
+        monkeypatch.setattr(store.instance, name, lambda *_, **__: pytest.fail("it reads runs"))
+    Sender.started(store, [channel], settings, Clock()).send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids, "so failed runs in the log change nothing"
+
+
 def test_concurrent_change_of_the_incident_store_is_never_overwritten(instance: DagsterInstance) -> None:
     store = IncidentStore(instance, "two")
 

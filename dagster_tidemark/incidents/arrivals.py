@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
 
-from dagster_tidemark.incidents.expected import ExpectedArrival
+from dagster_tidemark.incidents.expected import ExpectationRefused, ExpectedArrival, parts_of
 from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
@@ -21,8 +21,6 @@ LOOK_BACK = timedelta(days=7)
 """A miss is reported for this long."""
 _LONGEST_WINDOW = timedelta(days=32)
 _FEWEST_USUAL, _USUAL_WINDOWS = 3, 14
-_SEPARATOR = "|"
-"""Between the dimensions of a key of Dagster's multi-partitions."""
 _SHOWN = 3
 
 
@@ -134,10 +132,12 @@ class _Source:
     def states(self, windows: Windows, earliest: float) -> Iterable[Arrival]:
         longest = _LONGEST_WINDOW.total_seconds() + self.expected.longest
         until = self.now + longest if self.expected.by else self.now
+        every = list(windows(self.node.key, earliest - longest, until))
+        self._require_keys(every)
         spans = {
             partition: window
-            for partition in windows(self.node.key, earliest - longest, until)
-            if (window := self.node.window(partition)) is not None
+            for partition in every
+            if self.expected.is_about(partition) and (window := self.node.window(partition)) is not None
         }
         due = {partition: self.expected.due_at(window) for partition, window in spans.items()}
         judged = [p for p, at in due.items() if (spans[p].end if at is None else at) >= earliest]
@@ -168,6 +168,15 @@ class _Source:
                 is_late = arrived_at is not None and arrived_at > overdue_at
                 state = ArrivalState.LATE if is_late else ArrivalState.ON_TIME
             yield Arrival(self.node.key, partition, state, due_at, end, arrived_at, said)
+
+    def _require_keys(self, windows: Collection[Partition]) -> None:
+        """Raise if no window has one of the expected keys: it would never be missed."""
+        unknown = set(self.expected.keys).difference(*map(parts_of, windows))
+        if windows and unknown:
+            raise ExpectationRefused(
+                f"ExpectedArrival({self.node.key}): keys has {', '.join(sorted(unknown))}, which no window has; its "
+                f"windows are such as {next(iter(windows))}"
+            )
 
     def _corrected(
         self, due: Mapping[Partition, float], earlier: "Mapping[Partition, _Earlier]"
@@ -263,7 +272,7 @@ def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, ArrivedF
     sizes: dict[tuple[str, ...], deque[int]] = {}
     time = _time_position(ends)
     for partition in sorted(ends, key=lambda each: ends[each]):
-        parts = str(partition).split(_SEPARATOR)
+        parts = parts_of(partition)
         key = (*parts[:time], *parts[time + 1 :])
         seen, sized = digests.setdefault(key, set()), sizes.setdefault(key, deque(maxlen=_USUAL_WINDOWS))
         usual = median(sized) if len(sized) >= _FEWEST_USUAL else None
@@ -281,7 +290,7 @@ def _time_position(ends: Mapping[Partition, float]) -> int:
 
     On the first day each city has one window, too: the time has fewer values.
     """
-    split = [(str(partition).split(_SEPARATOR), end) for partition, end in ends.items()]
+    split = [(parts_of(partition), end) for partition, end in ends.items()]
     found: dict[int, int] = {}
     for position in range(len(split[0][0]) if split else 0):
         windows: dict[str, float] = {}

@@ -173,6 +173,19 @@ def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:
     }
 
 
+def test_only_the_chosen_keys_are_expected_and_an_unknown_key_is_refused() -> None:
+    feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, keys=["oslo"])
+    feed.lands("berlin|000", HOUR)
+    assert feed.states(expected, HOUR + 900) == {"oslo|000": ArrivalState.MISSING}
+    assert not expected.promise.is_about("berlin|000") and expected.promise.is_about("oslo|000")
+    with pytest.raises(
+        ExpectationRefused, match=r"keys has rome, which no window has; its windows are such as berlin\|"
+    ):
+        feed.states(replace(EXPECTED, keys=["oslo", "rome"]), HOUR + 900)
+    with pytest.raises(ExpectationRefused, match="expected a list"):
+        replace(EXPECTED, keys="oslo")
+
+
 def test_equal_files_of_several_keys_in_the_first_window_are_not_repeated() -> None:
     feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, distinct=True)
     for key in feed.keys:

@@ -9,7 +9,7 @@ Does not belong here: reading the log's table as plain rows (`event_log.event_ro
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -21,6 +21,7 @@ from dagster import (
     DagsterInstance,
     EventLogEntry,
     EventLogRecord,
+    EventRecordsResult,
 )
 from dagster._core.assets import AssetDetails
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
@@ -40,6 +41,7 @@ _PAGE = 1000
 _AT_ONCE = 20  # maximum number of simultaneous runs of an asset; they may end in another order than they began
 _EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
 _logger = logging.getLogger(__name__)
+_Fetch = Callable[..., EventRecordsResult]
 _BATCH_SIZE = "DAGSTER_EVENT_BATCH_SIZE"  # Dagster reads this variable for each event
 _MOST = 500
 _TOGETHER = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_MATERIALIZATION_PLANNED}
@@ -85,6 +87,40 @@ def latest_observed(
     """Return the latest observation of each of these partitions, in two queries."""
     found = _latest_records(instance, DagsterEventType.ASSET_OBSERVATION, key, partitions)
     return {p: r.asset_observation for p, r in found.items() if r.asset_observation}
+
+
+def all_observed(
+    instance: DagsterInstance, key: dg.AssetKey, partitions: set[str]
+) -> dict[Partition, list[tuple[float, dg.AssetObservation]]]:
+    """Return the observations of each of these partitions with their times (Unix seconds), oldest first."""
+    found: dict[Partition, list[tuple[float, dg.AssetObservation]]] = {}
+    for record in _all_records(instance.fetch_observations, key, partitions):
+        if (seen := record.asset_observation) is not None:
+            found.setdefault(seen.partition, []).append((record.timestamp, seen))
+    return found
+
+
+def all_metadata(
+    instance: DagsterInstance, key: dg.AssetKey, name: str, partitions: set[str]
+) -> dict[Partition, list[tuple[float, object]]]:
+    """Return one metadata value of the materializations of these partitions, each with its time, oldest first.
+
+    Materializations without the value are left out.
+    """
+    found: dict[Partition, list[tuple[float, object]]] = {}
+    for record in _all_records(instance.fetch_materializations, key, partitions):
+        made = record.asset_materialization
+        if made is not None and (value := made.metadata.get(name)) is not None:
+            found.setdefault(made.partition, []).append((record.timestamp, value.value))
+    return found
+
+
+def _all_records(fetch: _Fetch, key: dg.AssetKey, partitions: set[str]) -> Iterator[EventLogRecord]:
+    cursor, has_more = None, True
+    while has_more:
+        page = fetch(AssetRecordsFilter(key, sorted(partitions)), limit=_PAGE, cursor=cursor, ascending=True)
+        yield from page.records
+        cursor, has_more = page.cursor, page.has_more
 
 
 def latest_metadata(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from statistics import median
 
-from dagster_tidemark.incidents.expected import ExpectedArrival
+from dagster_tidemark.incidents.expected import ExpectationRefused, ExpectedArrival, parts_of
 from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
 from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.history import History
@@ -21,8 +21,6 @@ LOOK_BACK = timedelta(days=7)
 """A miss is reported for this long."""
 _LONGEST_WINDOW = timedelta(days=32)
 _FEWEST_USUAL, _USUAL_WINDOWS = 3, 14
-_SEPARATOR = "|"
-"""Between the dimensions of a key of Dagster's multi-partitions."""
 _SHOWN = 3
 
 
@@ -73,6 +71,25 @@ Rows = Callable[[str, Mapping[Partition, int]], Mapping[Partition, int]]
 """From a table, and the id of the latest build of some of its partitions, to their rows. Unknown ones are left out."""
 
 
+@dataclass(frozen=True)
+class ArrivedVersion:
+    """The files of a window at an earlier time.
+
+    Args:
+        arrived_at: When they arrived (Unix seconds).
+        rows: Rows of the table that loaded them; None if no load ended before the next version arrived.
+    """
+
+    arrived_at: float
+    files: ArrivedFiles
+    rows: int | None = None
+
+
+Versions = Callable[[str, Collection[str], Mapping[Partition, str]], Mapping[Partition, Sequence[ArrivedVersion]]]
+"""From a source, the tables that load it, and the data version of some of its partitions, to their known versions,
+oldest first."""
+
+
 def arrivals(
     expected: Sequence[ExpectedArrival],
     graph: Graph,
@@ -82,6 +99,7 @@ def arrivals(
     now: float,
     contents: Contents = lambda _, __: {},
     rows: Rows = lambda _, __: {},
+    versions: Versions = lambda *_: {},
 ) -> list[Arrival]:
     """Return the state of each window that was due in the last seven days, or will be due.
 
@@ -95,7 +113,8 @@ def arrivals(
             # A miss is reported after the grace, and for a week from then on.
             shown = now - LOOK_BACK.total_seconds() - each.grace.total_seconds()
             earliest = max(since.get(each.source, now), shown)
-            found += _Source(each, node, graph, history, now, contents, rows).states(windows, earliest)
+            of_source = _Source(each, node, graph, history, now, contents, rows, versions)
+            found += of_source.states(windows, earliest)
     return found
 
 
@@ -108,14 +127,17 @@ class _Source:
     now: float
     contents: Contents
     rows: Rows
+    versions: Versions
 
     def states(self, windows: Windows, earliest: float) -> Iterable[Arrival]:
         longest = _LONGEST_WINDOW.total_seconds() + self.expected.longest
         until = self.now + longest if self.expected.by else self.now
+        every = list(windows(self.node.key, earliest - longest, until))
+        self._require_keys(every)
         spans = {
             partition: window
-            for partition in windows(self.node.key, earliest - longest, until)
-            if (window := self.node.window(partition)) is not None
+            for partition in every
+            if self.expected.is_about(partition) and (window := self.node.window(partition)) is not None
         }
         due = {partition: self.expected.due_at(window) for partition, window in spans.items()}
         judged = [p for p, at in due.items() if (spans[p].end if at is None else at) >= earliest]
@@ -127,13 +149,14 @@ class _Source:
         )
         earlier = _earlier({p: spans[p].end for p in files}, files) if compared is due else {}
         loaded = self._loaded([p for p in judged if p in known]) if self.expected.rows else {}
+        corrected = self._corrected({p: at for p in judged if (at := due[p]) is not None}, earlier)
         for partition in judged:
             end, due_at = spans[partition].end, due[partition]
             if due_at is None:
                 yield Arrival(self.node.key, partition, ArrivalState.NOT_EXPECTED, None, end)
                 continue
             overdue_at = due_at + self.expected.grace.total_seconds()
-            arrived_at = self._arrived_at(partition) if partition in known else None
+            arrived_at = corrected.get(partition, self._arrived_at(partition)) if partition in known else None
             content = files.get(partition) if partition in known else ArrivedFiles(0, 0)
             fault, said = self._fault(partition, content, earlier.get(partition, _Earlier()))
             if fault is None and not (content is not None and content.is_gone):
@@ -145,6 +168,38 @@ class _Source:
                 is_late = arrived_at is not None and arrived_at > overdue_at
                 state = ArrivalState.LATE if is_late else ArrivalState.ON_TIME
             yield Arrival(self.node.key, partition, state, due_at, end, arrived_at, said)
+
+    def _require_keys(self, windows: Collection[Partition]) -> None:
+        """Raise if no window has one of the expected keys: it would never be missed."""
+        unknown = set(self.expected.keys).difference(*map(parts_of, windows))
+        if windows and unknown:
+            raise ExpectationRefused(
+                f"ExpectedArrival({self.node.key}): keys has {', '.join(sorted(unknown))}, which no window has; its "
+                f"windows are such as {next(iter(windows))}"
+            )
+
+    def _corrected(
+        self, due: Mapping[Partition, float], earlier: "Mapping[Partition, _Earlier]"
+    ) -> dict[Partition, float]:
+        """Return the arrival of the first complete version of each window whose newest version came late."""
+        if not self.expected.counts_content:
+            return {}
+        facts, grace = self.history.facts, self.expected.grace.total_seconds()
+        late = {
+            partition: facts.version((self.node.key, partition)) or ""
+            for partition, at in due.items()
+            if (first := facts.first_arrival((self.node.key, partition))) is not None
+            and first <= at + grace < (self._arrived_at(partition) or 0.0)
+        }
+        tables = [reader.key for reader, _ in self.graph.readers.get(self.node.key, ())] if self.expected.rows else []
+        complete: dict[Partition, float] = {}
+        for partition, found in (self.versions(self.node.key, tables, late) if late else {}).items():
+            for version in found:
+                fault, _ = self._fault(partition, version.files, earlier.get(partition, _Earlier()))
+                if fault is None and self._too_few_rows(partition, version.rows)[0] is None:
+                    complete[partition] = version.arrived_at
+                    break
+        return complete
 
     def _loaded(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the rows of partitions whose newest data is in the table that loads them.
@@ -217,7 +272,7 @@ def _earlier(ends: Mapping[Partition, float], files: Mapping[Partition, ArrivedF
     sizes: dict[tuple[str, ...], deque[int]] = {}
     time = _time_position(ends)
     for partition in sorted(ends, key=lambda each: ends[each]):
-        parts = str(partition).split(_SEPARATOR)
+        parts = parts_of(partition)
         key = (*parts[:time], *parts[time + 1 :])
         seen, sized = digests.setdefault(key, set()), sizes.setdefault(key, deque(maxlen=_USUAL_WINDOWS))
         usual = median(sized) if len(sized) >= _FEWEST_USUAL else None
@@ -235,7 +290,7 @@ def _time_position(ends: Mapping[Partition, float]) -> int:
 
     On the first day each city has one window, too: the time has fewer values.
     """
-    split = [(str(partition).split(_SEPARATOR), end) for partition, end in ends.items()]
+    split = [(parts_of(partition), end) for partition, end in ends.items()]
     found: dict[int, int] = {}
     for position in range(len(split[0][0]) if split else 0):
         windows: dict[str, float] = {}

@@ -1,17 +1,18 @@
 """The files of a source's windows, as the landing sensor has observed them, and the rows that loads made of them."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.event_log.observations import CONTENT
-from dagster_tidemark.incidents.arrivals import ArrivedFiles
+from dagster_tidemark.incidents.arrivals import ArrivedFiles, ArrivedVersion
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.tags import OUTCOME
+from dagster_tidemark.tags import ARRIVED_AT, OUTCOME
 
 ROW_COUNT = "dagster/partition_row_count"
 """Metadata of a materialization: the number of rows of the partition."""
@@ -24,6 +25,7 @@ class ContentReader:
     instance: DagsterInstance
     _known: dict[tuple[str, Partition], tuple[str, ArrivedFiles | None]] = field(default_factory=dict)
     _rows: dict[tuple[str, Partition], tuple[int, int | None]] = field(default_factory=dict)
+    _versions: dict[tuple[str, Partition], tuple[str, Sequence[ArrivedVersion]]] = field(default_factory=dict)
 
     def __call__(self, source: str, versions: Mapping[Partition, str]) -> Mapping[Partition, ArrivedFiles]:
         new = {p for p, version in versions.items() if self._known.get((source, p), ("", None))[0] != version}
@@ -52,6 +54,41 @@ class ContentReader:
                 self._rows[asset, partition] = (builds[partition], count if isinstance(count, int) else None)
         counts = {p: self._rows[asset, p][1] for p in builds}
         return {p: count for p, count in counts.items() if count is not None}
+
+    def versions(
+        self, source: str, tables: Collection[str], versions: Mapping[Partition, str]
+    ) -> Mapping[Partition, Sequence[ArrivedVersion]]:
+        """Return all known versions of the files of some partitions, oldest first.
+
+        Args:
+            tables: The tables that load the source; empty if no rows are needed.
+            versions: The present data version of each partition. A partition is read again if it changes.
+        """
+        new = {p for p, version in versions.items() if self._versions.get((source, p), ("", ()))[0] != version}
+        named = {p for p in new if p is not None}
+        if named:
+            seen = event_storage.all_observed(self.instance, dg.AssetKey.from_user_string(source), named)
+            loads: dict[Partition, list[tuple[float, int]]] = {}
+            for table in tables:
+                key = dg.AssetKey.from_user_string(table)
+                for partition, found in event_storage.all_metadata(self.instance, key, ROW_COUNT, named).items():
+                    loads.setdefault(partition, []).extend((at, n) for at, n in found if isinstance(n, int))
+            for partition in named:
+                history = _history(seen.get(partition, ()), loads.get(partition, ()))
+                self._versions[source, partition] = (versions[partition], history)
+        return {p: self._versions[source, p][1] for p in versions if p is not None}
+
+
+def _history(
+    seen: Sequence[tuple[float, dg.AssetObservation]], loads: Sequence[tuple[float, int]]
+) -> list[ArrivedVersion]:
+    """Return the versions in a partition's observations, each with the rows of the loads before the next one."""
+    known = [(at, tagged, content) for at, tagged in seen if (content := _content(tagged)) is not None]
+    found = []
+    for (at, tagged, content), (until, *_) in pairwise([*known, (float("inf"), None, None)]):
+        rows = max((count for loaded_at, count in loads if at <= loaded_at < until), default=None)
+        found.append(ArrivedVersion(float(tagged.tags.get(ARRIVED_AT, at)), content, rows))
+    return found
 
 
 def _content(seen: dg.AssetObservation) -> ArrivedFiles | None:

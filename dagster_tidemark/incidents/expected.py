@@ -4,7 +4,7 @@ Pure. Belongs here: the declaration and its due times. Does not belong here: the
 (`incidents.arrivals`), and incidents about them (`incidents.causes`).
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -13,6 +13,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import InputPromise, Window
+from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.times import time_of_day
 
 
@@ -29,6 +30,7 @@ class ExpectedArrival:
         by: Time of day, such as `06:00`, on the day when the window begins plus `day` days.
         day: 1: on the next day; 0: on the same day, for folders named by the day of delivery.
         within: Time span after the end of the window, in place of `by`.
+        keys: Keys of a source with two dimensions that should have data: `["berlin", "oslo"]`; by default all.
         timezone: Zone of `by`, of `days` and of `except_on`.
         days: Days on which data is due: `("mon", "tue", "wed", "thu", "fri")`; by default every day.
         except_on: Dates on which no data is due: a set of dates, or a calendar such as
@@ -48,6 +50,7 @@ class ExpectedArrival:
     by: str = ""
     day: int = 1
     within: timedelta | None = None
+    keys: Collection[str] = ()
     timezone: str = "UTC"
     days: Sequence[str] = WEEKDAYS
     except_on: Container[date] = ()
@@ -74,6 +77,8 @@ class ExpectedArrival:
             raise ExpectationRefused(f"{owner}: days is empty, so nothing is ever expected; write days=('mon', 'tue')")
         if why := _no_calendar(self.except_on):
             raise ExpectationRefused(f"{owner}: {why}")
+        if isinstance(self.keys, str):
+            raise ExpectationRefused(f"{owner}: keys={self.keys!r}: expected a list, such as [{self.keys!r}]")
         if self.grace < timedelta(0):
             raise ExpectationRefused(f"{owner}: grace={self.grace} is negative; write a time span, or an earlier by=")
         if self.files < 1 or self.rows < 0 or not 0 <= self.usual < 1:
@@ -93,7 +98,11 @@ class ExpectedArrival:
         zone = "" if self.timezone == "UTC" else f" {self.timezone}"
         after = "" if self.within is None else span(self.within.total_seconds())
         said = f"expected by {self.by}{zone}" if self.by else f"expected within {after} of the end of a window"
-        return InputPromise(self.source, said, self.due_at, self.longest)
+        return InputPromise(self.source, said, self.due_at, self.longest, self.is_about)
+
+    def is_about(self, partition: Partition) -> bool:
+        """Return True if data of a partition is expected, because of its key."""
+        return not self.keys or not set(self.keys).isdisjoint(parts_of(partition))
 
     @property
     def longest(self) -> float:
@@ -114,6 +123,11 @@ class ExpectedArrival:
             on = datetime.fromtimestamp(middle, zone).date() + timedelta(days=self.day)
             at = datetime.combine(on, time_of_day(self.by), zone).astimezone(UTC).timestamp()
         return None if WEEKDAYS[on.weekday()] not in self.days or on in self.except_on else at
+
+
+def parts_of(partition: Partition) -> list[str]:
+    """Return the keys of the dimensions in a key of Dagster's multi-partitions, such as `berlin|2026-10-05`."""
+    return str(partition).split("|")
 
 
 def _no_calendar(dates: object) -> str:

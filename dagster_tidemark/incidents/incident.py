@@ -137,6 +137,7 @@ class Incident:
         assets: Every asset that it made late, or was about to make late.
         clear_since: Time since which the cause makes no asset late; None while an asset is late because of it.
         cause_ended_at: Time when the cause ended. Assets may be late for longer.
+        still_late_by: Assets that were still late when it closed, each with the id of the open incident about them.
         told: The last message for each channel, by channel name.
         threads: Thread of the incident in each channel, by channel name.
     """
@@ -149,6 +150,7 @@ class Incident:
     clear_since: float | None = None
     cause_ended_at: float | None = None
     acknowledged: Acknowledgement | None = None
+    still_late_by: dict[str, str] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
     timeline: tuple[TimelineStep, ...] = ()

@@ -72,6 +72,11 @@ def reviewed(
         else:  # closed, or not judged while the platform is down
             incidents.append(incident)
     incidents += [_opened(location, trouble, now) for trouble in current.values()]
+    closing = {incident.id for incident in book.open}
+    incidents = [
+        each if each.is_open or each.id not in closing else replace(each, still_late_by=_late_by(each, incidents))
+        for each in incidents
+    ]
     return _told(replace(book, incidents=tuple(incidents)), routes, now)
 
 
@@ -173,6 +178,13 @@ def _cleared(incident: Incident, now: float) -> Incident:
     if now - since < CLEAR_SECONDS:
         return cleared
     return _stepped(replace(cleared, closed_at=now), now, "closed", f"it has made nothing late since {moment(since)}")
+
+
+def _late_by(closed: Incident, incidents: Iterable[Incident]) -> dict[str, str]:
+    """Return the assets of a closed incident that an open one makes late, each with its id."""
+    named = {each.asset for each in closed.assets}
+    late = ((each.asset, other.id) for other in incidents if other.is_open for each in other.still_late if each.is_late)
+    return {asset: id_ for asset, id_ in late if asset in named}
 
 
 def _merged(

@@ -81,10 +81,11 @@ def note_incidents(
         planner = engine.engine_for(instance, assets, settings).planner
         graph = planner.graph
         read = look.contents or ContentReader(instance)
-        rows = read.rows if isinstance(read, ContentReader) else ContentReader(instance).rows
+        reader = read if isinstance(read, ContentReader) else ContentReader(instance)
         windows, arrived, raised = windows_of(assets), list[Arrival](), dict[str, str]()
         for each in look.expected:
-            states = called(arrivals, [each], graph, planner.history, windows, since, now, read, rows)
+            of_source = ([each], graph, planner.history, windows, since, now)
+            states = called(arrivals, *of_source, read, reader.rows, reader.versions)
             if isinstance(states, Raised):  # a calendar, a mapping or a partitions definition
                 raised[each.source] = str(states)
                 look.warn(f"the expected arrivals of {each.source} keep their last states: {states}")

@@ -31,6 +31,8 @@ _MOST_SAID = 500  # characters of an error, which is stored
 GIVEN_UP_SECONDS = 86_400.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _FEW = 3  # failing messages that are not taken for a failing channel
+_BUSY_SECONDS = 600.0
+"""A channel that limits the rate counts as failing after it has refused a message for this long."""
 _LONGEST_ASKED = 3600.0
 """A channel may ask for a longer pause, but not for one that hides it for days."""
 
@@ -219,14 +221,15 @@ class Sender:
 
     def _failed(self, book: Book, message: IncidentMessage, said: str, error: ChannelUnavailable | None) -> Book:
         now = self.clock()
-        if now - max(message.at, message.next_try) > GIVEN_UP_SECONDS:  # quiet hours may last a weekend
+        waited = now - max(message.at, message.next_try)  # quiet hours may last a weekend
+        if waited > GIVEN_UP_SECONDS:
             return self._given_up(book, message, f"not sent for a day: {said}")
         attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
         pause = growing_pause(attempts, _FIRST_PAUSE, _LONGEST_PAUSE)
         asked = error.retry_after if error is not None else None
         asked = asked if asked is not None and math.isfinite(asked) else None
         state = book.channels.get(message.channel, ChannelState())
-        if error is not None and error.is_busy:
+        if error is not None and error.is_busy and waited < _BUSY_SECONDS:
             state = replace(state, error=said)  # a channel that answers is not dead
         else:
             since = state.failing_since if state.failing_since is not None else now

@@ -74,9 +74,14 @@ def _extent(incident: Incident) -> str:
 
 
 def _recovery(incident: Incident) -> str:
-    late = [each for each in incident.assets if each.is_late]
-    if late:
-        return f"{_some(late)} {_be(late)} no longer late"
+    still = [each for each in incident.assets if each.asset in incident.still_late_by]
+    late = [each for each in incident.assets if each.is_late and each.asset not in incident.still_late_by]
+    said = [f"{_some(late)} {_be(late)} no longer late"] if late else []
+    if still:
+        others = names(dict.fromkeys(incident.still_late_by.values()))
+        said.append(f"{_some(still)} {_be(still)} still late, see {others}")
+    if said:
+        return ", ".join(said)
     return "every deadline was met" if incident.assets else f"no more {incident.cause.kind}"
 
 
@@ -99,7 +104,7 @@ def _about(incident: Incident, kind: MessageKind, at: float) -> list[tuple[str, 
     number = ("incident", f"{incident.id}, opened at {moment(incident.opened_at)}")
     if kind is MessageKind.CLOSED:
         late = [each for each in incident.assets if each.is_late]
-        was_late = _some(late) if late else "nothing: every deadline was met"
+        was_late = _some(late) if late else "nothing" if incident.still_late_by else "nothing: every deadline was met"
         return [("cause was", cause.said), ("was late", was_late), number]
     late = [each for each in incident.still_late if each.is_late]
     soon = [each for each in incident.still_late if not each.is_late]

@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+from dagster_tidemark.sources.layout import Partition
+
 SHORTEST_WINDOW = 60.0
 """Seconds of the shortest lag contract after scaling."""
 
@@ -81,12 +83,14 @@ class InputPromise:
         said: The promise in words.
         due_at: Returns when data of a window is promised (Unix seconds); None if the window has no promise.
         longest: Longest time from the end of a window to the promised time, in seconds.
+        is_about: Returns True for a partition with the promise.
     """
 
     source: str
     said: str
     due_at: Callable[[Window], float | None]
     longest: float = 7 * 86_400.0
+    is_about: Callable[[Partition], bool] = lambda _: True
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class DueDeliveries:
             if window is None or window.end < oldest:
                 continue
             for promise in node.promises:
-                due = promise.due_at(window)
+                due = promise.due_at(window) if promise.is_about(partition) else None
                 if due is not None and earliest <= due <= self.now:
                     target = (node.key, partition)
                     facts = self.history.facts.of(target)

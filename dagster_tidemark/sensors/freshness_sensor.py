@@ -16,6 +16,7 @@ from dagster_tidemark.dagster_internals import event_time, partitions
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.dagster_internals.sensor_states import sensor_cursors
 from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, period_of
+from dagster_tidemark.pauses import end_of_pause
 from dagster_tidemark.planner.run_retries import backoff
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.tags import CODE_LOCATION, NOT_RETRIED, PREFIX, PRIORITY, REQUESTED_BY
@@ -114,7 +115,8 @@ def _why_not_now(instance: DagsterInstance, tags: dict[str, str], now: float) ->
     if not newest.dagster_run.is_finished:
         return f"run {newest.dagster_run.run_id} is under way"
     failed = list(takewhile(lambda each: each.dagster_run.status is not DagsterRunStatus.SUCCESS, records))
-    again = (newest.end_time or newest.update_timestamp.timestamp()) + (backoff(len(failed)) if failed else 0.0)
+    ended = newest.end_time or newest.update_timestamp.timestamp()
+    again = end_of_pause(ended, backoff(len(failed)) if failed else 0.0, now)
     if again <= now:
         return ""
     return f"{len(failed)} runs failed, the next at {datetime.fromtimestamp(again, UTC):%H:%M} UTC"

@@ -1,7 +1,8 @@
 """The sensor `incidents`: sends the messages about incidents, and reports if a channel is dead.
 
 The sensor `contracts` finds the incidents and writes their messages. This sensor only sends them, because a slow
-channel must not delay the check of a contract. Does not belong here: sending itself (`incidents.sender`).
+channel must not delay the check of a contract. It also writes closed incidents to the lake. Does not belong here:
+sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
 """
 
 import json
@@ -12,6 +13,7 @@ import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.incidents.channels.channel import Channel
+from dagster_tidemark.incidents.history_table import IncidentHistory
 from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.sender import Sender, dead, undelivered
 from dagster_tidemark.incidents.store import IncidentStore
@@ -30,7 +32,8 @@ def incidents_asset() -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         INCIDENTS_ASSET,
         group_name="ops",
-        description="Open incidents, one for each root cause that makes data late. `tidemark incidents` shows them.",
+        description="Open incidents, one for each root cause that makes data late. `tidemark incidents` shows them. "
+        "The table ops.incidents has a row for each closed one.",
     )
     return dg.AssetsDefinition(specs=[spec])
 
@@ -54,6 +57,7 @@ def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
 def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: LocationScope) -> dg.SensorDefinition:
     """Return the sensor that sends the messages about incidents."""
     senders: list[Sender] = []
+    histories: list[IncidentHistory] = []
 
     @dg.sensor(
         name=scope.named(NAME),
@@ -66,11 +70,15 @@ def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: L
         store = IncidentStore(context.instance, settings.code_location)
         if not senders:
             senders.append(Sender.started(store, channels, settings, event_time.now))
+            histories.append(IncidentHistory(store, settings))
+        closed = {each.id for each in store.read().incidents if not each.is_open}
         sent = senders[0].send(seconds=_SECONDS)
         book, now = store.read(), event_time.now()
         silent = dead(book, now)
         for name, why in silent.items():
             context.log.error(f"channel {name} is dead: {why}")
+        if why := histories[0].record(is_new=not closed <= {each.id for each in book.incidents}):
+            context.log.warning(why)
         state = [sorted(silent), len(book.open), any(each.is_late for each in book.open)]
         if state == json.loads(context.cursor or "null"):
             return dg.SkipReason(f"{sent} messages sent, {len(book.outbox)} wait")

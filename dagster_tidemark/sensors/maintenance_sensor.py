@@ -22,7 +22,7 @@ from dagster_tidemark.maintenance.job import MAINTENANCE_ASSET, OP, maintenance_
 from dagster_tidemark.maintenance.maintained_tables import TableUpkeep, saved_upkeep
 from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, keep_overview
 from dagster_tidemark.maintenance.spare_time import OpenRuns, open_runs, why_not_now
-from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.pauses import end_of_pause, growing_pause
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
 from dagster_tidemark.settings import Settings
@@ -199,6 +199,7 @@ def _why_paused(instance: DagsterInstance, settings: Settings, now: float) -> st
         if record.dagster_run.status is not DagsterRunStatus.FAILURE:
             break
         failures, ended = failures + 1, max(ended, record.end_time or record.create_timestamp.timestamp())
-    if not failures or now >= (until := ended + growing_pause(failures, _FIRST_PAUSE, _LONGEST_PAUSE)):
+    pause = growing_pause(failures, _FIRST_PAUSE, _LONGEST_PAUSE)
+    if not failures or now >= (until := end_of_pause(ended, pause, now)):
         return ""
     return f"the last {failures} runs of maintenance failed; the next starts in {until - now:.0f} s"

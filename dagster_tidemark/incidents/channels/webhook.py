@@ -119,6 +119,7 @@ def described(incident: Incident, most_assets: int | None = None) -> dict[str, A
     """
     assets = sorted(incident.assets, key=lambda each: each.recovered_at is not None)
     shown = assets[:most_assets]
+    named = {each.asset for each in shown}
     return {
         "id": incident.id,
         "opened_at": incident.opened_at,
@@ -127,6 +128,7 @@ def described(incident: Incident, most_assets: int | None = None) -> dict[str, A
         "cause": asdict(incident.cause),
         "assets": [asdict(each) for each in shown],
         **({"assets_left_out": len(assets) - len(shown)} if len(shown) < len(assets) else {}),
+        "still_late_by": {name: id_ for name, id_ in incident.still_late_by.items() if name in named},
         "owners": list(incident.owners),
         "acknowledged": asdict(incident.acknowledged) if incident.acknowledged else None,
     }

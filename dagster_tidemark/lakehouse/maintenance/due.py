@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.pauses import end_of_pause, growing_pause
 
 _MB = 2**20
 _FIRST_PAUSE = 300.0
@@ -93,12 +93,11 @@ class LastAction:
     failures: int = 0
     why: str = ""
 
-    @property
-    def rests_until(self) -> float:
-        """Earliest time of the next attempt after failures (Unix seconds)."""
+    def rests_until(self, now: float) -> float:
+        """Return the earliest time of the next attempt after failures (Unix seconds)."""
         if not self.failures:
             return 0.0
-        return self.at + growing_pause(self.failures, _FIRST_PAUSE, _LONGEST_PAUSE)
+        return end_of_pause(self.at, growing_pause(self.failures, _FIRST_PAUSE, _LONGEST_PAUSE), now)
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def due_actions(facts: TableFacts, policy: MaintenancePolicy, now: float) -> lis
     for action, reason in _reasons(facts, policy, now):
         last = facts.last.get(action)
         waits = ""
-        if last is not None and now < last.rests_until:
+        if last is not None and now < last.rests_until(now):
             waits = f"it failed {last.failures} times in a row, and is tried again later: {last.why}"
         elif action.rewrites and facts.builds:
             waits = f"run {facts.builds} builds the table"
@@ -190,11 +189,16 @@ def _reasons(facts: TableFacts, policy: MaintenancePolicy, now: float) -> Iterat
     for action, (most, noun) in numbers.items():
         count, last = facts.count(action), facts.last.get(action)
         left = last.left if last else 0
-        is_old = now - (last.at if last else facts.since) >= policy.age.total_seconds()
+        is_old = _has_passed(policy.age, last.at if last else facts.since, now)
         if action is Action.EXPIRE and count and facts.held_bytes > policy.held_share * facts.bytes:
             yield action, f"{facts.held_bytes} bytes that no reader needs"
         elif count - left >= most or (count and count != left and is_old):
             yield action, f"{count} {noun}"
     searched = facts.last.get(Action.ORPHANS)
-    if now - (searched.at if searched else facts.since) >= policy.orphans_every.total_seconds():
+    if _has_passed(policy.orphans_every, searched.at if searched else facts.since, now):
         yield Action.ORPHANS, "the last search for orphan files was long ago" if searched else "no search so far"
+
+
+def _has_passed(span: timedelta, since: float, now: float) -> bool:
+    """Return True if a time span has passed since a time, or if the clock was set back since."""
+    return now >= end_of_pause(since, span.total_seconds(), now)

@@ -1,16 +1,17 @@
 """States of expected arrivals: by due time, number of files, bytes and earlier windows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.event_log.observations import ObservationLedger
-from dagster_tidemark.incidents.arrivals import Arrival, ArrivedFiles, arrival_rows, arrivals
+from dagster_tidemark.incidents.arrivals import Arrival, ArrivedFiles, ArrivedVersion, arrival_rows, arrivals
 from dagster_tidemark.incidents.contents import ContentReader
 from dagster_tidemark.incidents.expected import ExpectationRefused, require_sources
 from dagster_tidemark.incidents.incident import ArrivalRow, ArrivalState
@@ -39,12 +40,14 @@ class Feed:
         self.history = History(self.graph)
         self.files: dict[Partition, ArrivedFiles] = {}
         self.rows: dict[Partition, int] = {}
+        self.known: dict[Partition, list[ArrivedVersion]] = {}
         self._id = 0
 
     def lands(self, partition: str, at: float, files: int = 1, size: int = 100, digest: str = "") -> None:
         self._id += 1
         self.history.observed(("raw/a", partition), id=self._id, version=str(self._id), arrived_at=at, listed_at=at)
         self.files[partition] = ArrivedFiles(files, size, digest or f"digest {self._id}")
+        self.known.setdefault(partition, []).append(ArrivedVersion(at, self.files[partition]))
 
     def loads(self, partition: str, rows: int, at: float) -> None:
         """A run loads what has landed into core/a."""
@@ -55,13 +58,21 @@ class Feed:
         self.history.materialized(target, id=self._id, run_id=run, as_of=as_of, version=None, at=at)
         self.history.ended(run, at=at, outcome=Outcome.SUCCEEDED)
         self.rows[partition] = rows
+        self.known[partition][-1] = replace(self.known[partition][-1], rows=rows)
 
     def states(self, expected: ExpectedArrival, now: float) -> dict[Partition, ArrivalState]:
         return {each.partition: each.state for each in self.arrivals(expected, now)}
 
     def arrivals(self, expected: ExpectedArrival, now: float) -> list[Arrival]:
         since = {"raw/a": 0.0}
-        return arrivals([expected], self.graph, self.history, self._windows, since, now, self._contents, self._rows)
+        read = (self._contents, self._rows, self._versions)
+        return arrivals([expected], self.graph, self.history, self._windows, since, now, *read)
+
+    def _versions(
+        self, _: str, tables: Collection[str], versions: Mapping[Partition, str]
+    ) -> Mapping[Partition, Sequence[ArrivedVersion]]:
+        assert set(tables) <= {"core/a"}
+        return {p: self.known[p] for p in versions}
 
     def _rows(self, asset: str, builds: Mapping[Partition, int]) -> Mapping[Partition, int]:
         assert asset == "core/a"
@@ -124,6 +135,30 @@ def test_window_with_fewer_loaded_rows_than_expected_is_reported_until_the_rest_
     assert feed.states(expected, HOUR + 961) == {"000": ArrivalState.LATE}
 
 
+@pytest.mark.parametrize("more", [{"files": 2}, {"rows": 100}, {"usual": 0.5}, {"distinct": True}])
+def test_correction_of_complete_data_that_was_on_time_does_not_make_it_late(more: dict[str, Any]) -> None:
+    feed, expected = Feed(), replace(EXPECTED, **more)
+    feed.lands("000", HOUR, files=2)
+    feed.loads("000", 100, HOUR + 60)
+    feed.lands("000", HOUR + 5000, files=2)
+    feed.loads("000", 100, HOUR + 5060)
+    (found,) = feed.arrivals(expected, HOUR + 5061)[:1]
+    assert (found.state, found.arrived_at) == (ArrivalState.ON_TIME, HOUR)
+
+
+def test_correction_of_incomplete_data_is_late_and_the_first_complete_version_counts() -> None:
+    feed, expected = Feed(), replace(EXPECTED, files=2, rows=100)
+    feed.lands("000", HOUR, files=1)
+    feed.lands("000", HOUR + 60, files=2)
+    feed.loads("000", 99, HOUR + 120)
+    feed.lands("000", HOUR + 2000, files=2)
+    feed.loads("000", 100, HOUR + 2060)
+    feed.lands("000", HOUR + 3000, files=2)
+    feed.loads("000", 100, HOUR + 3060)
+    (found,) = feed.arrivals(expected, HOUR + 3061)[:1]
+    assert (found.state, found.arrived_at) == (ArrivalState.LATE, HOUR + 2000)
+
+
 def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:
     feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, distinct=True)
     for hour in range(2):
@@ -136,6 +171,19 @@ def test_repeated_file_content_is_reported_only_for_the_same_key() -> None:
         "oslo|000": ArrivalState.ON_TIME,
         "oslo|001": ArrivalState.REPEATED,
     }
+
+
+def test_only_the_chosen_keys_are_expected_and_an_unknown_key_is_refused() -> None:
+    feed, expected = Feed("berlin", "oslo"), replace(EXPECTED, keys=["oslo"])
+    feed.lands("berlin|000", HOUR)
+    assert feed.states(expected, HOUR + 900) == {"oslo|000": ArrivalState.MISSING}
+    assert not expected.promise.is_about("berlin|000") and expected.promise.is_about("oslo|000")
+    with pytest.raises(
+        ExpectationRefused, match=r"keys has rome, which no window has; its windows are such as berlin\|"
+    ):
+        feed.states(replace(EXPECTED, keys=["oslo", "rome"]), HOUR + 900)
+    with pytest.raises(ExpectationRefused, match="expected a list"):
+        replace(EXPECTED, keys="oslo")
 
 
 def test_equal_files_of_several_keys_in_the_first_window_are_not_repeated() -> None:

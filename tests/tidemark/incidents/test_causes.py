@@ -371,3 +371,15 @@ def test_incident_cause_is_found_behind_a_chain_of_20000_waiting_partitions() ->
     (trouble,) = found
     assert (trouble.cause.kind, trouble.cause.subject) == (CauseKind.FAILING, "core/a")
     assert trouble.late[0].count == 20_000
+
+
+def test_20000_failed_runs_of_an_asset_that_no_contract_needs_open_nothing_and_hide_nothing() -> None:
+    graph = Graph({"scratch/a": Node("scratch/a"), "core/a": Node("core/a", contract=LagContract(60.0))})
+    history = History(graph)
+    late = Decision("core/a", "0", State.BACKING_OFF, "failed", oldest_arrival=0.0, deadline=60.0, next_try=2000.0)
+    failed = [Decision("scratch/a", str(n), State.BACKING_OFF, "failed", oldest_arrival=0.0) for n in range(20_000)]
+    for each in (late, *failed):
+        history.failures[each.target] = Failure(3, 1, 900.0)
+    decisions = {each.target: each for each in (*failed, late)}
+    found = troubles(Evidence(graph, history, PendingWork(graph, history), Plan(1000.0, decisions), {}, Doubts()))
+    assert [(each.cause.subject, [a.asset for a in each.late]) for each in found] == [("core/a", ["core/a"])]

@@ -20,6 +20,7 @@ from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.incidents import sender as sending
 from dagster_tidemark.incidents.arrivals import LOOK_BACK
 from dagster_tidemark.incidents.channels.channel import ChannelUnavailable, Delivery, FakeChannel
+from dagster_tidemark.incidents.channels.webhook import described
 from dagster_tidemark.incidents.expected import ExpectationRefused
 from dagster_tidemark.incidents.incident import (
     Acknowledgement,
@@ -37,6 +38,7 @@ from dagster_tidemark.incidents.lifecycle import acknowledged, muted, reviewed
 from dagster_tidemark.incidents.routing import QuietHours, Route
 from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.incidents.wording import title
 from dagster_tidemark.planner.contracts import Window
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import INCIDENTS, INCIDENTS_CLOSED
@@ -380,6 +382,23 @@ def test_two_causes_of_one_asset_are_two_incidents_that_end_apart() -> None:
     ended = {each.cause.subject: each.closed_at for each in book.incidents}
     assert kinds(book).count(MessageKind.OPENED) == kinds(book).count(MessageKind.CLOSED) == 2
     assert ended == {"a": NOON + 70, "raw/a": NOON + 260}
+    first, second_ = (title(each.incident, each.kind) for each in book.outbox if each.kind is MessageKind.CLOSED)
+    (of_missing,) = (each.id for each in book.incidents if each.cause.subject == "raw/a")
+    assert first == f"closed after 1 min 10 s: marts/x is still late, see {of_missing}"
+    assert second_ == "closed after 4 min 20 s: marts/x is no longer late"
+
+
+def test_closing_message_tells_recovered_assets_from_those_that_another_incident_makes_late() -> None:
+    book = looked(Book(), NOON, fails("a", "marts/x", "marts/y", "marts/z"), fails("b", "marts/y"))
+    for second in (10, 80):
+        book = looked(book, NOON + second, fails("b", "marts/y"))
+    (closed,) = (each.incident for each in book.outbox if each.kind is MessageKind.CLOSED)
+    (other,) = book.open
+    recovered = "marts/x, marts/z are no longer late"
+    assert title(closed, MessageKind.CLOSED) == (
+        f"closed after 1 min 20 s: {recovered}, marts/y is still late, see {other.id}"
+    )
+    assert described(closed)["still_late_by"] == {"marts/y": other.id}
 
 
 # Expected arrivals.

@@ -79,12 +79,15 @@ def dies_at(point: int, store: IncidentStore, channel: FakeChannel, settings: Se
     return True
 
 
-def survives(store: IncidentStore, settings: Settings, points: Sequence[int]) -> int:
-    """Kill one sender after the other, let a last one end, and compare what is on the wire. Return the repeats."""
-    clock, channel = Clock(), FakeChannel()
+def survives(store: IncidentStore, settings: Settings, points: Sequence[int]) -> tuple[int, int]:
+    """Kill one sender after the other, let a last one end, and compare what is on the wire.
+
+    Return the number of kills and of repeats. A sender that has less left to do ends before its point.
+    """
+    clock, channel, kills = Clock(), FakeChannel(), 0
     ids = written(store, channel)
     for point in points:
-        dies_at(point, store, channel, settings, clock)
+        kills += dies_at(point, store, channel, settings, clock)
         clock.now += LEASE_SECONDS + 1
     Sender.started(store, [channel], settings, clock).send(seconds=60)
     got = [delivery.message.id for delivery in channel.sent]
@@ -94,14 +97,15 @@ def survives(store: IncidentStore, settings: Settings, points: Sequence[int]) ->
         assert list(first_seen) == sorted(first_seen), "an incident is opened before it is closed"
     assert store.read().outbox == () and store.read().incidents == ()
     assert len(store.closed()) == 3
-    return len(got) - len(set(got))
+    return kills, len(got) - len(set(got))
 
 
 def test_killed_incident_sender_loses_no_message_and_repeats_at_most_one(
     instance: DagsterInstance, settings: Settings
 ) -> None:
-    for point in range(WRITES + SENDS):
-        assert survives(IncidentStore(instance, f"kill {point}"), settings, [point]) <= 1
+    every = [survives(IncidentStore(instance, f"kill {n}"), settings, [n]) for n in range(WRITES + SENDS)]
+    assert max(repeats for _, repeats in every) <= 1
+    assert [kills for kills, _ in every[:24]] == [1] * 24 and [kills for kills, _ in every[WRITES:]] == [1] * SENDS
 
 
 def test_only_one_of_two_concurrent_incident_senders_sends_messages(store: IncidentStore, settings: Settings) -> None:
@@ -270,6 +274,41 @@ def test_channel_that_asks_for_a_pause_of_a_year_is_tried_again_after_an_hour(
     clock.now += 2
     sender.send(seconds=60)
     assert [delivery.message.id for delivery in channel.sent] == ids
+
+
+def test_channel_that_limits_the_rate_for_ten_minutes_is_dead_until_it_takes_a_message(
+    store: IncidentStore, settings: Settings
+) -> None:
+    is_busy = True
+
+    def _answers(_: Delivery) -> None:
+        if is_busy:
+            raise ChannelUnavailable("it answers with 429", retry_after=1, is_busy=True)
+
+    clock, channel = Clock(), FakeChannel(before=_answers)
+    ids, sender = written(store, channel, causes=1), Sender.started(store, [channel], settings, clock)
+    for _ in range(40):
+        sender.send(seconds=60)
+        if clock.now - NOW < 400:
+            assert dead(store.read(), clock.now) == {}
+        clock.now += 30
+    assert dead(store.read(), clock.now) == {"fake": "it answers with 429"}
+    is_busy = False
+    clock.now += 300
+    sender.send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids and dead(store.read(), clock.now) == {}
+
+
+def test_sending_reads_no_runs_and_no_events(
+    store: IncidentStore, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = FakeChannel()
+    ids = written(store, channel)
+    monkeypatch.setattr(type(store.instance), "event_log_storage", property(lambda _: pytest.fail("it reads events")))
+    for name in ("get_runs", "get_run_records", "get_event_records", "fetch_run_status_changes"):
+        monkeypatch.setattr(store.instance, name, lambda *_, **__: pytest.fail("it reads runs"))
+    Sender.started(store, [channel], settings, Clock()).send(seconds=60)
+    assert [delivery.message.id for delivery in channel.sent] == ids, "so failed runs in the log change nothing"
 
 
 def test_concurrent_change_of_the_incident_store_is_never_overwritten(instance: DagsterInstance) -> None:

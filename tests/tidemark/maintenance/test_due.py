@@ -68,6 +68,15 @@ def test_action_waits_after_a_failure_and_while_a_run_builds_the_table() -> None
     assert [each.waits for each in due_actions(built, POLICY, NOW)] == ["run 4711 builds the table", ""]
 
 
+def test_action_is_due_after_the_clock_was_set_back() -> None:
+    failed = FRESH | {Action.COMPACT: LastAction(NOW - 400, failures=2, why="GC is disabled")}
+    facts = replace(QUIET, small_files=99, delete_files=1, last=failed)
+    found = {each.action: each.waits for each in due_actions(facts, POLICY, NOW - 5 * DAY)}
+    assert found == {Action.COMPACT: "", Action.DELETES: "", Action.ORPHANS: ""}
+    (waiting,) = due_actions(replace(facts, delete_files=0), POLICY, NOW - 500)
+    assert waiting.waits.startswith("it failed 2 times"), "a clock that differs by minutes ends no pause"
+
+
 def test_by_hand_everything_useful_is_due_and_nothing_is_removed_earlier() -> None:
     policy = POLICY.at_once()
     facts = replace(QUIET, small_files=5, delete_files=1, manifests=1, expirable=(1,))

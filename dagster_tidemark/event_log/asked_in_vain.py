@@ -6,6 +6,7 @@ this record, `tidemark status`, a separate process, would show such targets as r
 
 import json
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from dagster import DagsterInstance
 
@@ -33,7 +34,7 @@ def keep(
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
     instance_store.save(instance, name, json.dumps(said))
     for other, text in instance_store.saved_under(instance, ASKED_IN_VAIN).items():
-        before = json.loads(text)
+        before = _read(text)
         left = {
             "aside": [row for row in before["aside"] if row[0] not in ours],
             "unplannable": {asset: why for asset, why in before["unplannable"].items() if asset not in ours},
@@ -44,10 +45,20 @@ def keep(
 
 def kept(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
     """Return the `aside` and `unplannable` values of all code locations, limited to the graph's assets."""
-    said = [json.loads(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
+    said = [_read(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}
     return (
         {target: why for target, why in aside.items() if target[0] in graph.nodes},
         {asset: why for asset, why in unplannable.items() if asset in graph.nodes},
     )
+
+
+def _read(text: str) -> dict[str, Any]:
+    """Read a record. A record of another release is empty."""
+    try:
+        found = json.loads(text)
+        aside = [[asset, partition, str(why)] for asset, partition, why in found["aside"]]
+        return {"aside": aside, "unplannable": dict(found["unplannable"])}
+    except instance_store.UNREADABLE:
+        return {"aside": [], "unplannable": {}}

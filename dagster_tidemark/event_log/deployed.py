@@ -26,7 +26,7 @@ def kept(instance: DagsterInstance, graph: Graph) -> Mapping[str, Declared]:
     """Return, by asset, the declarations of the deployed code that shares most assets with a graph; empty if none."""
     found: Mapping[str, Declared] = {}
     for text in instance_store.saved_under(instance, DEPLOYED).values():
-        said = json.loads(text)
+        said = {key: of for key, of in instance_store.members_of(text).items() if isinstance(of, dict)}
         if len(said.keys() & graph.nodes) > len(found.keys() & graph.nodes):
             found = said
     return found
@@ -46,9 +46,13 @@ def kept_code(instance: DagsterInstance, assets: Collection[str]) -> Mapping[str
     texts: Mapping[str, str] = {}
     most = 0
     for packed in instance_store.saved_under(instance, DEPLOYED_CODE).values():
-        held = json.loads(zlib.decompress(base64.b64decode(packed)))
-        if (shared := len(set(held["assets"]).intersection(assets))) > most:
-            texts, most = held["texts"], shared
+        try:
+            held = json.loads(zlib.decompress(base64.b64decode(packed)))
+            shared, found = len(set(held["assets"]).intersection(assets)), dict(held["texts"])
+        except (*instance_store.UNREADABLE, zlib.error):
+            continue
+        if shared > most:
+            texts, most = found, shared
     return texts
 
 
@@ -56,5 +60,6 @@ def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
     """Return the names of the code locations that declare tables of a graph; empty if one has no known name."""
     tables = {key for key, node in graph.nodes.items() if not node.source}
     kept_under = instance_store.saved_under(instance, DEPLOYED).items()
-    found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}
+    declared_by = {key: instance_store.members_of(text).keys() for key, text in kept_under}
+    found = {key.removeprefix(DEPLOYED).split("/")[0] for key, assets in declared_by.items() if assets & tables}
     return frozenset() if str(None) in found else frozenset(found)

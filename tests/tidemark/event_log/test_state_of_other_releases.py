@@ -161,7 +161,6 @@ def test_each_saved_value_of_another_release_counts_as_none(text: str) -> None:
         assert PartitionsDefinitions.of(instance, "here", graph).since.keys() >= {"core/orders"}
         assert overview.since_of(instance, graph, 7.0).began == 7.0
         note_code_server(instance)
-        json.loads(instance_store.saved(instance, CODE_SERVERS) or "")
 
 
 def test_known_part_of_a_longer_record_of_partitions_is_kept() -> None:

@@ -111,7 +111,8 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 
 def any_head(text: str) -> dict[str, Any] | None:
     """Return the head of any code location's checkpoint; None if its format is unknown."""
-    return _head_in(text, (_FORM, FORM_IN_PARTS))
+    head = _head_in(text, (_FORM, FORM_IN_PARTS))
+    return head if head is not None and head["reader"].keys() >= {"after", "tail"} else None
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
@@ -173,7 +174,7 @@ def _head_in(text: str, forms: Iterable[int]) -> dict[str, Any] | None:
 
 def _is_head(state: dict[str, Any]) -> bool:
     match state:
-        case {"assets": list(assets), "open_runs": dict(), "rest": dict(), "reader": {"after": int(), "tail": list()}}:
+        case {"assets": list(assets), "open_runs": dict(), "rest": dict(), "reader": dict()}:
             return all(isinstance(asset, str) for asset in assets)
     return False
 

@@ -46,7 +46,7 @@ from tests.previous_release.make_state import RECORDED, STATE, WAREHOUSE
 
 HERE = Path(__file__).parent
 TICKS = 4
-OF_THE_EXAMPLE = {"unknown"}
+OF_THE_EXAMPLE = {"beats_naive", "published"}
 OPTIONAL_CHECKS = {"arrival", "delivery"}
 """Checks that exist only with `expected` and `notify`."""
 

@@ -221,7 +221,7 @@ def _event(row: LogRow, id: int) -> Event:
     content = None
     if kind is EventKind.MATERIALIZED or asset == JOURNAL:
         content = _metadata(about.get("metadata_entries") or (), CONTENT if kind is EventKind.MATERIALIZED else JOURNAL)
-    if content is None and row.run_id and tags.get(_IS_DECLARED) == "true":
+    if kind is EventKind.MATERIALIZED and content is None and row.run_id and tags.get(_IS_DECLARED) == "true":
         # Dagster computes other versions from code and inputs, so they are equal after each fetch from outside.
         content = tags.get(DATA_VERSION)
     return Event(id, kind, asset, partitions, row.run_id or None, float(entry["timestamp"]), tags, content)

@@ -1,10 +1,10 @@
 """The user's code location. The library imports it by name when it is needed, never by an import statement.
 
 The package that `TIDEMARK_CODE_LOCATION` names (such as `pipelines`) has `definitions.defs`. A single file, or a
-package without that module, has `defs` itself. It may list its declarations in `definitions.TABLES`, `feeds.FEEDS` and
-`streams.STREAMS`: then commands that need no Dagster start faster. It may have a sample feed in `demo`:
-`demo.feed.first_round(settings)` writes the due files once, and returns a line about them. `demo.command.app` is the
-command `tidemark feed`, which adds files until it is stopped.
+package without that module, has `defs` itself. The only definitions of a module may have another name. The package may
+list its declarations in `definitions.TABLES`, `feeds.FEEDS` and `streams.STREAMS`: then commands that need no Dagster
+start faster. It may have a sample feed in `demo`: `demo.feed.first_round(settings)` writes the due files once, and
+returns a line about them. `demo.command.app` is the command `tidemark feed`, which adds files until it is stopped.
 
 Commands must import this module inside a function: a code location reads the environment when it is imported.
 
@@ -23,6 +23,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_tidemark.discovery import in_words, leaving_out, refusing
@@ -76,14 +77,39 @@ def definitions(settings: Settings) -> "Definitions":
     Raises:
         LocationBroken: a part is broken, or within `without_broken_parts` nothing can be loaded.
     """
-    return _read(settings, lambda: _loaded(import_module(_definitions_module(settings)).defs))
+    return _read(settings, lambda: _loaded(_only_definitions_of(import_module(_definitions_module(settings)))))
 
 
 def _definitions_module(settings: Settings) -> str:
-    """Return the module that has `defs`: `definitions` in the package, else the package or the single file itself."""
-    name = f"{settings.code_location}.definitions"
+    """Return the module of the definitions: `definitions` in the package, else the package or the single file."""
+    name, own = f"{settings.code_location}.definitions", settings.code_location
     is_split = name in sys.modules or _spec(name) is not None
-    return name if is_split or not hasattr(sys.modules.get(settings.code_location), "defs") else settings.code_location
+    holds_itself = own in sys.modules and (
+        not hasattr(sys.modules[own], "__path__") or _definitions_in(sys.modules[own])
+    )
+    return own if holds_itself and not is_split else name
+
+
+def _only_definitions_of(module: ModuleType) -> Any:
+    """Return `defs` of a module, or its only definitions under another name, as Dagster finds them.
+
+    Raises:
+        LocationBroken: there are none, or several of which none is `defs`.
+    """
+    found = _definitions_in(module)
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise LocationBroken(f"module {module.__name__}: expected one dg.Definitions, found {names}; name it `defs`")
+    return next(iter(found.values()))
+
+
+def _definitions_in(module: ModuleType) -> dict[str, Any]:
+    """Return the definitions of a module by name; only `defs` if it exists."""
+    from dagster import Definitions, definitions
+
+    kinds = (Definitions, type(definitions(lambda: Definitions())))
+    named = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
+    return {"defs": module.defs} if hasattr(module, "defs") else named
 
 
 def _loaded(defs: "Definitions | Callable[[], Definitions]") -> "Definitions":

@@ -1,7 +1,9 @@
 """The instance's own storage: the id of the storage, texts saved under keys, and heartbeats of Dagster's daemon."""
 
+import json
 import weakref
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import dagster as dg
 import sqlalchemy
@@ -20,6 +22,18 @@ def identity_of(instance: DagsterInstance) -> str:
 
 
 _identities: "weakref.WeakKeyDictionary[SqlRunStorage, str]" = weakref.WeakKeyDictionary()
+
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
+"""Errors of code that reads a saved value in the format of another release."""
+
+
+def members_of(text: str | None) -> dict[str, Any]:
+    """Return the members of a saved JSON object; none if there is no text, or if it is anything else."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def saved(instance: DagsterInstance, key: str) -> str | None:

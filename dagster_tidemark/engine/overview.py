@@ -113,8 +113,11 @@ def since_of(instance: DagsterInstance, graph: Graph, now: float) -> Since:
 
 def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
     """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
-    saved = json.loads(instance_store.saved(instance, SINCE) or "null")
-    began, assets = (now, {}) if saved is None else (saved["began"], saved["assets"])
+    match instance_store.members_of(instance_store.saved(instance, SINCE)):
+        case {"began": int() | float() as began, "assets": dict(assets)}:
+            pass
+        case _:
+            began, assets = now, {}
     promised = [key for key, node in graph.nodes.items() if isinstance(node.contract, CronContract)]
     # Drop assets whose contract was removed: a later contract starts again. Another location may evaluate a source.
     ended = [key for key, node in graph.nodes.items() if key in assets and key not in promised and not node.source]

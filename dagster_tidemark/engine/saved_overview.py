@@ -97,11 +97,14 @@ def keep(instance: DagsterInstance, location: str, found: Kept) -> None:
 
 def kept(instance: DagsterInstance, location: str) -> Kept | None:
     """Return the overview that was saved last, or None. Overviews of other versions are ignored."""
-    value: Mapping[str, Any] = json.loads(instance_store.saved(instance, OVERVIEW + location) or "{}")
+    value = instance_store.members_of(instance_store.saved(instance, OVERVIEW + location))
     if value.get("version") != _VERSION:
         return None
-    rows = tuple(StandingRow(*_values(row)) for row in value["rows"])
-    return Kept(value["at"], value["code"], Watched.from_dict(value["watched"]), rows, value.get("left", {}))
+    try:
+        rows = tuple(StandingRow(*_values(row)) for row in value["rows"])
+        return Kept(value["at"], value["code"], Watched.from_dict(value["watched"]), rows, value.get("left", {}))
+    except instance_store.UNREADABLE:  # another release wrote this version with other members
+        return None
 
 
 def _values(row: Sequence[Any]) -> list[Any]:

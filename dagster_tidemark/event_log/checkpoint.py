@@ -100,8 +100,8 @@ def load(texts: Iterable[str], graph: Graph) -> Checkpoint | None:
 def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, FORM_IN_PARTS)) -> dict[str, Any] | None:
     """Return the head of the checkpoint that shares most assets with a graph, if any."""
     best, most = None, 0
-    for state in (found for text in texts for form in forms if (found := unpacked(text, form)) is not None):
-        assets = set(state["assets"]) if state else set()
+    for state in (found for text in texts if (found := _head_in(text, forms)) is not None):
+        assets = set(state["assets"])
         common = len(assets & graph.nodes.keys())
         # A few shared assets are not enough: one location may read assets of another.
         if common > most and 2 * common >= len(assets):
@@ -111,7 +111,8 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 
 def any_head(text: str) -> dict[str, Any] | None:
     """Return the head of any code location's checkpoint; None if its format is unknown."""
-    return next((head for form in (_FORM, FORM_IN_PARTS) if (head := unpacked(text, form)) is not None), None)
+    head = _head_in(text, (_FORM, FORM_IN_PARTS))
+    return head if head is not None and head["reader"].keys() >= {"after", "tail"} else None
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:
@@ -163,6 +164,19 @@ def completed(history: History, state: dict[str, Any]) -> Checkpoint:
 def packed(state: dict[str, Any]) -> str:
     """Return plain data as text."""
     return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)).decode()
+
+
+def _head_in(text: str, forms: Iterable[int]) -> dict[str, Any] | None:
+    """Return the head in a text; None if the text has none of the formats, or lacks a member that a search needs."""
+    heads = (unpacked(text, form) for form in forms)
+    return next((head for head in heads if head is not None and _is_head(head)), None)
+
+
+def _is_head(state: dict[str, Any]) -> bool:
+    match state:
+        case {"assets": list(assets), "open_runs": dict(), "rest": dict(), "reader": dict()}:
+            return all(isinstance(asset, str) for asset in assets)
+    return False
 
 
 def unpacked(text: str | None, form: int) -> dict[str, Any] | None:

@@ -111,7 +111,10 @@ class LogConsumer:
         made.history.replaced = {key: of.get("code_version") for key, of in deployed.kept(instance, graph).items()}
         head = checkpoint.best_of(instance_store.saved_under(instance, HISTORY).values(), graph)
         if head is not None:
-            made._loading, made.reader = Loading(made.history, head), LogReader.of_state(head["reader"])
+            try:
+                made._loading, made.reader = Loading(made.history, head), LogReader.of_state(head["reader"])
+            except instance_store.UNREADABLE as error:
+                made._begin_again(error)
         made.reader.know(journal.last_shifts(instance, key))
         made._noted_shifts = list(made.reader.shifts)
         if made._loading is not None:
@@ -125,21 +128,26 @@ class LogConsumer:
                 return False
             kept = checkpoint.completed(self.history, loading.state)
             self.catalog, unread, touched = (kept.rest[name] for name in ("catalog", "unread", "touched"))
-        except (LookupError, TypeError, ValueError) as error:
-            _log.warning("the checkpoint cannot be loaded; reading the event log from its beginning: %r", error)
-            self.history.clear()
-            self._loading, self.catalog, self.reader = None, None, LogReader()
+            nodes = self.history.graph.nodes
+            self.intake.unread = {(asset, p): why for asset, p, why in unread if asset in nodes}
+            self.intake.touched = {(asset, p) for asset, p in touched if asset in nodes}
+        except instance_store.UNREADABLE as error:
+            self._begin_again(error)
             return True
-        nodes = self.history.graph.nodes
         self._to_read_again += kept.added
         self._look_for_checks(_more_blocking(self.history.graph, kept.blocking))
-        self.intake.unread = {(asset, p): why for asset, p, why in unread if asset in nodes}
-        self.intake.touched = {(asset, p) for asset, p in touched if asset in nodes}
         self.intake.tell()
         self.intake.goes_back_to(float("-inf"), self.history.heard_of)
         self._parts = {asset: tuple(of) for asset, of in loading.state.get("parts", {}).items()}
         self._loading = None
         return True
+
+    def _begin_again(self, error: Exception) -> None:
+        """Forget a checkpoint that another release wrote in a different format."""
+        _log.warning("the checkpoint cannot be loaded; reading the event log from its beginning: %r", error)
+        self.history.clear()
+        self.intake = Intake(self.history)
+        self._loading, self.catalog, self.reader = None, None, LogReader()
 
     def adopt(self, graph: Graph) -> None:
         """Continue with a different version of the code, which may add or remove assets."""

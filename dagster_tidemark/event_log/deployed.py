@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from dagster import DagsterInstance
 
@@ -36,7 +37,7 @@ def kept(instance: DagsterInstance, graph: Graph) -> Mapping[str, Declared]:
     """Return, by asset, the declarations of the deployed code that shares most assets with a graph; empty if none."""
     found: Mapping[str, Declared] = {}
     for text in instance_store.saved_under(instance, DEPLOYED).values():
-        said = json.loads(text)
+        said = {key: of for key, of in instance_store.members_of(text).items() if isinstance(of, dict)}
         if len(said.keys() & graph.nodes) > len(found.keys() & graph.nodes):
             found = said
     return found
@@ -54,9 +55,13 @@ def kept_code(instance: DagsterInstance, assets: Collection[str]) -> Mapping[str
     texts: Mapping[str, str] = {}
     most = 0
     for packed in instance_store.saved_under(instance, DEPLOYED_CODE).values():
-        held = json.loads(zlib.decompress(base64.b64decode(packed)))
-        if (shared := len(set(held["assets"]).intersection(assets))) > most:
-            texts, most = held["texts"], shared
+        try:
+            held = json.loads(zlib.decompress(base64.b64decode(packed)))
+            shared, found = len(set(held["assets"]).intersection(assets)), dict(held["texts"])
+        except (*instance_store.UNREADABLE, zlib.error):
+            continue
+        if shared > most:
+            texts, most = found, shared
     return texts
 
 
@@ -64,7 +69,8 @@ def locations(instance: DagsterInstance, graph: Graph) -> frozenset[str]:
     """Return the names of the code locations that declare tables of a graph; empty if one has no known name."""
     tables = {key for key, node in graph.nodes.items() if not node.source}
     kept_under = instance_store.saved_under(instance, DEPLOYED).items()
-    found = {key.removeprefix(DEPLOYED).split("/")[0] for key, text in kept_under if json.loads(text).keys() & tables}
+    declared_by = {key: instance_store.members_of(text).keys() for key, text in kept_under}
+    found = {key.removeprefix(DEPLOYED).split("/")[0] for key, assets in declared_by.items() if assets & tables}
     return frozenset() if str(None) in found else frozenset(found)
 
 
@@ -140,7 +146,7 @@ def keep_failed_requests(
     said = {"aside": [[*target, why] for target, why in aside.items()], "unplannable": dict(unplannable)}
     instance_store.save(instance, name, json.dumps(said))
     for other, text in instance_store.saved_under(instance, ASKED_IN_VAIN).items():
-        before = json.loads(text)
+        before = _failures_in(text)
         left = {
             "aside": [row for row in before["aside"] if row[0] not in ours],
             "unplannable": {asset: why for asset, why in before["unplannable"].items() if asset not in ours},
@@ -151,13 +157,23 @@ def keep_failed_requests(
 
 def failed_requests(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
     """Return the `aside` and `unplannable` values of all code locations, limited to the graph's assets."""
-    said = [json.loads(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
+    said = [_failures_in(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}
     return (
         {target: why for target, why in aside.items() if target[0] in graph.nodes},
         {asset: why for asset, why in unplannable.items() if asset in graph.nodes},
     )
+
+
+def _failures_in(text: str) -> dict[str, Any]:
+    """Read a record of failed requests. A record of another release is empty."""
+    try:
+        found = json.loads(text)
+        aside = [[asset, partition, str(why)] for asset, partition, why in found["aside"]]
+        return {"aside": aside, "unplannable": dict(found["unplannable"])}
+    except instance_store.UNREADABLE:
+        return {"aside": [], "unplannable": {}}
 
 
 def _name(home: Home) -> str:

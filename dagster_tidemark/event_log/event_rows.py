@@ -28,7 +28,7 @@ from dagster_tidemark.dagster_internals.event_storage import (
     stored_key,
 )
 from dagster_tidemark.sources.feed import Partition
-from dagster_tidemark.tags import CONTENT, JOURNAL
+from dagster_tidemark.tags import CONTENT, DATA_VERSION, JOURNAL
 
 _PAGE = 2000
 _IDS_IN_A_QUERY = 500
@@ -42,6 +42,8 @@ _COLUMNS = (
 )
 
 
+_IS_DECLARED = "dagster/data_version_is_user_provided"
+"""Tag of an event whose data version comes from the asset's function (`MaterializeResult(data_version=...)`)."""
 _IS_BLOCKING = '"blocking": true'
 """Part of the text of a blocking check's evaluation."""
 
@@ -219,6 +221,9 @@ def _event(row: LogRow, id: int) -> Event:
     content = None
     if kind is EventKind.MATERIALIZED or asset == JOURNAL:
         content = _metadata(about.get("metadata_entries") or (), CONTENT if kind is EventKind.MATERIALIZED else JOURNAL)
+    if kind is EventKind.MATERIALIZED and content is None and row.run_id and tags.get(_IS_DECLARED) == "true":
+        # Dagster computes other versions from code and inputs, so they are equal after each fetch from outside.
+        content = tags.get(DATA_VERSION)
     return Event(id, kind, asset, partitions, row.run_id or None, float(entry["timestamp"]), tags, content)
 
 

@@ -70,15 +70,24 @@ class PartitionsDefinitions:
 
 def _kept(instance: DagsterInstance, key: str, built: Set[str]) -> Mapping[str, Sequence[Any]]:
     """Return the saved definitions of the code location that builds some assets."""
-    if own := instance_store.saved(instance, key):
-        found: dict[str, Sequence[Any]] = json.loads(own)
-        return found
+    if own := _read(instance_store.saved(instance, key)):
+        return own
     # The key contains the first asset that the location builds. A deploy may have added or removed this asset.
-    others: list[dict[str, Sequence[Any]]] = [
-        *map(json.loads, instance_store.saved_under(instance, PARTITIONS).values())
-    ]
+    others = map(_read, instance_store.saved_under(instance, PARTITIONS).values())
     nearest = max(others, key=lambda kept: len(kept.keys() & built), default={})
     return nearest if nearest.keys() & built else {}
+
+
+def _read(text: str | None) -> dict[str, Sequence[Any]]:
+    """Return the readable records of a saved text, by asset."""
+    return {asset: kept for asset, kept in instance_store.members_of(text).items() if _is_readable(kept)}
+
+
+def _is_readable(kept: Any) -> bool:
+    match kept:
+        case [str(), int() | float(), bool()] | [str(), int() | float(), bool(), dict(), *_]:
+            return True
+    return False
 
 
 def _since(node: Node, kept: Sequence[Any] | None, now: float) -> dict[str, float]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from dagster import DagsterInstance
 
@@ -70,11 +69,14 @@ def _key(location: str, table: str) -> str:
 
 
 def _read(text: str | None) -> TableUpkeep:
-    value: Mapping[str, Any] = json.loads(text or "{}")
+    value = instance_store.members_of(text)
     if value.get("version") != _VERSION:
         return TableUpkeep()
-    searched = value["searched"]
-    return TableUpkeep(
-        {Action(name): LastAction(**done) for name, done in value["last"].items()},
-        None if searched is None else OrphanSearch(searched["at"], frozenset(searched["files"])),
-    )
+    try:
+        searched = value["searched"]
+        return TableUpkeep(
+            {Action(name): LastAction(**done) for name, done in value["last"].items()},
+            None if searched is None else OrphanSearch(searched["at"], frozenset(searched["files"])),
+        )
+    except instance_store.UNREADABLE:  # for example an action that this release does not have
+        return TableUpkeep()

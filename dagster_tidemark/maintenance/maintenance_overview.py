@@ -6,7 +6,6 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dagster import DagsterInstance
 
@@ -72,8 +71,12 @@ def kept_overview(instance: DagsterInstance, location: str) -> MaintenanceOvervi
 
     Other versions are ignored.
     """
-    value: Mapping[str, Any] = json.loads(instance_store.saved(instance, MAINTENANCE_DUE + location) or "{}")
-    if value.get("version") != _VERSION or value["at"] < event_time.now() - _HOLDS_FOR:
+    value = instance_store.members_of(instance_store.saved(instance, MAINTENANCE_DUE + location))
+    if value.get("version") != _VERSION:
         return None
-    due = tuple(DueAction(table, Action(action), *rest) for table, action, *rest in value["due"])
-    return MaintenanceOverview(value["at"], value["why_not"], due, value["unreadable"])
+    try:
+        due = tuple(DueAction(table, Action(action), *rest) for table, action, *rest in value["due"])
+        found = MaintenanceOverview(value["at"], value["why_not"], due, value["unreadable"])
+        return found if found.at >= event_time.now() - _HOLDS_FOR else None
+    except instance_store.UNREADABLE:  # for example an action that this release does not have
+        return None

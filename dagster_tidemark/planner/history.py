@@ -539,12 +539,16 @@ class History:
             self._shorten_pauses(asset)
 
     def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
-        """Record that a run succeeded without writing a partition: the old content also covers what the run read."""
+        """Record that a run succeeded without writing a partition: the old content also covers what the run read.
+
+        It does not cover what the run itself wrote: Dagster may have skipped the step, because an input of the run was
+        reported (`log_event`) and not returned.
+        """
         before = self.facts.built(target)
         if before is None or before.as_of < as_of:
             # Nothing was written: the results of checks on the last write still hold.
-            id = before.id if before else as_of
-            built = Built(id, as_of, run_id, run.created_at, self._code_of_run(target[0], as_of))
+            id, writer = (before.id, before.run_id) if before else (as_of, "")
+            built = Built(id, as_of, writer, run.created_at, self._code_of_run(target[0], as_of))
             self.facts.to_change(target).built = built
         self.failures.pop(target, None)
         self.again.pop(target, None)

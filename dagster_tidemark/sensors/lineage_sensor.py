@@ -8,7 +8,7 @@ their sending (`lineage.openlineage`).
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -75,7 +75,8 @@ def lineage_sensors(
             senders.append(EventSender(emit_with_client()))
         # Without a stored position, runs are reported from now on.
         stored = json.loads(context.cursor or "null") or {"at": event_time.now() + _OVERLAP}
-        position = LineagePosition(**stored)
+        known = {each.name for each in fields(LineagePosition)}  # a newer release may store more
+        position = LineagePosition(**{name: value for name, value in stored.items() if name in known})
         sender = senders[0]
         if not sender.is_ready():
             return dg.SkipReason(f"events wait for the receiver: {sender.fault}")

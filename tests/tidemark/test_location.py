@@ -74,6 +74,28 @@ def test_commands_know_a_location_without_a_module_definitions(package: Path, de
     assert loaded(of_this_project) == ["-m", package.name, "-d", str(package.parent)]
 
 
+@pytest.mark.parametrize("defs", [CALLED, FUNCTION])
+@pytest.mark.parametrize("file", ["definitions.py", "__init__.py", "../{}.py"])
+def test_only_definitions_of_a_module_are_found_under_any_name(package: Path, defs: str, file: str) -> None:
+    (package / "__init__.py").touch()
+    if file.startswith(".."):
+        (package / "__init__.py").unlink()
+        package.rmdir()
+        package.with_suffix(".py").write_text(DEFINITIONS + defs.replace("defs =", "built ="))
+    else:
+        (package / file).write_text(DEFINITIONS + defs.replace("defs =", "built ="))
+    assert names() == (["trips"], ["pings"], ["core.trips", "raw.pings"])
+
+
+@pytest.mark.parametrize(("made", "found"), [("", "none"), ("one = extended()\ntwo = dg.Definitions()\n", "one, two")])
+def test_module_without_one_definitions_is_refused_with_the_names_in_it(package: Path, made: str, found: str) -> None:
+    (package / "definitions.py").write_text(DEFINITIONS + made)
+    with pytest.raises(location.LocationBroken) as refused:
+        location.definitions(load_settings())
+    module = f"{package.name}.definitions"
+    assert str(refused.value) == f"module {module}: expected one dg.Definitions, found {found}; name it `defs`"
+
+
 def test_unrelated_modules_and_lists_with_the_names_of_ours_are_ignored(package: Path) -> None:
     (package / "feeds.py").write_text('FEEDS = ["https://acme.example/rss"]\n')
     (package / "streams.py").write_text("class Stream: ...\n")

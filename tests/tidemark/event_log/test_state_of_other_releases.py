@@ -10,7 +10,7 @@ import pytest
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.engine import overview, saved_overview
-from dagster_tidemark.event_log import asked_in_vain, checkpoint, deployed
+from dagster_tidemark.event_log import checkpoint, deployed
 from dagster_tidemark.event_log.redefined import PartitionsDefinitions
 from dagster_tidemark.event_log.run_process import note_code_server
 from dagster_tidemark.maintenance import maintained_tables, maintenance_overview
@@ -152,8 +152,8 @@ def test_each_saved_value_of_another_release_counts_as_none(text: str) -> None:
             instance_store.save(instance, key, text)
         assert deployed.kept_code(instance, ["core/orders"]) == {}
         assert deployed.kept(instance, graph).keys() <= {"core/orders"}
-        assert asked_in_vain.kept(instance, graph) == ({}, {})
-        asked_in_vain.keep(instance, ("here", "__repository__"), {}, {}, ["core/orders"])
+        assert deployed.failed_requests(instance, graph) == ({}, {})
+        deployed.keep_failed_requests(instance, ("here", "__repository__"), {}, {}, ["core/orders"])
         assert saved_overview.kept(instance, "here") is None
         assert maintenance_overview.kept_overview(instance, "here") is None
         [upkeep] = maintained_tables.saved_upkeep(instance, "here", ["core.orders"]).values()

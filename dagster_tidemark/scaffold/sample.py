@@ -271,10 +271,14 @@ def _with_form(
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
         is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
         separator = str(options.get("separator", ""))
-        found, multiline, evidence = csv_found(text, settings.encoding, separator=separator, is_header_known=is_known)
+        has_header = options.get("header") is not False
+        found, multiline, evidence = csv_found(
+            text, settings.encoding, separator=separator, is_header_known=is_known, has_header=has_header
+        )
         shown: dict[str, Any] = found.options
         if is_known:
-            shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
+            settled = ("header", "skip_lines", *(("fields",) if has_header else ()))
+            shown = {name: value for name, value in shown.items() if name not in settled}
         declared = Csv(**shown | _of_format(options, Csv))
         evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]
         is_plain = declared == Csv() and not settings.suffixes

@@ -385,7 +385,8 @@ def _disguised(suffix: str, content: str) -> ValueError:
     remedy = (
         f"give it the ending {ending}"
         if ending
-        else "convert it to CSV, JSON or Parquet, or register a format for it (docs/feeds.md, A format of your own)"
+        else "no feed reads that; convert it to CSV, JSON or Parquet, or register a format for it (docs/feeds.md, "
+        "A format of your own)"
     )
     return ValueError(f"it ends in {suffix} and is {content}: {remedy}")
 

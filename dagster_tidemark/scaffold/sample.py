@@ -46,11 +46,12 @@ _NOT_SNIFFED = (
 )
 _FIRST_BYTES = 256 << 10
 _SHOWN = 5  # maximum number of rows or names listed in a message
+_GZIP = b"\x1f\x8b"
 _OTHERS = {
     b"PAR1": "Parquet",
     codecs.BOM_UTF32_LE: "text in UTF-32, which feeds cannot read",
     codecs.BOM_UTF32_BE: "text in UTF-32, which feeds cannot read",
-    b"\x1f\x8b": "gzip",
+    _GZIP: "gzip",
     b"PK\x03\x04": "a ZIP archive (or a spreadsheet)",
     b"ORC": "ORC",
     b"Obj\x01": "Avro",
@@ -61,6 +62,7 @@ _OTHERS = {
     b"SQLite format 3": "SQLite",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet",
 }
+_ENDINGS = {"Parquet": ".parquet", "gzip": GZIP, "ORC": ".orc", "Avro": ".avro", "JSON": ".json"}
 _MARKUP = re.compile(rb"\s*<(\?xml|!doctype|html|[a-z])", re.I)
 _VALUE = re.compile(r"[+-]?[\d.,]*\d[\d.,]*|\d{4}-\d\d-\d\d.*")
 
@@ -174,6 +176,8 @@ def read_sample(
     suffix = suffix or own
     try:
         body = path.read_bytes()
+        if is_compressed(suffix) and body and not body.startswith(_GZIP):
+            raise ValueError(f"it ends in {suffix} and is not compressed: compress it, or remove {GZIP} from its name")
         text = gzip.decompress(body) if is_compressed(suffix) else body
         if read_as.is_text:
             named = next((name for mark, name in _OTHERS.items() if text.startswith(mark)), None)
@@ -267,10 +271,14 @@ def _with_form(
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
         is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
         separator = str(options.get("separator", ""))
-        found, multiline, evidence = csv_found(text, settings.encoding, separator=separator, is_header_known=is_known)
+        has_header = options.get("header") is not False
+        found, multiline, evidence = csv_found(
+            text, settings.encoding, separator=separator, is_header_known=is_known, has_header=has_header
+        )
         shown: dict[str, Any] = found.options
         if is_known:
-            shown = {name: value for name, value in shown.items() if name not in ("header", "skip_lines", "fields")}
+            settled = ("header", "skip_lines", *(("fields",) if has_header else ()))
+            shown = {name: value for name, value in shown.items() if name not in settled}
         declared = Csv(**shown | _of_format(options, Csv))
         evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]
         is_plain = declared == Csv() and not settings.suffixes
@@ -373,10 +381,14 @@ def _refuse_disguise(read_as: FileFormat[Any], suffix: str, text: bytes, encodin
 
 
 def _disguised(suffix: str, content: str) -> ValueError:
-    return ValueError(
-        f"it ends in {suffix} and is {content}: give it the ending of its content if feeds read that "
-        "(docs/kinds-of-files.md), or convert it to CSV, JSON or Parquet"
+    ending = _ENDINGS.get(content)
+    remedy = (
+        f"give it the ending {ending}"
+        if ending
+        else "no feed reads that; convert it to CSV, JSON or Parquet, or register a format for it (docs/feeds.md, "
+        "A format of your own)"
     )
+    return ValueError(f"it ends in {suffix} and is {content}: {remedy}")
 
 
 def _refuse_size(read_as: FileFormat[Any], name: str, body: bytes, feed: Feed) -> None:

@@ -137,13 +137,14 @@ def width_found(text: bytes, encoding: str) -> int | None:
 
 
 def csv_found(
-    text: bytes, encoding: str, *, separator: str = "", is_header_known: bool = False
+    text: bytes, encoding: str, *, separator: str = "", is_header_known: bool = False, has_header: bool = True
 ) -> tuple[Csv, bool, list[str]]:
     """Return the options of a CSV text, True if records span lines, and the evidence.
 
     Args:
         separator: The separator that the user gave; empty to infer it.
         is_header_known: True if the user said which line is the header.
+        has_header: False if the user said that there is none.
 
     Raises:
         ValueError: the first line may be a header or a row.
@@ -160,7 +161,7 @@ def csv_found(
     rare = (table for mark in _RARE_SEPARATORS if not tables and not separator and (table := _table(mark, lines)))
     tables = tables or [table for table in rare if len(table.rows) == filled > 1]
     if not tables:
-        return Csv(), False, []
+        return Csv() if has_header else Csv(header=False, fields=("column_1",)), False, []
     table = _below_padding(max(tables, key=_likelihood), lines)
     mark, rows = table.separator, table.rows
     options: dict[str, Any] = {}
@@ -186,11 +187,11 @@ def csv_found(
     if table.has_trailing:
         options["trailing_separator"] = True
         evidence.append(f"trailing_separator: each line ends with {mark!r}")
-    if names := _names_above(table, lines):
+    if has_header and (names := _names_above(table, lines)):
         if above := [*of_excel, *lines[: table.begin - 1]]:
             options["header"] = _beginning(names[0], lines[table.begin - 1], above)
             evidence.append(f"header {names[0]!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
-    elif _has_no_header(rows):
+    elif not has_header or _has_no_header(rows):
         if not is_header_known and _has_years(rows[0]):
             raise ValueError(
                 f"its first line may be a header with years, or a row: {', '.join(rows[0][:5])}; give --header none "

@@ -12,6 +12,8 @@ from typing import Protocol, runtime_checkable
 
 from dagster_tidemark.errors import Transient
 
+LONGEST_MESSAGE = 250_000
+"""Most bytes of a message to send: SQS accepts 256 KB. A longer one would never be sent, and would hold up others."""
 HOLD_SECONDS = 20
 """Time that received messages stay hidden from other receivers. It is short, so that another receiver soon gets the
 messages of a killed receiver. A live receiver extends this time (`Hold`)."""

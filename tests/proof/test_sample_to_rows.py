@@ -1,7 +1,7 @@
 """From a sample to its rows in a new project, with no file edited by hand: five kinds of files, on the real platform.
 
-Belongs here: `tidemark init`, `new feed`, the deploy and the file on the bucket, with the seconds of each feed. Does not
-belong here: other kinds of files (`tests.proof.test_kinds_of_files`), and the installation (`tests.proof.test_init`).
+Belongs here: `tidemark init`, `new feed`, the deploy and the file on the bucket, with the seconds of each feed. Does
+not belong here: other kinds of files (`tests.proof.test_kinds_of_files`), the installation (`tests.proof.test_init`).
 """
 
 import time

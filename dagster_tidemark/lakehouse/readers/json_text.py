@@ -108,7 +108,7 @@ def _sample(
         if len(found) >= limit:
             break
     if not found:
-        raise ValueError("no line of it is a JSON object")
+        raise ValueError(f"no line of it is a JSON object{_about_first(records[0][0] if records else '')}")
     nulls = format.nulls if format else ()
     return (
         [{name: None if v in nulls else v for name, v in row.items()} for row in found[:limit]]
@@ -133,3 +133,13 @@ JSON = FileFormat(
     texts_of=_texts_of,
     sample=_sample,
 )
+
+
+def _about_first(text: str) -> str:
+    """Return the end of an error about a text that should be one object."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text.lstrip())
+    except ValueError:
+        return ""
+    rest = text.lstrip()[end:].strip()
+    return f"; after its first value follows {rest[:20]!r}: write one object per line, or one array" if rest else ""

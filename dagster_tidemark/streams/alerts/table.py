@@ -6,6 +6,7 @@ messages (`worker`).
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ import pyarrow as pa
 from pyiceberg.expressions import And, Or
 
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, at_least, equal, is_null, one_of, rows_of
+from dagster_tidemark.sources.notification_queue import LONGEST_MESSAGE
 from dagster_tidemark.streams.alerts.identity import Alert, AlertChanges, Episode, new_id
 
 COMMIT = "tidemark.commit"
@@ -156,6 +158,15 @@ class AlertTable:
             )
             self._waiting = self._messages(rows, published)
         return [message for message in self._waiting if message["sequence"] > published]
+
+    def text(self, message: Mapping[str, Any]) -> str:
+        """Return the JSON text to send; without key and facts, and with an `error`, if it is too long for a queue."""
+        said = json.dumps(message, default=str)
+        if len(said) <= LONGEST_MESSAGE:
+            return said
+        why = f"the alert has {len(said)} bytes as a message, and a queue accepts {LONGEST_MESSAGE}"
+        short = {name: value for name, value in message.items() if name not in (self._key, *self._facts)}
+        return json.dumps(short | {"error": f"{why}: its row is in the table {self.table.table.name}"}, default=str)
 
     def mark_published(self, number: int) -> None:
         """Record that all changes of commits up to this number were sent.

@@ -107,7 +107,7 @@ class Alerts(Reaction):
                     self._table.refresh()
                     break
                 some = waiting[start : start + _AT_ONCE]
-                self._send([json.dumps(message, default=str) for message in some])
+                self._send([self._table.text(message) for message in some])
                 sent += len(some)
             else:
                 try:

@@ -24,10 +24,10 @@ import pyarrow as pa
 from pyiceberg.expressions import And
 
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, TableCommit, one_of, rows_of
+from dagster_tidemark.sources.notification_queue import LONGEST_MESSAGE
 from dagster_tidemark.streams.answers.declaration import ERROR, Answer
 
 _LONGEST_ERROR = 1_000
-_LONGEST_MESSAGE = 250_000  # bytes: SQS accepts 256 KB. A longer one would never be sent, and would hold up all others
 _RECENT = 20_000
 _AT_ONCE = 150  # values of one expression; pyiceberg skips no files above 200 values
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,9 +97,9 @@ class AnswerTable:
         """Return the JSON text to send for a row; an error in place of an answer that is too long for a queue."""
         silent = {self._at} | (set(row) - {self._key, ERROR} if row[ERROR] is not None else {ERROR})
         said = json.dumps({name: value for name, value in row.items() if name not in silent}, default=_plain)
-        if len(said) <= _LONGEST_MESSAGE:
+        if len(said) <= LONGEST_MESSAGE:
             return said
-        why = f"the answer has {len(said)} bytes as a message, and a queue accepts {_LONGEST_MESSAGE}"
+        why = f"the answer has {len(said)} bytes as a message, and a queue accepts {LONGEST_MESSAGE}"
         return json.dumps({self._key: row[self._key], ERROR: f"{why}: it is in the table {self.table.table.name}"})
 
     def expire(self) -> None:

@@ -123,6 +123,26 @@ def test_unusable_sample_is_refused_with_the_reason(tmp_path: Path, name: str, b
 
 
 @pytest.mark.parametrize(
+    ("body", "separator", "types"),
+    [
+        (b'h 2026-10-05T08:12:00Z 0.5 "GET /a b"\nh 2026-10-05T08:13:00Z 1.5 "-"\n', " ",
+         ["string", "timestamp", "decimal(18,4)", "string"]),
+        (b"alpha|beta\ngamma|delta\n", "", ["string", "string"]),
+        (b"region,2023\n1,2\n", "", ["string", "bigint"]),
+        (b"alpha\nbeta\n", "", ["string"]),
+    ],
+)  # fmt: skip
+def test_sample_said_to_have_no_header_gets_numbered_columns(
+    tmp_path: Path, body: bytes, separator: str, types: list[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(body)
+    options = {"header": False, **({"separator": separator} if separator else {})}
+    sample = read_sample(tmp_path / "a.log", options=options)
+    assert sample.columns == {f"column_{n}": kind for n, kind in enumerate(types, 1)}
+    assert (sample.rows, sample.left_out) == (2, [])
+
+
+@pytest.mark.parametrize(
     ("third", "form"), [("13/02/2026", "dd/MM/yyyy"), ("02/13/2026", "MM/dd/yyyy"), ("05/06/2026", "")]
 )
 def test_days_that_two_patterns_fit_stay_text_and_the_command_asks(tmp_path: Path, third: str, form: str) -> None:

@@ -76,6 +76,22 @@ def test_episode_raises_one_alert_and_later_messages_raise_none(post: Post) -> N
     assert [asset for asset, _ in post.heard.materializations] == [post.alerts.name.replace(".", "/")]
 
 
+def test_alert_too_long_for_a_queue_is_sent_without_facts_and_delays_no_other(post: Post) -> None:
+    shift = post.shift()
+    long = "ü" * 100_000  # 200 KB as received, 600 KB in the ASCII of an alert
+    pings = [toy.ping(gadget, minute=m, strength=7) for gadget in ("a", "LONG", "z") for m in (1, 2)]
+    post.queue.send([body.replace("LONG", long) for body in pings])
+    shift.step()
+    shift.step()
+    assert [gadget for gadget, _ in post.standing()] == ["a", "z", long]
+    sent = [json.loads(message.body) for message in post.out.receive(0)]
+    assert sorted(body.get("gadget", "") for body in sent) == ["", "a", "z"]
+    (short,) = (body for body in sent if "gadget" not in body)
+    assert short["error"].endswith(f"a queue accepts 250000: its row is in the table {post.alerts.name}")
+    assert short["alert_id"] in {row["alert_id"] for row in post.rows() if row["gadget"] == long}
+    assert (short["kind"], short["sequence"]) == ("raise", 1) and short["episode_started_at"]
+
+
 def test_late_and_corrected_messages_move_merge_and_retract_alerts(post: Post) -> None:
     shift = post.shift()
     post.queue.send([toy.ping("a", minute=m, strength=7) for m in (10, 12, 40, 41)])

@@ -1,5 +1,6 @@
 """The table of answers: what is found in it, by whom, and what is not read for that."""
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,6 +43,16 @@ def test_old_answer_is_found_without_reading_files_of_other_times(desk: Desk, mo
     desk.asked.send([question("33-1"), question("new")])
     shift.step()
     assert desk.sent() == {"33-1": [{"root": 33.0, "known_by": None}], "new": [TWO]}
+
+
+def test_answer_too_long_for_a_queue_is_sent_as_an_error_that_names_the_table(desk: Desk) -> None:
+    table, now = reaction(desk.shift())._table, datetime.now(UTC)
+    row = {"request_id": "7", "root": 1.5, "known_by": "ü" * 50_000, "answered_at": now, "error": None}
+    said = json.loads(table.message(row))
+    assert said.keys() == {"request_id", "error"} and said["request_id"] == "7"
+    assert said["error"].endswith(
+        f"a queue accepts 250000: it is in the table {questions.answers(desk.stream.name).name}"
+    )
 
 
 def test_answers_of_another_shift_are_found_after_eviction_from_memory(

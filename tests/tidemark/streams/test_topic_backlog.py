@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -143,6 +144,45 @@ def test_spark_and_stream_reader_agree_on_avro_headers_compression_and_tombstone
         ("not_deserialized", "deserialize raises ValueError: expected the number of a schema before the values"),
         ("not_deserialized", "deserialize raises ValueError: the registry has no schema 8"),
     ]
+
+
+@pytest.mark.proof
+def test_spark_and_stream_reader_agree_on_odd_times_keys_and_sizes(settings: Settings, kafka: Broker) -> None:
+    forever = str(2**63 - 1)
+    topic = kafka.topic(
+        message_timestamp_after_max_ms=forever, message_timestamp_before_max_ms=forever, max_message_bytes="12000000"
+    )
+    large = toy.ping("large").replace("}", f', "padding": "{"x" * 5_000_000}"' + "}")
+    producer = kafka.producer(**{"message.max.bytes": 12_000_000})
+    sent: list[tuple[str | bytes, dict[str, Any]]] = [
+        *((toy.ping(f"at {ms}"), {"timestamp": ms}) for ms in (1, 4_102_444_800_000, 253_402_300_800_000, 2**60)),
+        (toy.ping("large"), {"key": b"k" * 900_000}),
+        (large, {}),
+        (toy.ping("empty key"), {"key": b""}),
+        (b"", {"key": None}),
+        (b"\x00" * 3_000_000, {"key": b"\xff"}),
+        (toy.ping("many headers"), {"headers": [("h", None)] * 1_000}),
+        *((toy.ping(f"g{n}"), {}) for n in range(10)),
+    ]
+    for body, options in sent:
+        producer.produce(topic, body, partition=0, **options)
+    assert producer.flush(30) == 0
+    kafka.abort(topic, toy.ping("aborted"))
+    kept = sorted([*(f"at {ms}" for ms in (1, 4_102_444_800_000, 253_402_300_800_000, 2**60)), "empty key", "large",
+                   "large", "many headers", *(f"g{n}" for n in range(10))])  # fmt: skip
+    for is_large in (True, False):
+        of = toy.stream(toy.new_name(), queue=None, topic=topic)
+        with shift_at(of, settings, topic, large=is_large) as work:
+            while work.step():
+                pass
+            assert not work.hindrance
+        rows = toy.kept(of, settings)
+        assert [row["gadget"] for row in rows] == kept
+        assert all(row["sent_at"] <= datetime.now(UTC) for row in rows)
+        assert [(reason, offset) for _, reason, offset in sorted(entries(of, settings), key=lambda e: e[2])] == [
+            ("empty_value", 7),
+            ("malformed", 8),
+        ]
 
 
 def test_shift_continues_with_new_messages_after_the_backlog(settings: Settings, kafka: Broker) -> None:

@@ -190,9 +190,6 @@ def assets_of(chains: Sequence[str]) -> list[Any]:
     found = [
         *graph(),
         source("tills", HOURS),
-        source("bells", HOURS),
-        asset("core/bells", "raw/bells", by=HOURS, freshness_policy=AT_TWENTY),
-        asset("marts/bells", "core/bells", by=HOURS),
         source("stock", HOURS),
         asset("core/stock", "raw/stock", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
         asset("marts/stock", "core/stock", by=HOURS, freshness_policy=lag(minutes=8), **ASAP),
@@ -203,6 +200,12 @@ def assets_of(chains: Sequence[str]) -> list[Any]:
             source(name, HOURS),
             asset(f"core/{name}", f"raw/{name}", by=HOURS, freshness_policy=lag(minutes=5), **ASAP),
             asset(f"marts/{name}", f"core/{name}", by=HOURS, freshness_policy=lag(minutes=60)),
+        ]
+    if "growth" in chains:  # a day of `play`, which delivers the bells
+        found += [
+            source("bells", HOURS),
+            asset("core/bells", "raw/bells", by=HOURS, freshness_policy=AT_TWENTY),
+            asset("marts/bells", "core/bells", by=HOURS),
         ]
     return [*found, asset("marts/days", within("core/orders"), by=DAYS, freshness_policy=lag(hours=24))]
 

@@ -28,6 +28,8 @@ from dagster_tidemark.sources.feed import Partition
 
 _NEXT_LOOK = 15.0
 """Most seconds until the next check. Predictions add them, so that no warning is one check too late."""
+_SOON_STARTED = 20.0
+"""Seconds in the queue after which a run waits for a slot."""
 _HANGS = 2.0
 """A run hangs if it takes more than this multiple of its longest duration."""
 _SHOWN = 3
@@ -363,6 +365,8 @@ class _Search:
                 began = max((open_runs[run].created_at for run in runs if run in open_runs), default=now)
                 hangs = self._longest(asset) and now - began > _HANGS * self._longest(asset)
                 return (now + self._usual(asset), True) if hangs else (max(now, began + self._usual(asset)), False)
+            case State.QUEUED if self._waits_long(target):
+                return now + self._usual(asset) + _NEXT_LOOK, True
             case State.REQUESTED | State.QUEUED | State.THROTTLED:
                 return now + self._usual(asset), False
             case State.NOT_DUE:
@@ -376,6 +380,13 @@ class _Search:
                 return max([now, *(end for end, _ in ends)]) + takes, is_hindered
             case _:
                 return now + self._longest(asset) + _NEXT_LOOK, True
+
+    def _waits_long(self, target: Target) -> bool:
+        """Return True if the run of a partition has been in the queue for longer than it takes to leave a free one."""
+        open_runs = self._evidence.history.open_runs
+        runs = self._evidence.history.running.get(target, ())
+        created = [open_runs[run].created_at for run in runs if run in open_runs]
+        return bool(created) and self._now - max(created) > _SOON_STARTED
 
     def _longest(self, asset: str) -> float:
         """Return the longest duration of the asset's runs; 0 if none was measured, so that no guess warns."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -84,8 +83,9 @@ def _history(
 ) -> list[ArrivedVersion]:
     """Return the versions in a partition's observations, each with the rows of the loads before the next one."""
     known = [(at, tagged, content) for at, tagged in seen if (content := _content(tagged)) is not None]
+    ends = [*(at for at, _, _ in known[1:]), float("inf")]
     found = []
-    for (at, tagged, content), (until, *_) in pairwise([*known, (float("inf"), None, None)]):
+    for (at, tagged, content), until in zip(known, ends, strict=False):  # without versions there is one end too many
         rows = max((count for loaded_at, count in loads if at <= loaded_at < until), default=None)
         found.append(ArrivedVersion(float(tagged.tags.get(ARRIVED_AT, at)), content, rows))
     return found

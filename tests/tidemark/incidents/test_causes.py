@@ -221,6 +221,18 @@ def test_run_slower_than_usual_opens_an_incident_before_the_deadline() -> None:
     assert [each.is_open for each in location.all] == [False]
 
 
+def test_run_that_waits_for_a_slot_opens_an_incident_while_a_run_still_fits_before_the_deadline() -> None:
+    location = Location(every=10.0)
+    simulation = location.simulation
+    simulation.hold_in_queue("core/orders", at=simulation.time(hours=1), until=simulation.time(hours=1, minutes=30))
+    location.arrives("orders", hours=1)
+    location.until(hours=1, minutes=5)
+    (opened,) = location.book.open
+    assert (opened.cause.kind, opened.cause.subject) == (CauseKind.QUEUE, "run queue")
+    (took,) = {round(run.ended_at - run.created_at) for run in simulation.runs if run.ended_at is not None}
+    assert 20 <= took <= (opened.assets[0].deadline or 0.0) - opened.opened_at < took + 30
+
+
 def test_growing_run_durations_open_an_incident_before_the_slow_run() -> None:
     location = Location()
     for number, seconds in enumerate((60, 130, 200, 270)):

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.conftest import JARS
@@ -204,8 +205,9 @@ def _walk(walk: Walk, project: Path, platform: Platform, folder: Path) -> dict[s
     seconds = time.monotonic() - begun
     table = platform.table(f"core.{walk.name}")
     missing = [name for name in walk.columns if name not in table.column_names]
-    found = table.select([name for name in walk.columns if name in table.column_names]).to_pylist()
-    wrong = [row for row in sorted((tuple(each.values()) for each in found), key=str) if row not in walk.rows]
+    found = [tuple(row.values()) for row in table.to_pylist()] if missing else _rows(table, walk)
+    wrong = [f"not expected: {row}" for row in found if row not in walk.rows]
+    wrong += [f"missing: {row}" for row in walk.rows if row not in found]
     return {
         "found": [line for line in written.splitlines() if line.startswith("found: ")],
         "new feed": round(at_written - begun, 1),
@@ -213,5 +215,9 @@ def _walk(walk: Walk, project: Path, platform: Platform, folder: Path) -> dict[s
         "put to row": round(begun + seconds - at_deployed, 1),
         "seconds": round(seconds, 1),
         "rows": len(found),
-        "wrong": [f"no column {name}" for name in missing] + [str(row) for row in wrong],
+        "wrong": [f"no column {name}" for name in missing] + wrong,
     }
+
+
+def _rows(table: pa.Table, walk: Walk) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.select(list(walk.columns)).to_pylist()]

@@ -27,6 +27,9 @@ PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 _FOREIGN = {name for name in Settings.model_fields if name.startswith("aws_")} | {"spark_remote", "dagster_home"}
 """Settings whose variables belong to other programs."""
 PUBLIC = {module.__name__: set(module.__all__) for module in (dagster_tidemark, formats, models, streams, testing)}
+OF_THE_EXAMPLE = {"beats_naive", "published"}
+OPTIONAL_CHECKS = {"arrival", "delivery"}
+"""Checks that exist only with `expected` and `notify`."""
 _COMMAND = re.compile(r"`tidemark ([a-z]+(?: [a-z]+)?)((?: [^`]*)?)`|^ *tidemark ([a-z]+(?: [a-z]+)?)( .*)?$", re.M)
 
 
@@ -268,3 +271,25 @@ def test_table_of_catalogs_equals_its_proof() -> None:
     ]
     page = (CHECKOUT / "docs" / "operating.md").read_text()
     assert "\n".join(rows) in page
+
+
+def test_upgrading_page_names_each_table_check_and_cursor() -> None:
+    page = (CHECKOUT / "docs" / "upgrading.md").read_text()
+    texts = {path: path.read_text() for path in (CHECKOUT / "dagster_tidemark").rglob("*.py")}
+    tables = set(re.findall(r'name="(ops\.\w+)"', "".join(texts.values())))
+    assert len(tables) == 4 and [name for name in tables if f"`{name}`" not in page] == []
+    [checks] = re.findall(r"^\| \*\*Check results\*\*.*$", page, re.M)
+    declared = {key.name for key in asset_graph(load_settings()).asset_check_keys} - OF_THE_EXAMPLE
+    declared = {re.sub(r".+_filled$", "<column>_filled", name) for name in declared}
+    assert [name for name in sorted({*declared, *OPTIONAL_CHECKS}) if f"`{name}`" not in checks] == []
+    [cursors] = re.findall(r"^\| \*\*Sensor state\*\*.*$", page, re.M)
+    with_cursor = [
+        node.name
+        for path, text in texts.items()
+        if path.parent.name == "sensors" and re.search(r"update_cursor\(|cursor=json\.dumps", text)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef) and any("dg.sensor(" in ast.unparse(of) for of in node.decorator_list)
+    ]
+    names = {"listens": "listener_*", "landing_events": "landing"}
+    assert len(with_cursor) >= 6
+    assert [n for n in with_cursor if f"`{names.get(n, n)}`" not in cursors and n != "asset_events"] == []

@@ -4,7 +4,6 @@
 (`make_state.py`).
 """
 
-import ast
 import json
 import re
 import sys
@@ -23,7 +22,6 @@ from dagster._core.events import DagsterEventType
 from dagster._core.utils import make_new_run_id
 from pyiceberg.catalog import load_catalog
 
-from dagster_tidemark import location
 from dagster_tidemark.cli import contract_rows
 from dagster_tidemark.code_versions import lock_file
 from dagster_tidemark.code_versions.assets import assets_of
@@ -37,7 +35,7 @@ from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
 from dagster_tidemark.preview import manifest
 from dagster_tidemark.preview.manifest import DEFAULT, Store, half_published
 from dagster_tidemark.sensors.reconcile_schedules import reconcile_instance
-from dagster_tidemark.settings import Settings, load_settings
+from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.log import Clock, SimulatedLog
 from dagster_tidemark.sources import s3
 from tests.checkout import CHECKOUT
@@ -46,9 +44,6 @@ from tests.previous_release.make_state import RECORDED, STATE, WAREHOUSE
 
 HERE = Path(__file__).parent
 TICKS = 4
-OF_THE_EXAMPLE = {"beats_naive", "published"}
-OPTIONAL_CHECKS = {"arrival", "delivery"}
-"""Checks that exist only with `expected` and `notify`."""
 
 
 class Upgraded:
@@ -257,25 +252,3 @@ def test_the_page_on_upgrading_names_what_is_stored_and_its_form() -> None:
     assert row["Branches and manifests of previews"].startswith(f" {manifest._FORM};")
     assert row["The lock"].startswith(f" {FORMAT};")
     assert row["Looks and beats"].startswith(f" overview {saved_overview._VERSION};")
-
-
-def test_the_page_on_upgrading_names_each_table_check_and_cursor() -> None:
-    page = (CHECKOUT / "docs" / "upgrading.md").read_text()
-    texts = {path: path.read_text() for path in (CHECKOUT / "dagster_tidemark").rglob("*.py")}
-    tables = set(re.findall(r'name="(ops\.\w+)"', "".join(texts.values())))
-    assert len(tables) == 4 and [name for name in tables if f"`{name}`" not in page] == []
-    [checks] = re.findall(r"^\| \*\*Check results\*\*.*$", page, re.M)
-    declared = {key.name for key in location.asset_graph(load_settings()).asset_check_keys} - OF_THE_EXAMPLE
-    declared = {re.sub(r".+_filled$", "<column>_filled", name) for name in declared}
-    assert [name for name in sorted({*declared, *OPTIONAL_CHECKS}) if f"`{name}`" not in checks] == []
-    [cursors] = re.findall(r"^\| \*\*Sensor state\*\*.*$", page, re.M)
-    with_cursor = [
-        node.name
-        for path, text in texts.items()
-        if path.parent.name == "sensors" and re.search(r"update_cursor\(|cursor=json\.dumps", text)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef) and any("dg.sensor(" in ast.unparse(of) for of in node.decorator_list)
-    ]
-    names = {"listens": "listener_*", "landing_events": "landing"}
-    assert len(with_cursor) >= 6
-    assert [n for n in with_cursor if f"`{names.get(n, n)}`" not in cursors and n != "asset_events"] == []

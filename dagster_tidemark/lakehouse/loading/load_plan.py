@@ -27,6 +27,10 @@ class Where(StrEnum):
     WHOLE_FILE = "whole file"
 
 
+FEW_FILES = 50
+"""If a partition has fewer unchanged files, reading them again is as fast as comparing new rows with their rows in the
+table. Of 250 files with 30 rows, one corrected file takes 5 s, and all files take 13 s (two busy cores)."""
+
 AGAIN = ""
 """Code version of a record whose file must be read again: an operator sent it back, or it was unavailable."""
 
@@ -82,8 +86,8 @@ def steps(
 ) -> dict[Partition, LoadStep]:
     """Return a step for each listed partition that needs work.
 
-    If files were only added, the step reads the added files. If less than half of the files have changed, it reads the
-    changed files. If more have changed, a file has vanished, or a file was loaded by other code, it reads the whole
+    If files were only added, the step reads the added files. If files have changed beside many others, it reads the
+    changed files. If there are few others, a file has vanished, or a file was loaded by other code, it reads the whole
     partition again, unless the partition keeps rows of files that cannot be read.
 
     Args:
@@ -119,13 +123,14 @@ def _step(
     outdated |= {(k.key, k.version) for k in known if k.where is Where.TABLE and (k.key, k.version) in again}
     by_other_code = any(k.loaded_by != code_version for k in known if versions.get(k.key) == k.version)
     filled = {k.key for k in known if k.where is Where.TABLE}
+    is_most = len(listed) - len(added) < max(FEW_FILES, len(added))
     if fate.expired or fate.held or fate.withheld & filled:
         # If a file has changed, rows that the old version superseded may count again. So all listed files are read.
         outdated = {(k, v) for k, v in outdated if k in versions}
         outdated |= {(k.key, k.version) for k in known if k.key in fate.gone}
         read = listed if outdated else added
         step = LoadStep(tuple(read), replaces=False, outdated=frozenset(outdated)) if read or outdated else None
-    elif fate.gone or by_other_code or (asked and (listed or known)) or (outdated and len(added) * 2 >= len(listed)):
+    elif fate.gone or by_other_code or (asked and (listed or known)) or (outdated and is_most):
         step = LoadStep(tuple(listed), replaces=True)
     elif outdated:
         step = LoadStep(tuple(added), replaces=False, outdated=frozenset(outdated), corrects=True)

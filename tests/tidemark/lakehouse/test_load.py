@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from dagster_tidemark.lakehouse.loading import load_state
+from dagster_tidemark.lakehouse.loading import load_plan, load_state
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers import small_files
@@ -190,7 +190,9 @@ def test_corrected_file_is_read_alone_if_it_has_all_rows_of_its_old_version(
     corrected: list[str],
     expected: dict[int, int],
     files_read: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(load_plan, "FEW_FILES", 2)
     put(key(orders, "b.csv"), csv(line(1, 1), line(2, 2)))
     put(key(orders, "c.csv"), csv(line(4, 4)))
     a_second()
@@ -222,6 +224,7 @@ def test_correction_with_an_older_time_gives_way_to_rows_that_lost_to_the_old_ve
         return dataclasses.replace(file, arrived_at=file.arrived_at - timedelta(hours=is_a))
 
     source_file = load_state._source_file
+    monkeypatch.setattr(load_plan, "FEW_FILES", 2)
     monkeypatch.setattr(load_state, "_source_file", hours_earlier)
     put(key(orders, "a.csv"), csv(line(2, 21)))
     assert loading(orders, HOUR).files_read == 3

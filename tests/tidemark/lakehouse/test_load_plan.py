@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from dagster_tidemark.lakehouse.loading import load_plan
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, KnownFile, LoadStep, Where, steps
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.removals import RemovedFiles
@@ -26,6 +27,11 @@ C = SourceFile("c.csv", "v1", datetime(2026, 10, 1, tzinfo=UTC), HOUR)
 KNOWN_C = KNOWN_A._replace(key="c.csv")
 A_ALONE = frozenset(["a.csv"])
 CORRECT_A = LoadStep((A,), replaces=False, outdated=frozenset([("a.csv", "v0")]), corrects=True)
+
+
+@pytest.fixture(autouse=True)
+def _three_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_plan, "FEW_FILES", 2)
 
 
 def step(listed: list[SourceFile], known: list[KnownFile], fate: RemovedFiles = RemovedFiles()) -> LoadStep | None:  # noqa: B008
@@ -102,6 +108,11 @@ def test_load_plan_reads_all_files_beside_a_correction_if_one_is_gone_or_a_perso
     known[HOUR] += [KNOWN_A._replace(key="d.csv")]
     gone = RemovedFiles(gone=frozenset(["d.csv"]))
     assert steps({HOUR: [A, B, C]}, known, {HOUR: gone}, "1")[HOUR] == all_again
+
+
+def test_load_plan_reads_all_of_few_files_again_if_one_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_plan, "FEW_FILES", 3)
+    assert step([A, B, C], [OLD_A, KNOWN_B, KNOWN_C]) == LoadStep((A, B, C), replaces=True)
 
 
 def test_load_plan_removes_rows_and_entries_of_deleted_files() -> None:

@@ -88,7 +88,7 @@ class Toy:
         def check() -> None:
             assert self.failed_runs(partition) >= count, f"{partition}: {self.failed_runs(partition)} failed runs"
 
-        eventually(check, seconds=60, every=0.2)
+        eventually(check, seconds=120, every=0.2)
 
     def _wait(self, folder: str, name: str, value: str, *, seconds: float) -> None:
         def check() -> None:

@@ -1,13 +1,21 @@
-"""Contract of the code server's thread that notices ended run processes, and of its answers about runs."""
+"""Contract of the code server: why it loads code, its thread that notices ended run processes, and its answers."""
 
 import json
+import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import CodePointer
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
+from dagster._core.definitions.reconstruct import (
+    initialize_repository_def_from_pointer,
+    reconstruct_repository_def_from_pointer,
+)
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 from dagster._grpc import server
@@ -60,3 +68,21 @@ def test_ended_runs_are_reported_after_an_outage_of_the_storage(
     assert [record.getMessage() for record in caplog.records if record.name == code_server.__name__] == [
         "ended run processes cannot be reported now, the server tries again: unreachable"
     ]
+
+
+def test_code_loading_distinguishes_a_run_from_a_code_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import dagster as dg\nfrom dagster_tidemark.dagster_internals import code_server\n"
+    text += "AS_A_RUN, BY_A_SERVER = code_server.is_loaded_for_a_run(), code_server.is_loaded_by_a_code_server()\n"
+    text += "defs = dg.Definitions()\n"
+    loads = {"loaded_by_a_run": reconstruct_repository_def_from_pointer}
+    loads |= {"loaded_by_a_server": initialize_repository_def_from_pointer}
+    try:
+        for name, load in loads.items():
+            (tmp_path / f"{name}.py").write_text(text)
+            monkeypatch.setattr(DefinitionsLoadContext, "_instance", None)
+            load(CodePointer.from_module(name, "defs", str(tmp_path)))
+        found = {name: (sys.modules[name].AS_A_RUN, sys.modules[name].BY_A_SERVER) for name in loads}
+    finally:
+        for name in loads:
+            sys.modules.pop(name, None)
+    assert found == {"loaded_by_a_run": (True, False), "loaded_by_a_server": (False, True)}

@@ -37,6 +37,21 @@ def test_latest_observation_of_each_partition_is_read(instance: dg.DagsterInstan
     assert event_storage.latest_observations(instance, key, {"2026-10-01-02:00"}) == {}
 
 
+def test_all_events_of_some_partitions_are_read_in_pages_oldest_first(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_storage, "_PAGE", 2)
+    key = dg.AssetKey("table")
+    for n, partition in enumerate([FIRST, SECOND, FIRST, SECOND, FIRST]):
+        instance.report_runless_asset_event(dg.AssetObservation(key, partition=partition, tags={"n": str(n)}))
+        metadata = {"rows": n} if n else {}
+        instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition, metadata=metadata))
+    seen = event_storage.all_observed(instance, key, {FIRST})
+    assert [observation.tags["n"] for _, observation in seen[FIRST]] == ["0", "2", "4"] and set(seen) == {FIRST}
+    rows = event_storage.all_metadata(instance, key, "rows", {FIRST, SECOND})
+    assert {p: [value for _, value in found] for p, found in rows.items()} == {FIRST: [2, 4], SECOND: [1, 3]}
+
+
 def test_latest_observation_of_an_unpartitioned_source_is_read(instance: dg.DagsterInstance) -> None:
     key = dg.AssetKey("source")
     for version in ("1", "2"):

@@ -1,6 +1,12 @@
-"""Contract of the instance's own storage."""
+"""Contract of the instance's own storage, and of the heartbeats of Dagster's daemon."""
+
+import json
+import time
 
 import dagster as dg
+import pytest
+from dagster._daemon.controller import DEFAULT_HEARTBEAT_INTERVAL_SECONDS
+from dagster._daemon.types import DaemonHeartbeat
 
 from dagster_tidemark.dagster_internals import instance_store
 
@@ -38,3 +44,38 @@ def test_saved_value_is_replaced_only_if_it_is_the_expected_one(instance: dg.Dag
     assert instance_store.saved(instance, "tidemark/a") == "first"
     assert instance_store.replace_saved(instance, "tidemark/a", "first", "second")
     assert instance_store.saved(instance, "tidemark/a") == "second"
+
+
+def test_heartbeats_are_those_of_the_needed_daemons_and_0_without_one() -> None:
+    with dg.instance_for_test(overrides={"run_monitoring": {"enabled": True}}) as instance:
+        assert set(instance_store.heartbeats(instance).values()) == {0.0}
+        now = time.time()
+        instance.add_daemon_heartbeat(DaemonHeartbeat(now, "SENSOR", "id", []))
+        instance.add_daemon_heartbeat(DaemonHeartbeat(now, "NOT_NEEDED", "id", []))
+        found = instance_store.heartbeats(instance)
+        assert found["SENSOR"] == now and "NOT_NEEDED" not in found
+        assert {"SCHEDULER", "QUEUED_RUN_COORDINATOR", "MONITORING"} <= found.keys()
+
+
+def test_a_daemon_sends_a_heartbeat_every_half_minute() -> None:
+    assert DEFAULT_HEARTBEAT_INTERVAL_SECONDS == 30
+
+
+def test_the_sensor_daemon_is_known_by_the_id_of_its_last_heartbeat() -> None:
+    with dg.instance_for_test() as instance:
+        assert instance_store.sensor_daemon(instance) == ""
+        for sender in ("one", "two"):
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), "SENSOR", sender, []))
+            assert instance_store.sensor_daemon(instance) == sender
+
+
+def test_members_of_a_saved_value_in_any_other_form_are_none() -> None:
+    assert instance_store.members_of('{"a": 1}') == {"a": 1}
+    for text in (None, "", "[1]", "7", "null", "{"):
+        assert instance_store.members_of(text) == {}
+
+
+@pytest.mark.parametrize("text", ["{}", "null", '{"at": null}', '{"at": {}}', '{"at": "soon"}', "7", "{"])
+def test_errors_of_reading_another_form_are_those_of_an_unreadable_value(text: str) -> None:
+    with pytest.raises(instance_store.UNREADABLE):
+        float(json.loads(text)["at"])

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from dagster_tidemark.dagster_internals import partitions
+from dagster_tidemark.planner.graph import Moment
 
 
 def test_dagster_caches_partition_windows_until_evaluated_as_of_another_time() -> None:
@@ -26,6 +27,16 @@ def test_dynamic_partitions_are_read_from_the_given_function() -> None:
         assert shops.has_partition_key("east") and not shops.has_partition_key("north")
         with dg.partition_loading_context() as context:
             assert shops.get_paginated_partition_keys(context, limit=1, ascending=True).results == ["west"]
+
+
+def test_partitions_exist_as_of_a_moment_or_of_another_time() -> None:
+    days, shops = dg.DailyPartitionsDefinition("2026-10-01"), dg.DynamicPartitionsDefinition(name="shops")
+    moment = Moment(datetime(2026, 10, 3, tzinfo=UTC).timestamp(), {"shops": ("west",)})
+    with partitions.as_of(moment):
+        assert days.get_partition_keys() == ["2026-10-01", "2026-10-02"]
+        assert shops.get_partition_keys() == ["west"]
+    with partitions.as_of(moment, partitions.LATER):
+        assert days.get_last_partition_key() == "2199-12-31"
 
 
 def test_window_name_equals_the_dagster_key_when_clocks_are_set_back() -> None:

@@ -94,7 +94,7 @@ def _only_definitions_of(module: ModuleType) -> Any:
     """Return `defs` of a module, or its only definitions under another name, as Dagster finds them.
 
     Raises:
-        LocationBroken: there are none, or several of which none is `defs`.
+        LocationBroken: there are none, or several without one named `defs`.
     """
     found = _definitions_in(module)
     if len(found) != 1:

@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import dagster as dg
 import sqlalchemy
 from dagster import DagsterInstance
 from dagster._core.storage.runs import SqlRunStorage
@@ -86,7 +85,7 @@ def replace_saved(instance: DagsterInstance, key: str, before: str | None, value
         return connection.execute(update).rowcount == 1
 
 
-def heartbeats(instance: dg.DagsterInstance) -> dict[str, float]:
+def heartbeats(instance: DagsterInstance) -> dict[str, float]:
     """Return the time (Unix seconds) of the last heartbeat of each daemon that the instance needs.
 
     A daemon that has never sent one has the time 0. A healthy daemon sends one every 30 seconds.
@@ -95,7 +94,7 @@ def heartbeats(instance: dg.DagsterInstance) -> dict[str, float]:
     return {kind: found[kind].timestamp if kind in found else 0.0 for kind in instance.get_required_daemon_types()}
 
 
-def sensor_daemon(instance: dg.DagsterInstance) -> str:
+def sensor_daemon(instance: DagsterInstance) -> str:
     """Return the id of the daemon that sent the last heartbeat of sensors; empty if none has. Each start has its id."""
     found = instance.get_daemon_heartbeats().get("SENSOR")
     return found.daemon_id or "" if found else ""

@@ -1,7 +1,7 @@
-"""What code servers keep in the instance's storage for other processes: the deployed code, and failed requests.
+"""Records of code servers in the instance's storage, for other processes: the deployed code, and failed requests.
 
-Belongs here: declarations and text of deployed code, for `tidemark plan`, the hash by which a process notices that its
-code differs, and failed requests. Only the process of the sensors knows that Dagster could not make a run, or that a
+Belongs here: declarations and text of deployed code, for `tidemark plan`; a hash of the code, so that a process notices
+a deploy; and failed requests. Only the process of the sensors knows that Dagster could not make a run, or that a
 condition raised an error: without their record, `tidemark status` would show such targets as requested although they
 are set aside. Does not belong here: parsing or comparing code (`code_versions`).
 """
@@ -156,7 +156,7 @@ def keep_failed_requests(
 
 
 def failed_requests(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
-    """Return the `aside` and `unplannable` values of all code locations, limited to the graph's assets."""
+    """Return the failed requests of all code locations about a graph's assets, as `aside` and `unplannable`."""
     said = [_failures_in(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}

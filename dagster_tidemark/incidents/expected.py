@@ -13,7 +13,7 @@ from dagster_tidemark.errors import Terminal
 from dagster_tidemark.incidents.routing import WEEKDAYS, unknown_day
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.contracts import InputPromise, Window
-from dagster_tidemark.sources.feed import Partition
+from dagster_tidemark.sources.layout import SEPARATOR, Partition
 from dagster_tidemark.sources.times import time_of_day
 
 
@@ -127,7 +127,7 @@ class ExpectedArrival:
 
 def parts_of(partition: Partition) -> list[str]:
     """Return the keys of the dimensions in a key of Dagster's multi-partitions, such as `berlin|2026-10-05`."""
-    return str(partition).split("|")
+    return str(partition).split(SEPARATOR)
 
 
 def _no_calendar(dates: object) -> str:

@@ -269,7 +269,7 @@ def evaluated_once(frame: DataFrame) -> DataFrame:
     """Return a frame with the same rows, which Spark evaluates now and keeps until the frame is deleted.
 
     Spark Connect's client looks for these rows in the active session of the thread, but only the session of `frame` has
-    them. The two differ if the code location uses a session of its own. So the frame's session is active meanwhile.
+    them. The two differ if the code location has its own session. So the frame's session is active during this call.
     """
     session = frame.sparkSession
     active = getattr(type(session), "_active_session", None)  # only Spark Connect has it

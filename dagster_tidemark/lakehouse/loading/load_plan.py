@@ -29,7 +29,7 @@ class Where(StrEnum):
 
 FEW_FILES = 50
 """If a partition has fewer unchanged files, reading them again is as fast as comparing new rows with their rows in the
-table. Of 250 files with 30 rows, one corrected file takes 5 s, and all files take 13 s (two busy cores)."""
+table. In a partition with 250 files of 30 rows, reading one file takes 5 s, and all files 13 s (two busy cores)."""
 
 AGAIN = ""
 """Code version of a record whose file must be read again: an operator sent it back, or it was unavailable."""

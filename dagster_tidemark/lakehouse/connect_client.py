@@ -6,15 +6,14 @@ server is away (`session`).
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
-import sys
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import grpc
@@ -114,17 +113,18 @@ _PYSPARK = str(Path(pyspark.__file__).parent)
 def note_callers_quickly() -> None:
     """Let PySpark note who calls a column function, for its errors, without a search for IPython in each call.
 
-    PySpark names the cell of a notebook there. Without IPython it searches all folders of modules each time, which takes
-    5/6 of the time to write an expression.
+    PySpark names the cell of a notebook there. Without IPython it searches all folders of modules each time: 5/6 of the
+    time that an expression takes.
     """
     if find_spec("IPython") is None:
-        error_utils._capture_call_site = _caller
+        error_utils._capture_call_site = _caller  # noqa: SLF001
 
 
 def _caller(depth: int) -> str:
     """Return the files and lines of the innermost calls from outside PySpark."""
     found = list[str]()
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
+    frame = frame and frame.f_back
     while frame is not None and len(found) < depth:
         if _PYSPARK not in frame.f_code.co_filename:
             found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")

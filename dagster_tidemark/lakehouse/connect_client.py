@@ -117,7 +117,7 @@ def note_callers_quickly() -> None:
     time that an expression takes.
     """
     if find_spec("IPython") is None:
-        error_utils._capture_call_site = _caller  # noqa: SLF001
+        error_utils._capture_call_site = _caller
 
 
 def _caller(depth: int) -> str:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from dagster_tidemark.settings import Settings
 from tests import warm_python
@@ -85,10 +87,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.quick:
         sys.addaudithook(_skip_what_starts_a_process)
     sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _write_without_waiting)
+    ScriptDirectory.from_config = _read_once  # type: ignore[method-assign,assignment]
     # A shell lets background jobs ignore SIGINT, and each run of Dagster copies SIGINT's handler to SIGTERM. The tests
     # and the processes that they start would then ignore both signals, and be killed after a wait.
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_read_migrations = ScriptDirectory.from_config
+_migrations: dict[str | None, ScriptDirectory] = {}
+
+
+def _read_once(config: Config) -> ScriptDirectory:
+    """Read Dagster's 89 migrations once. Each new instance looks for the newest: four fifths of the time it takes."""
+    folder = config.get_main_option("script_location")
+    if folder not in _migrations:
+        _migrations[folder] = _read_migrations(config)
+    return _migrations[folder]
 
 
 @pytest.hookimpl(wrapper=True)

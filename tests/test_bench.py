@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import CHECKOUT
-from tests.conftest import INTERPRETED, QUICKLY_COMPILED
+from tests.conftest import INTERPRETED, MANY_STATEMENTS, QUICKLY_COMPILED
 from tests.sampling import sample
+from tests.warm_python import run_python
 
 
 @pytest.mark.parametrize("name", ["stock", "tuned"])
@@ -22,7 +23,7 @@ def test_benchmark_baseline_definitions_load(name: str, tmp_path: Path) -> None:
     names = ("LANDING_BUCKET", "READINGS_QUEUE", "ALERTS_QUEUE", "CATALOG_URI", "WAREHOUSE")
     environment = os.environ | {f"TIDEMARK_{each}": "x" for each in names} | {"DAGSTER_HOME": str(tmp_path)}
     code = f"from bench.{name}.definitions import defs; print(len(list(defs.resolve_all_asset_keys())))"
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, cwd=CHECKOUT, capture_output=True, text=True)
+    ended = run_python(["-c", code], env=environment, cwd=CHECKOUT)
     assert ended.returncode == 0 and int(ended.stdout) > 0, ended.stderr[-2_000:]
 
 
@@ -31,9 +32,9 @@ def test_benchmark_baseline_definitions_load(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", sample(["throughput", "start,latency,messages"], "throughput"))
 def test_each_benchmark_part_reports_figures(parts: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    few = ["--rounds", "1", "--lines", "2400", "--no-warm-up"]
+    few = ["--rounds", "1", "--lines", "240", "--no-warm-up"]
     command = [sys.executable, "-m", "bench", "--parts", parts, *few, "--to", str(report)]
-    options = {"SPARK_SUBMIT_OPTS": f"{QUICKLY_COMPILED} {INTERPRETED}"}  # few lines: the figures are not judged
+    options = {"SPARK_SUBMIT_OPTS": f"{QUICKLY_COMPILED} {INTERPRETED} {MANY_STATEMENTS}"}  # the figures are not judged
     ended = subprocess.run(command, capture_output=True, text=True, timeout=850, check=False, env=os.environ | options)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4_000:]
     found = json.loads(report.read_text())

@@ -53,6 +53,12 @@ class _Events(InMemoryEventLogStorage):
     def has_asset_key_index_cols(self) -> bool:
         return True
 
+    def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
+        return True
+
+    def _has_asset_key_index_cols_on_connection(self, conn: Connection) -> bool:
+        return True
+
 
 class _Runs(InMemoryRunStorage):
     @contextmanager
@@ -82,6 +88,12 @@ class _Schedules(SqlScheduleStorage):
             yield connection
 
     def has_secondary_index(self, name: str) -> bool:
+        return True
+
+    def has_instigators_table(self) -> bool:
+        return True
+
+    def has_built_index(self, migration_name: str) -> bool:
         return True
 
     def upgrade(self) -> None:

@@ -5,11 +5,13 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster.components.core import snapshot
 
 from dagster_tidemark import location
 from tests.checkout import CHECKOUT
@@ -31,6 +33,8 @@ suppress_warnings = ["project_and_activated_venv_mismatch"]
 [tool.tidemark]
 package = "acme"
 """
+ENTRY_OF = cache(snapshot.get_package_entry_snap)
+"""What the UI is told about a component class, its schema among it. To make it takes most of the time of a load."""
 FEED, TABLE = "returns/defs.yaml", "returns_per_day/defs.yaml"
 
 
@@ -102,6 +106,7 @@ def opened_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[APro
     monkeypatch.setenv("TIDEMARK_PROJECT", str(root))
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "acme")
     monkeypatch.syspath_prepend(root / "src")
+    monkeypatch.setattr(snapshot, "get_package_entry_snap", ENTRY_OF)
     try:
         yield AProject(root, page())
     finally:

@@ -115,6 +115,7 @@ def test_check_passed_condition_runs_the_reader_only_after_the_check_passes() ->
             asset("core/x", "core/a", automation_condition=condition, freshness_policy=lag(minutes=30), **ASAP),
         ],
         [complete],
+        own_every=60,
     )
     simulation.fail_check("core/a", "complete", times=1)
     simulation.arrive("raw/a", at=simulation.time(minutes=55), version="1")

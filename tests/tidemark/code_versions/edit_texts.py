@@ -10,12 +10,16 @@ MARK = re.compile(r"\[\[((?:(?!\[\[|\|\|).)*?)\|\|((?:(?!\[\[).)*?)\]\](?!\])", 
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit of a location: its text with marks, and the assets whose rows or fingerprints change."""
+    """An edit of a location: its text with marks, and the assets whose rows or fingerprints change.
+
+    Edits that another one is much like are proofs.
+    """
 
     text: str
     changes: frozenset[str]
     may_change: frozenset[str]
     runs: bool
+    is_proof: bool
 
 
 def edits_in(path: Path) -> dict[str, Edit]:
@@ -26,7 +30,8 @@ def edits_in(path: Path) -> dict[str, Edit]:
         of = {key: frozenset(keys.split()) for key, _, keys in (option.partition(": ") for option in options)}
         assert name not in found, f"{path}: {name} is there twice"
         assert MARK.search(text), f"{path}: {name} has no mark"
-        found[name] = Edit(text, of.get("changes", frozenset()), of.get("may change", frozenset()), "not run" not in of)
+        changes, may_change = (of.get(key, frozenset()) for key in ("changes", "may change"))
+        found[name] = Edit(text, changes, may_change, runs="not run" not in of, is_proof="proof" in of)
     return found
 
 

@@ -172,14 +172,20 @@ def test_overwritten_and_deleted_files_leave_no_old_rows(
 @pytest.mark.parametrize(
     ("corrected", "expected", "files_read"),
     [
-        pytest.param([line(2, 21), line(3, 31)], {1: 1, 2: 21, 3: 31, 4: 4}, 1, id="all rows of the old version"),
+        pytest.param(
+            [line(2, 21), line(3, 31)],
+            {1: 1, 2: 21, 3: 31, 4: 4},
+            1,
+            id="all rows of the old version",
+            marks=pytest.mark.proof,
+        ),
         pytest.param([line(2, 21), line(3, 31), line(4, 41)], {1: 1, 2: 21, 3: 31, 4: 41}, 1, id="one more row"),
         # Row 2 of b.csv has lost to the old version. Now it is the latest row of its key.
         pytest.param([line(3, 31)], {1: 1, 2: 2, 3: 31, 4: 4}, 3, id="a row is missing"),
         pytest.param(
             [line(2).replace("0.1", "bad"), line(3, 31)], {1: 1, 2: 2, 3: 31, 4: 4}, 3, id="a row is rejected"
         ),
-        pytest.param([], {1: 1, 2: 2, 4: 4}, 3, id="no row"),
+        pytest.param([], {1: 1, 2: 2, 4: 4}, 3, id="no row", marks=pytest.mark.proof),
     ],
 )
 def test_corrected_file_is_read_alone_if_it_has_all_rows_of_its_old_version(

@@ -112,8 +112,18 @@ RANDOM: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 # Many rows are ranked the same way whichever way they are committed.
 @pytest.mark.parametrize(
-    ("replaced", "many"),
-    sample(product([False, True], [1, 1_000_000]), (False, 1), (False, 1_000_000), (True, 1_000_000)),
+    ("replaced", "many", "kinds"),
+    sample(
+        [
+            *product([False, True], [1, 1_000_000], [tuple(RANDOM)]),
+            (False, 1, ("rand",)),
+            (False, 1_000_000, ("uuid",)),
+            (True, 1_000_000, ("sample",)),
+        ],
+        (False, 1, ("rand",)),
+        (False, 1_000_000, ("uuid",)),
+        (True, 1_000_000, ("sample",)),
+    ),
 )
 def test_random_transform_loses_and_doubles_no_key(
     spark: SparkSession,
@@ -122,6 +132,7 @@ def test_random_transform_loses_and_doubles_no_key(
     orders: Load,
     replaced: bool,
     many: int,
+    kinds: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(small_files, "SMALL", 0)  # files are scanned by Spark
@@ -130,8 +141,8 @@ def test_random_transform_loses_and_doubles_no_key(
     put(key(orders, "a.csv"), csv(*map(line, range(200))))
     put(key(orders, "a.csv", earlier), csv(line(1000, at="2026-10-01T06:15:00Z")))
     loading(orders, HOUR, earlier)
-    for quantity, random in enumerate(RANDOM.values(), 4):
-        drawn = dataclasses.replace(orders, transform=_after(orders.transform, random))
+    for quantity, kind in enumerate(kinds, 4):
+        drawn = dataclasses.replace(orders, transform=_after(orders.transform, RANDOM[kind]))
         put(key(orders, f"{quantity}.csv"), csv(*(line(n, quantity=quantity) for n in range(200))))
         if replaced:  # with another partition that is read again, the load commits both by one overwrite
             put(key(orders, "a.csv", earlier), csv(line(1000 + quantity, at="2026-10-01T06:15:00Z")))

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 import pyarrow as pa
@@ -145,11 +145,12 @@ def test_gzip_file_of_several_members_has_the_rows_of_its_generator(
         assert found == rows, (seed, body)
 
 
-@pytest.mark.parametrize("version", sample(["1.0", "2.0"], "2.0"))
-def test_parquet_file_cut_around_row_groups_has_its_rows_once(version: str) -> None:
+# Each row group is cut around and read each time: twice the rows take four times as long.
+@pytest.mark.parametrize(("version", "most"), sample(product(["1.0", "2.0"], [18, 60]), ("2.0", 18)))
+def test_parquet_file_cut_around_row_groups_has_its_rows_once(version: str, most: int) -> None:
     for seed in range(15):
         random = Random(seed)
-        count = random.randrange(60)
+        count = random.randrange(most)
         columns = {c: [random.choice([*WORDS, *SPECIAL, None]) for _ in range(count)] for c in COLUMNS}
         sink = io.BytesIO()
         pq.write_table(

@@ -4,15 +4,18 @@ import gc
 import logging.config
 import re
 import stat
+import sys
 import traceback
 import weakref
 from pathlib import Path
 
 import grpc
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkRuntimeError
+from pyspark.errors import utils as error_utils
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.logging import logger
 from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -141,6 +144,29 @@ def test_spark_client_log_is_not_printed_to_the_terminal(capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert "ReleaseExecute" not in said
     assert "UNRESOLVED_COLUMN" not in said
+
+
+class Searches:
+    """A finder of modules that finds none and notes their names."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, *_: object) -> None:
+        self.names.append(name)
+
+
+def test_caller_of_a_column_function_is_in_its_error_without_a_search_for_ipython(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_utils, "_enable_debugging_cache", True)
+    searches = Searches()
+    monkeypatch.setattr(sys, "meta_path", [searches, *sys.meta_path])
+    missing = F.col("no_such_column") + 1
+    assert "IPython" not in searches.names
+    with pytest.raises(AnalysisException) as raised:
+        spark.range(1).select(missing).collect()
+    assert __file__ in "".join(context.callSite() for context in raised.value.getQueryContext())
 
 
 def test_rows_are_evaluated_in_the_session_of_their_frame_while_another_session_is_active(

@@ -15,7 +15,7 @@ BOUND = (3, 6)
 SEEDS = (1, 3, 4, 5, 6, 7, 10, 11, 12, 18, 19, 23, 29)
 
 
-@pytest.mark.parametrize("seed", sample(SEEDS, 1, 6, 11, 19))
+@pytest.mark.parametrize("seed", sample(SEEDS, 1, 6, 11))
 def test_random_graph_meets_its_contracts_on_a_random_day(seed: int) -> None:
     found = judged(seed)
     if not found.wrong:

@@ -65,7 +65,8 @@ def with_condition(condition: Any, count: int) -> list[Any]:
 
 def test_tables_with_custom_conditions_wait_for_a_run_slot_like_others() -> None:
     condition = derived() & ~dg.AutomationCondition.in_progress()
-    simulation = Simulation(with_condition(condition, 12), start=START, pace=RunPace(step=90.0, at_once=2))
+    pace = RunPace(step=90.0, at_once=2)
+    simulation = Simulation(with_condition(condition, 12), start=START, pace=pace, own_every=15)
     for minutes in (1, 12):
         simulation.arrive("source", at=simulation.time(minutes=minutes))
     simulation.run(minutes=45)
@@ -77,7 +78,8 @@ def test_tables_with_custom_conditions_wait_for_a_run_slot_like_others() -> None
 
 def test_table_with_a_momentary_condition_does_not_wait_for_a_slot() -> None:
     condition = derived() & dg.AutomationCondition.cron_tick_passed("20 0 * * *")
-    simulation = Simulation(with_condition(condition, 8), start=START, pace=RunPace(step=90.0, at_once=1))
+    pace = RunPace(step=90.0, at_once=1)
+    simulation = Simulation(with_condition(condition, 8), start=START, pace=pace, own_every=15)
     simulation.arrive("source", at=simulation.time(minutes=1))
     simulation.run(minutes=25)
     asked = {run.assets[0] for run in simulation.runs}

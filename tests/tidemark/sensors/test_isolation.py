@@ -84,7 +84,7 @@ def test_healthy_pair_meets_its_contract_and_each_broken_asset_is_reported(
     warned = [line for line in caplog.messages if "set aside" in line]
     assert any("odd/pace" in line for line in warned) is ("tag" in broken), "the location says so when it loads"
 
-    simulation = Simulation(location, start=START, pace=RunPace(tick=20.0))
+    simulation = Simulation(location, start=START, pace=RunPace(tick=20.0), own_every=120)
     for number, hour in enumerate(TODAY):
         simulation.arrive("raw/orders", hour, at=simulation.time(hours=number, minutes=7))
     for strange in ("yesterday", "2026-10-05-00:30", "1999-01-01-00:00", "9999-12-31-23:00", "2062-10-05-00:00"):

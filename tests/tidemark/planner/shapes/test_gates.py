@@ -136,7 +136,7 @@ def test_readers_wait_for_a_blocking_check_with_a_custom_automation_condition() 
     def complete() -> dg.AssetCheckResult:
         raise NotImplementedError
 
-    simulation = play([*days().assets], [complete])
+    simulation = play([*days().assets], [complete], own_every=60)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=5))
     simulation.run(minutes=50)
     assert (built(simulation, "core/x"), built(simulation, "mart")) == ([DAY], [])

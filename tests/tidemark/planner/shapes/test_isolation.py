@@ -63,7 +63,7 @@ def test_broken_asset_is_set_aside_and_reported_while_others_are_built(kind: Any
 
 
 def test_custom_condition_that_raises_does_not_affect_other_assets() -> None:
-    simulation = play(with_automation([*raising_condition(), *healthy()]))
+    simulation = play(with_automation([*raising_condition(), *healthy()]), own_every=60)
     simulation.arrive("raw/x", DAY, at=simulation.time(minutes=4))
     simulation.arrive("raw/healthy", DAY, at=simulation.time(minutes=5))
     simulation.run(hours=1)
@@ -235,7 +235,7 @@ def test_asset_whose_run_cannot_be_planned_is_set_aside_and_reported(kind: Any, 
     assets = with_automation([one for one in each if one not in checks])
     address = Warehouse(url=dg.EnvVar("NO_SUCH_VARIABLE"))
     simulation = Simulation(
-        dg.Definitions(assets=assets, asset_checks=checks, resources={"warehouse": address}), start=START
+        dg.Definitions(assets=assets, asset_checks=checks, resources={"warehouse": address}), start=START, own_every=30
     )
     for day in range(days):
         simulation.arrive("raw/healthy", f"{date(2026, 10, 5) - timedelta(days=day)}", at=simulation.time(minutes=5))

@@ -328,7 +328,7 @@ def test_observation_without_a_version_of_a_built_table_causes_no_run() -> None:
 )
 def test_freshness_policy_is_evaluated_for_assets_with_a_custom_condition(condition: Any) -> None:
     theirs = asset("theirs", "raw/x", automation_condition=condition, freshness_policy=lag(minutes=10))
-    simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)])
+    simulation = play([source("x"), theirs, asset("reader", "theirs", **ASAP)], own_every=30)
     simulation.fail("theirs", times=99)
     simulation.arrive("raw/x", at=simulation.time(minutes=5))
     simulation.run(minutes=30)
@@ -348,7 +348,7 @@ def test_freshness_policy_that_a_custom_condition_keeps_is_met() -> None:
     theirs = asset(
         "theirs", "raw/x", automation_condition=dg.AutomationCondition.eager(), freshness_policy=lag(minutes=10)
     )
-    simulation = play([source("x"), theirs])
+    simulation = play([source("x"), theirs], own_every=30)
     for minute in (5, 20):
         simulation.arrive("raw/x", at=simulation.time(minutes=minute))
     simulation.run(minutes=45)
@@ -390,7 +390,7 @@ def test_custom_condition_of_one_output_is_not_bypassed_through_another() -> Non
     def both():  # type: ignore[no-untyped-def]
         raise NotImplementedError
 
-    simulation = play([source("x"), both])
+    simulation = play([source("x"), both], own_every=60)
     simulation.arrive("raw/x", at=simulation.time(minutes=5))
     simulation.run(minutes=45)
     assert simulation.runs == [], "of the two only core/a is due, and its condition says not yet"

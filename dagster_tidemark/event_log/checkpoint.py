@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from sys import intern
 from typing import Any
 
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.planner.check_results import CheckResult, Results
 from dagster_tidemark.planner.event_records import Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
@@ -110,9 +111,15 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 
 
 def any_head(text: str) -> dict[str, Any] | None:
-    """Return the head of any code location's checkpoint; None if its format is unknown."""
+    """Return the head of any code location's checkpoint; None if its format is unknown, or a member has another form."""
     head = _head_in(text, (_FORM, FORM_IN_PARTS))
-    return head if head is not None and head["reader"].keys() >= {"after", "tail"} else None
+    try:
+        if head is not None:
+            int(head["reader"]["after"])
+            _ = [(int(id), asset) for id, _ in head["reader"]["tail"] for asset, _ in head["rest"].get("touched", ())]
+    except instance_store.UNREADABLE:
+        return None
+    return head
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:

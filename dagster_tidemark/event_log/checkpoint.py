@@ -116,7 +116,7 @@ def any_head(text: str) -> dict[str, Any] | None:
     try:
         if head is not None:
             int(head["reader"]["after"])
-            _ = [(int(id), asset) for id, _ in head["reader"]["tail"] for asset, _ in head["rest"].get("touched", ())]
+            _ = [int(id) for id, _ in head["reader"]["tail"]], [asset for asset, _ in head["rest"].get("touched", ())]
     except instance_store.UNREADABLE:
         return None
     return head

@@ -1,7 +1,6 @@
-"""Cursors that another release or a person wrote: no tick fails, what was ignored is logged, and the next tick works."""
+"""Cursors and tags that another release or a person wrote: no tick fails, what was ignored is logged, and the next tick works."""
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,9 @@ import pytest
 
 from dagster_tidemark.asset_events.declared import listener
 from dagster_tidemark.asset_events.listen import ListenerPosition
+from dagster_tidemark.event_log.observations import when_listed
 from dagster_tidemark.incidents.channels.channel import FakeChannel
+from dagster_tidemark.incidents.contents import _history
 from dagster_tidemark.sensors.asset_event_sensors import listener_sensor
 from dagster_tidemark.sensors.contract_sensor import contract_checks, contract_sensor
 from dagster_tidemark.sensors.freshness_sensor import freshness_sensor
@@ -19,6 +20,7 @@ from dagster_tidemark.sensors.landing import loads_for_misplaced
 from dagster_tidemark.sensors.lineage_sensor import LineagePosition, lineage_sensors
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import load_settings
+from dagster_tidemark.tags import ARRIVED_AT, LISTED_AT
 from tests.tidemark.event_log.test_state_of_other_releases import TEXTS
 from tests.tidemark.toy_graph import small
 
@@ -69,18 +71,24 @@ def tick(sensor: dg.SensorDefinition, instance: dg.DagsterInstance, cursor: str 
 @pytest.mark.parametrize("form", TEXTS)
 @pytest.mark.parametrize("name", SENSORS)
 def test_cursor_of_another_release_is_ignored_and_named(
-    name: str, form: str, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
+    name: str, form: str, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sensor = SENSORS[name]()
-    with caplog.at_level(logging.WARNING):
-        cursor = tick(sensor, instance, TEXTS[form])
-    said = [record.getMessage() for record in caplog.records if "cursor of this sensor is ignored" in record.getMessage()]
+    cursor = tick(sensor, instance, TEXTS[form])
+    said = [line for line in capfd.readouterr().err.splitlines() if "cursor of this sensor is ignored" in line]
     assert len(said) == ((name, form) not in FORMS_WITHOUT_FAULT), said
     assert all(TEXTS[form][:20] in line for line in said)
     assert cursor != TEXTS[form], "it is replaced"
-    caplog.clear()
     tick(sensor, instance, cursor)
-    assert "cursor of this sensor is ignored" not in caplog.text
+    assert "cursor of this sensor is ignored" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["", "yesterday", "nan", "inf", "1e30"])
+def test_unreadable_time_in_the_tags_of_an_observation_counts_as_none(told: str) -> None:
+    assert when_listed({LISTED_AT: told}) is None
+    said = {"files": dg.MetadataValue.int(1), "bytes": dg.MetadataValue.int(2)}
+    seen = dg.AssetObservation("raw/orders", metadata=said, tags={ARRIVED_AT: told})
+    assert [version.at for version in _history([(7.0, seen)], [])] == [7.0]
 
 
 POSITION = LineagePosition(1_790_000_000.0, ["run-1"], {"run-2": 1_790_000_001.0})

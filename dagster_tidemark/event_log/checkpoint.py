@@ -111,7 +111,7 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 
 
 def any_head(text: str) -> dict[str, Any] | None:
-    """Return the head of any code location's checkpoint; None if its format is unknown, or a member has another form."""
+    """Return the head of any code location's checkpoint; None if its format, or that of a member, is unknown."""
     head = _head_in(text, (_FORM, FORM_IN_PARTS))
     try:
         if head is not None:

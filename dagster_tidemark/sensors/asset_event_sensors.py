@@ -62,7 +62,10 @@ def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationSc
     def listens(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         assets = listener.hears([key.to_user_string() for key in assets_of(context).get_all_asset_keys()])
         position = cursor_of(
-            context, ListenerPosition.of, ListenerPosition(), "earlier events are not heard again, only events from now on"
+            context,
+            ListenerPosition.of,
+            ListenerPosition(),
+            "earlier events are not heard again, only events from now on",
         )
         heard = hear(listener, assets, context.instance, position, settings.code_location)
         context.update_cursor(position.text())

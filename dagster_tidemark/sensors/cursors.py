@@ -1,4 +1,7 @@
-"""Reading a sensor's cursor. Another release, or a person in the UI, may have written it. Does not belong here: what it holds."""
+"""Reading the cursor of a sensor, which another release or a person may have written.
+
+Does not belong here: what a cursor holds, which each sensor knows.
+"""
 
 import json
 from collections.abc import Callable

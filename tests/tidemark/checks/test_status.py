@@ -131,7 +131,9 @@ def test_status_exit_code_depends_on_breached_ignored_and_rejected_assets_and_la
             if state == "rejected":
                 return dataclasses.replace(empty, asset=asset, files_rejected=("x.csv",))
             if state in ("behind", "unread"):
-                stream = StreamRow(asset, asset, 3, 70.0, None, None, None, None, "", state == "behind", state == "unread")
+                stream = StreamRow(
+                    asset, asset, 3, 70.0, None, None, None, None, "", state == "behind", state == "unread"
+                )
                 return dataclasses.replace(empty, asset=asset, stream=stream)
             return dataclasses.replace(empty, asset=asset, state=state)
 

@@ -32,6 +32,8 @@ def test_each_option_refuses_an_empty_value() -> None:
             assert (done.exit_code, done.stderr) == (2, said), given
 
 
-@pytest.mark.parametrize("words", [["spark-conf", "--jars", "a="], ["spark-conf", "--jars=a="], ["spark-conf", "--json"]])
+@pytest.mark.parametrize(
+    "words", [["spark-conf", "--jars", "a="], ["spark-conf", "--jars=a="], ["spark-conf", "--json"]]
+)
 def test_other_values_are_not_empty(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 0

@@ -1,4 +1,4 @@
-"""Cursors and tags that another release or a person wrote: no tick fails, what was ignored is logged, and the next tick works."""
+"""Cursors and tags that another release or a person wrote are ignored and logged, and the next tick works."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -51,7 +51,11 @@ SENSORS: dict[str, Callable[[], dg.SensorDefinition]] = {
     "lineage": lambda: lineage_sensors(SETTINGS, [], (), SCOPE)[0],
     "listener": listens,
 }
-FORMS_WITHOUT_FAULT = {("contracts", "other members"), ("incidents", "another kind of JSON"), ("incidents", "other members")}
+FORMS_WITHOUT_FAULT = {
+    ("contracts", "other members"),
+    ("incidents", "another kind of JSON"),
+    ("incidents", "other members"),
+}
 """JSON that the sensor can compare with its present state, and finds to differ."""
 
 
@@ -88,7 +92,7 @@ def test_unreadable_time_in_the_tags_of_an_observation_counts_as_none(told: str)
     assert when_listed({LISTED_AT: told}) is None
     said = {"files": dg.MetadataValue.int(1), "bytes": dg.MetadataValue.int(2)}
     seen = dg.AssetObservation("raw/orders", metadata=said, tags={ARRIVED_AT: told})
-    assert [version.at for version in _history([(7.0, seen)], [])] == [7.0]
+    assert [version.arrived_at for version in _history([(7.0, seen)], [])] == [7.0]
 
 
 POSITION = LineagePosition(1_790_000_000.0, ["run-1"], {"run-2": 1_790_000_001.0})

@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields
 from sys import intern
 from typing import Any
 
-from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.planner.check_results import CheckResult, Results
 from dagster_tidemark.planner.event_records import Built, Change, Failure, Materialization, OpenRun
 from dagster_tidemark.planner.graph import Graph, Target
@@ -113,13 +112,11 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 def any_head(text: str) -> dict[str, Any] | None:
     """Return the head of any code location's checkpoint; None if its format, or that of a member, is unknown."""
     head = _head_in(text, (_FORM, FORM_IN_PARTS))
-    try:
-        if head is not None:
-            int(head["reader"]["after"])
-            _ = [int(id) for id, _ in head["reader"]["tail"]], [asset for asset, _ in head["rest"].get("touched", ())]
-    except instance_store.UNREADABLE:
-        return None
-    return head
+    match head:
+        case {"reader": {"after": int(), "tail": list(tail)}, "rest": dict(rest)}:
+            pairs = [*tail, *rest.get("touched", ())]
+            return head if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs) else None
+    return None
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:

@@ -41,7 +41,7 @@ class Beat:
 
     @classmethod
     def read(cls, text: str | None) -> Beat | None:
-        """Read a heartbeat from the text that `str` returns. Return None for text in another form, as of other releases."""
+        """Read a heartbeat from the text that `str` returns. Return None for text in another form."""
         said = instance_store.members_of(text)
         try:
             return cls(

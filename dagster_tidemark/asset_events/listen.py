@@ -49,6 +49,13 @@ class FailedEvent:
     tries: int
     why: str
 
+    @classmethod
+    def of(cls, said: Any) -> FailedEvent:
+        """Return the event in the JSON of a cursor."""
+        return cls(
+            str(said["asset"]), float(said["since"]), float(said["next_at"]), int(said["tries"]), str(said["why"])
+        )
+
 
 @dataclass
 class ListenerPosition:
@@ -71,14 +78,18 @@ class ListenerPosition:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str | None) -> ListenerPosition:
-        """Return the position in a cursor; the beginning if there is none."""
-        found = json.loads(text or "{}")
+    def of(cls, said: Any) -> ListenerPosition:
+        """Return the position in the JSON of a cursor. Another release may have written more members.
+
+        Raises:
+            AttributeError, LookupError, TypeError, ValueError: the JSON has another form.
+        """
+        after = said["after"]
         return cls(
-            found.get("after"),
-            {int(id): at for id, at in found.get("done", {}).items()},
-            {int(id): FailedEvent(**each) for id, each in found.get("failed", {}).items()},
-            found.get("assets"),
+            None if after is None else int(after),
+            {int(id): float(at) for id, at in said.get("done", {}).items()},
+            {int(id): FailedEvent.of(each) for id, each in said.get("failed", {}).items()},
+            said.get("assets"),
         )
 
 

@@ -20,6 +20,7 @@ from dagster_tidemark.asset_graph.declarations import Refused
 from dagster_tidemark.asset_graph.partition_keys import KeysOf
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.event_log.observations import time_in
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.planner.graph import Moment
 from dagster_tidemark.sources.notification_queue import are_sent_since
@@ -141,7 +142,7 @@ def _report(event: AssetEvent, instance: dg.DagsterInstance, found: ReceivedEven
 
 def _time_of(tags: Mapping[str, str]) -> float:
     # Only events of this queue are compared: a person may report any observation in the UI.
-    return float(tags[LISTED_AT]) if EVENT_ID in tags and LISTED_AT in tags else 0.0
+    return (time_in(tags, LISTED_AT) or 0.0) if EVENT_ID in tags else 0.0
 
 
 def _as_tag(text: str) -> str:

@@ -11,6 +11,7 @@ dead.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import typer
@@ -38,6 +39,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             words = [*ctx._protected_args, *ctx.args]
+            _require_values(words)
             if "--help" not in words and self.without_project.isdisjoint(words[:1]):
                 project_root()
             return super().invoke(ctx)
@@ -51,6 +53,17 @@ class Commands(TyperGroup):
             if type(error).__module__.partition(".")[0] not in _OF_OTHERS:
                 raise
             fail(str(error).partition("\n")[0], code=1)
+
+
+def _require_values(words: list[str]) -> None:
+    """Refuse options with an empty value, such as `--group "$GROUP"` with an unset variable.
+
+    Some commands select everything without an option, so an empty value must not count as none.
+    """
+    for before, word in pairwise(["", *words]):
+        name, equals, value = (before, "=", "") if word == "" and before.startswith("-") else word.partition("=")
+        if name.startswith("-") and equals and not value:
+            fail(f"{name}: expected a value, found an empty text; leave the option out for its default", code=2)
 
 
 def name_left_out(settings: "Settings") -> bool:

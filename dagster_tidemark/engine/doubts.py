@@ -431,7 +431,9 @@ def _key(location: str, looker: str) -> str:
 
 
 def _read(text: str | None) -> Looked:
+    said = instance_store.members_of(text)
     try:
-        return Looked(**json.loads(text or ""))
-    except (TypeError, ValueError):
+        parts = {str(name): str(fault) for name, fault in said.get("parts", {}).items()}
+        return Looked(float(said.get("at", 0.0)), str(said.get("hindrance", "")), parts, str(said.get("backlog", "")))
+    except instance_store.UNREADABLE:  # another release wrote it
         return Looked()

@@ -9,7 +9,10 @@ debts and the arithmetic of lags (`planner.debts`), and the present state (`engi
 """
 
 import heapq
+import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
@@ -34,6 +37,7 @@ from dagster_tidemark.planner.overrides import Override, OverrideKind, Overrides
 from dagster_tidemark.planner.unbuilt import Unbuilt
 from dagster_tidemark.tags import JOURNAL, PRUNED
 
+_log = logging.getLogger(__name__)
 FRESHNESS_ASSET = dg.AssetKey(["ops", "freshness"])
 """The asset that stores the lag of each day."""
 REPORTED_BY = "code location"
@@ -101,8 +105,7 @@ def lags(
         debts.step(now)
     if not events and replay.began_at == float("inf"):
         return []
-    pruned = float(instance_store.saved(instance, PRUNED) or "-inf")
-    began = max(pruned, min([replay.began_at, *(event.at for event in events if not event.problem)]))
+    began = max(pruned_before(instance), min([replay.began_at, *(event.at for event in events if not event.problem)]))
     return [
         AssetLag(
             key,
@@ -117,6 +120,21 @@ def lags(
         for key in debts.assets()
         if (contract := graph.nodes[key].contract) is not None
     ]
+
+
+def pruned_before(instance: DagsterInstance) -> float:
+    """Return the time before which the log may lack events (Unix seconds); minus infinity if nothing was pruned.
+
+    A value that another release or a person has written is ignored, and logged as a warning.
+    """
+    text = instance_store.saved(instance, PRUNED)
+    if not text:
+        return -math.inf
+    with suppress(ValueError):
+        if math.isfinite(before := float(text)):
+            return before
+    _log.warning("%s is ignored: expected Unix seconds, found %.80r; lags before a prune may be wrong", PRUNED, text)
+    return -math.inf
 
 
 class _Course:

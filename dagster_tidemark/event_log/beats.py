@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagster_tidemark.dagster_internals import instance_store
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.tags import SHIFT
 
@@ -40,10 +41,13 @@ class Beat:
 
     @classmethod
     def read(cls, text: str | None) -> Beat | None:
-        """Read a heartbeat from the text that `str` returns. Return None for text of other versions."""
+        """Read a heartbeat from the text that `str` returns. Return None for text in another form."""
+        said = instance_store.members_of(text)
         try:
-            return cls(**json.loads(text or ""))
-        except (TypeError, ValueError):
+            return cls(
+                str(said["run"]), float(said["began"]), float(said["at"]), float(said["stuck"]), dict(said["facts"])
+            )
+        except instance_store.UNREADABLE:
             return None
 
 

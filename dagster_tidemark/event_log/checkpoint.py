@@ -110,9 +110,13 @@ def best_of(texts: Iterable[str], graph: Graph, forms: Sequence[int] = (_FORM, F
 
 
 def any_head(text: str) -> dict[str, Any] | None:
-    """Return the head of any code location's checkpoint; None if its format is unknown."""
+    """Return the head of any code location's checkpoint; None if its format, or that of a member, is unknown."""
     head = _head_in(text, (_FORM, FORM_IN_PARTS))
-    return head if head is not None and head["reader"].keys() >= {"after", "tail"} else None
+    match head:
+        case {"reader": {"after": int(), "tail": list(tail)}, "rest": dict(rest)}:
+            pairs = [*tail, *rest.get("touched", ())]
+            return head if all(isinstance(pair, list) and len(pair) == 2 for pair in pairs) else None
+    return None
 
 
 def take_rows(history: History, rows: Iterable[list[Any]], assets: Set[str]) -> None:

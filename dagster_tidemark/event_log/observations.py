@@ -204,4 +204,18 @@ def version_of(tags: Tags) -> str:
 
 def when_listed(tags: Tags) -> datetime | None:
     """Return the time of the listing (UTC) from the tags of an observation, if any."""
-    return datetime.fromtimestamp(float(tags[LISTED_AT]), UTC) if LISTED_AT in tags else None
+    at = time_in(tags, LISTED_AT)
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+def time_in(tags: Tags, tag: str) -> float | None:
+    """Return a time (Unix seconds) from the tags of an observation; None without one, or with an unreadable one.
+
+    The planner sets an observation with an unreadable time aside and logs it (`event_log.intake`).
+    """
+    try:
+        at = float(tags[tag])
+        datetime.fromtimestamp(at, UTC)
+    except (KeyError, OSError, OverflowError, ValueError):
+        return None
+    return at

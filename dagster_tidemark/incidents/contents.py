@@ -7,7 +7,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.event_log.observations import CONTENT
+from dagster_tidemark.event_log.observations import CONTENT, time_in
 from dagster_tidemark.incidents.arrivals import ArrivedFiles, ArrivedVersion
 from dagster_tidemark.sources import removals
 from dagster_tidemark.sources.feed import Partition
@@ -87,7 +87,8 @@ def _history(
     found = []
     for (at, tagged, content), until in zip(known, ends, strict=False):  # without versions there is one end too many
         rows = max((count for loaded_at, count in loads if at <= loaded_at < until), default=None)
-        found.append(ArrivedVersion(float(tagged.tags.get(ARRIVED_AT, at)), content, rows))
+        arrived = time_in(tagged.tags, ARRIVED_AT)
+        found.append(ArrivedVersion(at if arrived is None else arrived, content, rows))
     return found
 
 

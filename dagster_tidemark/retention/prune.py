@@ -15,6 +15,7 @@ from dagster import DagsterInstance
 
 from dagster_tidemark.dagster_internals import event_time, instance_store, old_records, old_ticks
 from dagster_tidemark.dagster_internals.old_ticks import OldEvaluation, OldTicks
+from dagster_tidemark.engine.lag_history import pruned_before
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log import checkpoint
 from dagster_tidemark.retention.choice import Choice, RecordChooser
@@ -136,8 +137,7 @@ def prune(
 
 def _save_before(instance: DagsterInstance, before: float) -> None:
     """Save the time before which the log no longer has all events. Reports of lag begin there."""
-    known = float(instance_store.saved(instance, PRUNED) or "-inf")
-    instance_store.save(instance, PRUNED, str(max(before, known)))
+    instance_store.save(instance, PRUNED, str(max(before, pruned_before(instance))))
 
 
 def is_own_sensor(name: str) -> bool:

@@ -12,6 +12,7 @@ from dagster_tidemark.asset_events.declared import AssetEvents, Listener, connec
 from dagster_tidemark.asset_events.listen import ListenerPosition, hear
 from dagster_tidemark.asset_events.receive import take
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, Looked, note_look
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.scope import LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.streams.transport import declared_queue
@@ -60,7 +61,12 @@ def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationSc
     )
     def listens(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         assets = listener.hears([key.to_user_string() for key in assets_of(context).get_all_asset_keys()])
-        position = ListenerPosition.of(context.cursor)
+        position = cursor_of(
+            context,
+            ListenerPosition.of,
+            ListenerPosition(),
+            "earlier events are not heard again, only events from now on",
+        )
         heard = hear(listener, assets, context.instance, position, settings.code_location)
         context.update_cursor(position.text())
         for name, why in heard.given_up.items():

@@ -175,7 +175,7 @@ def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection
 def _asked_again(tags: Tags, before: Tags) -> str:
     """Return a data version that differs from the last one although the files do not."""
     times = before.get(DATA_VERSION, "").partition(AGAIN_SUFFIX)[2]
-    return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times or 0) + 1}"
+    return f"{version_of(tags)}{AGAIN_SUFFIX}{int(times) + 1 if times.isdecimal() else 1}"
 
 
 def look_at_feed(

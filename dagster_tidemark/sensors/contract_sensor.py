@@ -39,6 +39,7 @@ from dagster_tidemark.planner.contracts import FreshnessStatus
 from dagster_tidemark.planner.decisions import ContractStatus
 from dagster_tidemark.planner.wording import names
 from dagster_tidemark.sensors.arrival_check import changed_arrivals
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.reachable import unreachable
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope, assets_of
@@ -137,7 +138,7 @@ def contract_sensor(
             )
             book = note_incidents(instance, assets, settings, look, routes)
         standings = doubted(standings, graph, doubt)
-        told: Mapping[str, list[Any]] = json.loads(context.cursor or "{}")
+        told = cursor_of(context, _told_in, {}, "each check is written again")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
         of_streams, stream_states = changed_streams(instance, watched or Watched(), doubt, plan.now, told)
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
@@ -150,6 +151,10 @@ def contract_sensor(
         return dg.SensorResult(asset_events=events, cursor=json.dumps(states | stream_states | arrival_states))
 
     return contracts
+
+
+def _told_in(said: Any) -> Mapping[str, Any]:
+    return dict(said.items())
 
 
 def _only_ours(row: StandingRow, scope: LocationScope) -> StandingRow:

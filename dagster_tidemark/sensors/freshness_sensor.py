@@ -6,18 +6,22 @@ Does not belong here: the computation (`execution.freshness_report`).
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from dagster_tidemark.dagster_internals import event_time, partitions
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.dagster_internals.instance_store import UNREADABLE
 from dagster_tidemark.dagster_internals.sensor_states import sensor_cursors
 from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, period_of
 from dagster_tidemark.pauses import end_of_pause
 from dagster_tidemark.planner.run_retries import backoff
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.tags import CODE_LOCATION, NOT_RETRIED, PREFIX, PRIORITY, REQUESTED_BY
 
@@ -41,10 +45,10 @@ def freshness_sensor(scope: LocationScope) -> dg.SensorDefinition:
     )
     def freshness_report(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         now = event_time.now()
-        if not context.cursor:
-            today = datetime.fromtimestamp(now, UTC).date()
+        today = datetime.fromtimestamp(now, UTC).date()
+        since = cursor_of(context, _since, None, f"reports begin with {today}")
+        if since is None:
             return dg.SensorResult(skip_reason=f"reports begin with {today}", cursor=json.dumps({"since": str(today)}))
-        since = date.fromisoformat(json.loads(context.cursor)["since"])
         days = missing_days(context.instance, scope.location, since, now)
         if not days:
             return dg.SkipReason("every ended day is reported")
@@ -76,6 +80,10 @@ def missing_days(instance: DagsterInstance, location: str, since: date, now: flo
     return [day for day in days if day.isoformat() not in there]
 
 
+def _since(said: Any) -> date:
+    return date.fromisoformat(said["since"])
+
+
 def _reported_by(record: dg.EventLogRecord) -> object:
     made = record.asset_materialization
     value = made.metadata.get(REPORTED_BY) if made is not None else None
@@ -84,11 +92,14 @@ def _reported_by(record: dg.EventLogRecord) -> object:
 
 def reports_need(instance: DagsterInstance, location: str, assets: AnyGraph) -> timedelta:
     """Return the age of a location's oldest day without a report, which needs its events; zero without reports."""
-    cursors = [each.cursor for each in sensor_cursors(instance) if each.sensor.removeprefix(PREFIX) == NAME]
-    if not cursors or not assets.has(FRESHNESS_ASSET):
+    begun = []
+    for each in sensor_cursors(instance):
+        if each.sensor.removeprefix(PREFIX) == NAME:
+            with suppress(*UNREADABLE):  # the sensor logs it and begins again
+                begun.append(_since(json.loads(each.cursor)))
+    if not begun or not assets.has(FRESHNESS_ASSET):
         return timedelta(0)
-    now = event_time.now()
-    since = min(date.fromisoformat(json.loads(cursor)["since"]) for cursor in cursors)
+    now, since = event_time.now(), min(begun)
     unended = (datetime.fromtimestamp(now, UTC) - _SETTLES).date()
     first = min([*missing_days(instance, location, since, now), max(since, unended)])
     return timedelta(seconds=max(0.0, now - period_of(first)[0]))

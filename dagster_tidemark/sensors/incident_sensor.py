@@ -17,6 +17,7 @@ from dagster_tidemark.incidents.history_table import IncidentHistory
 from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.sender import Sender, dead, undelivered
 from dagster_tidemark.incidents.store import IncidentStore
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
@@ -80,7 +81,7 @@ def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: L
         if why := histories[0].record(is_new=not closed <= {each.id for each in book.incidents}):
             context.log.warning(why)
         state = [sorted(silent), len(book.open), any(each.is_late for each in book.open)]
-        if state == json.loads(context.cursor or "null"):
+        if state == cursor_of(context, list, None, "the check is written again"):
             return dg.SkipReason(f"{sent} messages sent, {len(book.outbox)} wait")
         result = dg.AssetCheckEvaluation(asset_key=INCIDENTS_ASSET, check_name=DELIVERY, **_result(book, now))
         seen = dg.AssetObservation(INCIDENTS_ASSET, metadata=_figures(book))

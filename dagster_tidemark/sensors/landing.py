@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from typing import Any
 
 import dagster as dg
 
@@ -23,6 +24,7 @@ from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
 from dagster_tidemark.sensors.change_detection import DetectedChanges, observe, observe_beside
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.own_listings import OwnListings
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
 from dagster_tidemark.settings import Settings
@@ -270,7 +272,7 @@ def loads_for_misplaced(
         due: The other requests of this tick. A run that they already contain is not requested again.
     """
     graph = context.repository_def.asset_graph if context.repository_def else None
-    asked: dict[str, tuple[str, float]] = json.loads(context.cursor or "{}")
+    asked = cursor_of(context, _asked_in, {}, "runs for misplaced files are requested again")
     requests = []
     for feed in feeds:
         said = ledger.misplaced(feed) or {}
@@ -287,9 +289,13 @@ def loads_for_misplaced(
         if not any(set(keys) <= set(run.asset_selection or ()) for run in due):
             requests.append(dg.RunRequest(asset_selection=keys, partition_key=there[0]))
         asked[feed.name] = (version, time.time())
-    if asked:
+    if asked or context.cursor:
         context.update_cursor(json.dumps(asked))
     return requests
+
+
+def _asked_in(said: Any) -> dict[str, tuple[str, float]]:
+    return {feed: (str(version), float(at)) for feed, (version, at) in said.items()}
 
 
 def _loads(

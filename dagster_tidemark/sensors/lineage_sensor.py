@@ -8,8 +8,9 @@ their sending (`lineage.openlineage`).
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
@@ -19,6 +20,7 @@ from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.event_log.observations import source_key
 from dagster_tidemark.lineage.asset_runs import AssetRun, begun, ended, event_name
 from dagster_tidemark.lineage.openlineage import EventSender, LineageNames, emit_with_client, event_of, is_configured
+from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.scope import LocationScope, assets_of
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
@@ -47,6 +49,17 @@ class LineagePosition:
     begun: list[str] = field(default_factory=list)
     ended: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, said: Any) -> "LineagePosition":
+        """Return the position in the JSON of a cursor. Another release may have written more members, or fewer.
+
+        Raises:
+            AttributeError, LookupError, OverflowError, TypeError, ValueError: the JSON has another form.
+        """
+        datetime.fromtimestamp(said["at"] - _OVERLAP, UTC)  # raises if no runs can be looked up by it
+        ended = {str(run): float(at) for run, at in said.get("ended", {}).items()}
+        return cls(said["at"], [str(run) for run in said.get("begun", ())], ended)
+
 
 def lineage_sensors(
     settings: Settings, feeds: Iterable[Feed], tables: Collection[str], scope: LocationScope
@@ -73,10 +86,8 @@ def lineage_sensors(
     def lineage(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not senders:
             senders.append(EventSender(emit_with_client()))
-        # Without a stored position, runs are reported from now on.
-        stored = json.loads(context.cursor or "null") or {"at": event_time.now() + _OVERLAP}
-        known = {each.name for each in fields(LineagePosition)}  # a newer release may store more
-        position = LineagePosition(**{name: value for name, value in stored.items() if name in known})
+        beginning = LineagePosition(event_time.now() + _OVERLAP)
+        position = cursor_of(context, LineagePosition.of, beginning, "runs are reported from now on")
         sender = senders[0]
         if not sender.is_ready():
             return dg.SkipReason(f"events wait for the receiver: {sender.fault}")

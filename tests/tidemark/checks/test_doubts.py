@@ -44,6 +44,7 @@ from typer.testing import CliRunner
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.contract_rows import ContractRow, causes, kept_rows, not_looked_yet, unknown
 from dagster_tidemark.dagster_internals import instance_store
+from dagster_tidemark.engine import doubts as doubts_module
 from dagster_tidemark.engine import saved_overview
 from dagster_tidemark.engine.complete_listings import key_of, note_listing, note_progress, read_listings
 from dagster_tidemark.engine.doubts import (
@@ -185,6 +186,20 @@ def test_watched_sources_and_sensors_are_kept_and_older_records_are_read() -> No
     assert Watched.from_dict(json.loads(json.dumps(watched.as_dict()))) == watched
     older = {name: each for name, each in WATCHED.as_dict().items() if name not in ("sensors", "home", "reported")}
     assert Watched.from_dict(older) == WATCHED
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"at": 7.0, "hindrance": "gone", "parts": {"a": "b"}, "new": 7}', Looked(7.0, "gone", {"a": "b"})),
+        ('{"at": "now"}', Looked()),
+        ('{"at": 7.0, "parts": [1]}', Looked()),
+        ("[7]", Looked()),
+        ("v7;7", Looked()),
+    ],
+)
+def test_record_of_a_look_by_another_release_is_read_or_counts_as_none(text: str, expected: Looked) -> None:
+    assert doubts_module._read(text) == expected
 
 
 def test_code_server_failure_of_several_sensors_is_reported_as_one_cause(instance: DagsterInstance) -> None:

@@ -23,6 +23,7 @@ from dagster_tidemark.cli.contract_rows import (
 )
 from dagster_tidemark.cli.status_view import explained, table
 from dagster_tidemark.engine.doubts import Cause
+from dagster_tidemark.engine.stream_rows import StreamRow
 from dagster_tidemark.tags import DATA_VERSION
 from tests.tidemark.checks.test_contract import HOUR_7, Watched, graph, refuse
 from tests.tidemark.toy_graph import HOURS, asset
@@ -115,19 +116,28 @@ def test_status_shows_set_aside_assets_with_the_reason_also_as_json(
         ({"a": "met", "c": "rejected"}, 6, "rows are missing: c"),
         ({"a": "not judged", "c": "rejected"}, 5, "the automation ignores them: a"),
         ({"a": "set aside", "b": "breached", "c": "rejected"}, 4, "broken: b"),
+        ({"a": "unknown", "b": "behind", "c": "rejected"}, 9, "unknown (no sensor has run lately): a"),
+        ({"a": "met", "b": "behind", "c": "rejected"}, 10, "no shift reads: b"),
+        ({"a": "met", "b": "unread", "c": "set aside"}, 10, "no shift reads: b"),
     ],
 )
-def test_status_exit_code_depends_on_breached_ignored_and_rejected_assets(
+def test_status_exit_code_depends_on_breached_ignored_and_rejected_assets_and_late_streams(
     monkeypatch: pytest.MonkeyPatch, states: dict[str, str], code: int, said: str
 ) -> None:
     def found(*_: object, **__: object) -> list[ContractRow]:
         empty = ContractRow("", "", "", 0.0, 0, None, "", None, None)
-        return [
-            dataclasses.replace(empty, asset=asset, files_rejected=("x.csv",))
-            if state == "rejected"
-            else dataclasses.replace(empty, asset=asset, state=state)
-            for asset, state in states.items()
-        ]
+
+        def one(asset: str, state: str) -> ContractRow:
+            if state == "rejected":
+                return dataclasses.replace(empty, asset=asset, files_rejected=("x.csv",))
+            if state in ("behind", "unread"):
+                stream = StreamRow(
+                    asset, asset, 3, 70.0, None, None, None, None, "", state == "behind", state == "unread"
+                )
+                return dataclasses.replace(empty, asset=asset, stream=stream)
+            return dataclasses.replace(empty, asset=asset, state=state)
+
+        return [one(asset, state) for asset, state in states.items()]
 
     monkeypatch.setattr(status_view, "show_contracts", found)
     monkeypatch.setattr(status_view, "dead_channels", lambda _: [])

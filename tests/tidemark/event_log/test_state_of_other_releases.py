@@ -143,6 +143,16 @@ def test_checkpoint_with_this_format_and_other_members_is_read_again_from_the_lo
     assert runs(simulation) == undisturbed
 
 
+def test_head_with_other_members_counts_as_none_in_searches_of_all_code_locations() -> None:
+    [text] = instance_store.saved_under(played().instance, HISTORY).values()
+    whole = checkpoint.any_head(text)
+    assert whole is not None
+    for name in ("no reader", "no open runs", "reader without a position", "longer tail", "rest of another kind"):
+        head = json.loads(json.dumps(whole))
+        CHANGES[name](head)
+        assert checkpoint.any_head(checkpoint.packed(head)) is None, name
+
+
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_each_saved_value_of_another_release_counts_as_none(text: str) -> None:
     graph = graph_of(dg.Definitions(REPORT).resolve_asset_graph())

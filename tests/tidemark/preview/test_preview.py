@@ -22,7 +22,7 @@ from dagster_tidemark.lakehouse.session import new_session
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.preview import preview_runs, publish
 from dagster_tidemark.preview.lake import PreviewLake
-from dagster_tidemark.preview.manifest import PreviewManifest, Store, TablePreview
+from dagster_tidemark.preview.manifest import DEFAULT, PreviewManifest, Store, TablePreview
 from dagster_tidemark.preview.targets import choose
 from dagster_tidemark.settings import Settings
 from tests.live.waiting import all_the_time
@@ -55,6 +55,7 @@ class Toy:
     ran: list[tuple[str, str]] = field(default_factory=list)
     built_after: dict[str, int] = field(default_factory=dict)
     base: int = 1
+    name: str = DEFAULT
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -159,7 +160,7 @@ class Toy:
     @property
     def store(self) -> Store:
         """Where the preview is recorded."""
-        return Store(self.folder)
+        return Store(self.folder, self.name)
 
     def preview(self, code: dg.Definitions, partitions: str | None = None) -> PreviewManifest:
         """Build a preview of this code."""
@@ -297,6 +298,26 @@ def test_preview_shows_the_row_diff_and_publishing_it_computes_nothing(toy: Toy)
     for asset, states in seen_by_readers.items():
         assert before[asset] in states and after[asset] in states
         assert all(rows in (before[asset], after[asset]) for rows in states), f"{asset}: readers saw a mixture"
+
+
+def test_each_of_two_previews_has_its_own_branches_and_publishes_what_it_showed(toy: Toy) -> None:
+    toy.built()
+    before, seven, three = toy.all_rows(), toy.code(7, "2"), toy.code(3, "3")
+    toy.name = "seven"
+    first = toy.preview(seven)
+    toy.name = "three"
+    second = toy.preview(three)
+    assert Store.names(toy.folder) == ["seven", "three"]
+    assert toy.branches() == {first.branch, second.branch} and toy.all_rows() == before
+    toy.ran.clear()
+    found = toy.publish(three)
+    assert len(found.forwarded) == 3 and not found.left
+    assert toy.ran == [] and toy.all_rows() == toy.expected(3)
+    assert toy.branches() == {first.branch}, "the other preview is still there"
+    toy.name = "seven"
+    assert toy.store.read() is not None
+    preview_runs.discard(toy.spark, toy.tables, toy.store, first)
+    assert toy.branches() == set() and Store.names(toy.folder) == [] and toy.all_rows() == toy.expected(3)
 
 
 @pytest.mark.proof

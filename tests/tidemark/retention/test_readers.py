@@ -152,6 +152,19 @@ def test_lags_begin_where_a_prune_has_left_all_events(simulation: Simulation) ->
     assert instance_store.saved(simulation.instance, PRUNED) == str(found.before), "an earlier limit changes nothing"
 
 
+@pytest.mark.parametrize("text", ["7;7", "nan", "inf", '{"at": 7}'])
+def test_unreadable_time_of_the_last_prune_is_ignored_and_named(
+    simulation: Simulation, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance_store.save(simulation.instance, PRUNED, text)
+    with simulation.clock.frozen():
+        end = event_time.now()
+        assert lags(simulation.instance, simulation.asset_graph, [(end - 86_400, end)])
+    assert f"{PRUNED} is ignored: expected Unix seconds, found {text!r}" in caplog.text
+    found = pruned(simulation, TWO_HOURS)
+    assert instance_store.saved(simulation.instance, PRUNED) == str(found.before)
+
+
 def test_events_stay_back_to_the_oldest_day_without_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = dg.AssetSpec(["ops", "freshness"], partitions_def=dg.DailyPartitionsDefinition("2026-10-01"))
     graph = dg.Definitions([report]).resolve_asset_graph()
@@ -168,5 +181,9 @@ def test_events_stay_back_to_the_oldest_day_without_a_report(monkeypatch: pytest
             made = dg.AssetMaterialization(["ops", "freshness"], partition=day, metadata={REPORTED_BY: location})
             instance.report_runless_asset_event(made)
         assert freshness_sensor.reports_need(instance, "here", graph) == timedelta(days=1, hours=6)
+        two = [SensorCursor("here", "freshness_report", text) for text in ('{"since": 7}', '{"since": "2026-10-03"}')]
+        monkeypatch.setattr(freshness_sensor, "sensor_cursors", lambda _: two)
+        need = freshness_sensor.reports_need(instance, "here", graph)
+        assert need == timedelta(days=1, hours=6), "the unreadable cursor of another release is ignored"
         unreported = dg.Definitions(orders()).resolve_asset_graph()
         assert freshness_sensor.reports_need(instance, "here", unreported) == timedelta(0)

@@ -1,5 +1,6 @@
 """A shift's post: the reasons to leave it, its takeover by another run, and the count of failed shifts."""
 
+import json
 import os
 import subprocess
 import sys
@@ -200,3 +201,6 @@ def test_heartbeat_of_an_unknown_format_is_ignored() -> None:
     assert Beat.read(None) is Beat.read("") is Beat.read("[]") is Beat.read('{"run": "a", "of": "tomorrow"}') is None
     beat = Beat("a", 1.0, 2.0, 3.0, {"lag": 4})
     assert Beat.read(str(beat)) == beat == replace(beat)
+    assert Beat.read(json.dumps({**vars(beat), "new": 7})) == beat, "a newer release may write more"
+    for other in ({"at": "now"}, {"facts": 7}, {"began": None}):
+        assert Beat.read(json.dumps({**vars(beat), **other})) is None

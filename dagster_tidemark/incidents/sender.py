@@ -38,6 +38,21 @@ _LONGEST_ASKED = 3600.0
 
 
 @dataclass(frozen=True)
+class Sending:
+    """Result of a call of the sender.
+
+    Args:
+        sent: Number of messages sent.
+        archived: True if closed incidents moved to the history.
+        book: The book afterwards.
+    """
+
+    sent: int
+    archived: bool
+    book: Book
+
+
+@dataclass(frozen=True)
 class Sender:
     """The sender of a code location's messages.
 
@@ -61,8 +76,8 @@ class Sender:
         """Return a sender with its own name in the lease."""
         return cls(store, channels, settings, clock, uuid.uuid4().hex)
 
-    def send(self, *, seconds: float) -> int:
-        """Send the messages that are due, and return their number.
+    def send(self, *, seconds: float) -> Sending:
+        """Send the messages that are due. Move closed incidents without messages to the history.
 
         Args:
             seconds: No attempt begins after this time.
@@ -70,10 +85,10 @@ class Sender:
         began, sent = time.monotonic(), 0
         book = self.store.read()
         if not book.outbox and not any(self._is_stale(book, channel) for channel in self.channels):
-            self.store.archive(book)
-            return 0
-        if not self._leads(self.store.change(self._leased)):
-            return 0
+            return self._archived(book, sent)
+        book = self.store.change(self._leased)
+        if not self._leads(book):
+            return Sending(0, False, book)
         self.store.change(self._prepared)
         tried = set[str]()
         while time.monotonic() - began < seconds:
@@ -82,8 +97,11 @@ class Sender:
                 break
             tried.add(message.id)
             sent += self._attempt(message)
-        self.store.archive(self.store.change(self._released))
-        return sent
+        return self._archived(self.store.change(self._released), sent)
+
+    def _archived(self, book: Book, sent: int) -> Sending:
+        after = self.store.archive(book)
+        return Sending(sent, after is not book, after)
 
     def _is_stale(self, book: Book, channel: Channel) -> bool:
         """Return True if the stored problem of a channel is out of date."""

@@ -1,8 +1,8 @@
 """The sensor `incidents`: sends the messages about incidents, and reports if a channel is dead.
 
 The sensor `contracts` finds the incidents and writes their messages. This sensor only sends them, because a slow
-channel must not delay the check of a contract. It also writes closed incidents to the lake, with or without channels. Does not belong here:
-sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
+channel must not delay the check of a contract. It also writes closed incidents to the lake, with or without channels.
+Does not belong here: sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
 """
 
 import json

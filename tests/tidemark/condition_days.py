@@ -205,7 +205,6 @@ class Day:
             else None
         )
         self.term = term(dice)
-        # Another `deploy` keeps what the condition remembers.
         x = asset(X, A, B, by=self.by, automation_condition=self.term.condition)
         assets = [source("a", self.by), source("b", self.by), x]
         assets += [asset(f"core/{name}", f"raw/{name}", by=self.by, **ASAP) for name in "ab"]
@@ -218,11 +217,9 @@ class Day:
         for _ in range(dice.randrange(3, 9) * self.days):
             at = self.simulation.time(hours=dice.uniform(0.5, 24 * self.days - 3))
             self.simulation.arrive(f"raw/{dice.choice('ab')}", self._partition(dice, at), at=at)
-        for _ in range(3):
-            self.simulation._runs.failing.append(lambda run, check, d=dice: CheckFate.FAILS if d.random() < 0.2 else None)  # type: ignore[misc]
-        self.simulation._runs.lasting.append(
-            lambda run, at: dice.choice((10.0, 10.0, 2_000.0)) if at == X else None
-        )
+        runs = self.simulation._runs
+        runs.failing.append(lambda run, check: CheckFate.FAILS if dice.random() < 0.2 else None)
+        runs.lasting.append(lambda run, at: dice.choice((10.0, 10.0, 2_000.0)) if at == X else None)
 
     def _partition(self, dice: random.Random, at: float) -> Partition:
         if self.by is None:
@@ -255,17 +252,13 @@ class Day:
     def _facts(self, at: float, first: float, requested: dict[Partition, float]) -> Facts:
         simulation = self.simulation
         updates: dict[tuple[str, Partition], list[float]] = {}
-        last = None
-        for run in simulation.runs:
-            for name in (A, B):
-                if name in run.committed and run.committed[name] <= at:
-                    for p in run.of[name]:
-                        updates.setdefault((name, p), []).append(run.committed[name])
-            if A in run.committed and run.committed[A] <= at and (last is None or run.committed[A] > last.committed[A]):
-                last = run
-        x = [run for run in simulation.runs_of(X) if run.created_at < at and (run.ended_at is None or run.ended_at > at)]
-        passed = None
-        if last is not None:
-            passed = next((ok for ended, ok in last.results.values() if ended <= at), None)
-        busy = {p for run in x for p in run.of[X]}
+        for name in (A, B):
+            for run in (run for run in simulation.runs if run.committed.get(name, at + 1) <= at):
+                for p in run.of[name]:
+                    updates.setdefault((name, p), []).append(run.committed[name])
+        of_a = [run for run in simulation.runs if run.committed.get(A, at + 1) <= at]
+        last = max(of_a, key=lambda run: run.committed[A], default=None)
+        passed = next((ok for ended, ok in last.results.values() if ended <= at), None) if last is not None else None
+        earlier = (run for run in simulation.runs_of(X) if run.created_at < at)
+        busy = {p for run in earlier if run.ended_at is None or run.ended_at > at for p in run.of[X]}
         return Facts(at, first, updates, passed, self.zone, self.by, requested, busy)

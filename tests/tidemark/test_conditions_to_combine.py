@@ -149,6 +149,34 @@ def test_check_passed_condition_runs_the_reader_only_after_the_check_passes() ->
     assert hours_of(simulation, "core/x") == [1]
 
 
+def test_reader_of_a_table_whose_condition_refuses_is_breached_with_the_reason_until_a_deploy_removes_it() -> None:
+    def _graph(condition: Any) -> list[Any]:
+        x = asset("core/x", "raw/a", automation_condition=condition)
+        return [source("a"), x, asset("marts/y", "core/x", freshness_policy=lag(minutes=10))]
+
+    simulation = play(_graph(derived() & between("12:00", "13:00")), own_every=60)
+    simulation.arrive("raw/a", at=simulation.time(minutes=1))
+    simulation.run(minutes=12)
+    assert simulation.standings()["marts/y"].reason == (
+        "marts/y waiting for input: core/x; core/x: due, if its own condition says so; "
+        "promised for 2026-10-05 00:11:00 UTC"
+    )
+    simulation.deploy(dg.Definitions(assets=_graph(derived())), at=simulation.time(minutes=13))
+    simulation.run(minutes=5)
+    assert simulation.tables.fresh(("marts/y", None))
+
+
+def test_update_is_remembered_by_a_condition_whose_hours_a_deploy_changes() -> None:
+    def _graph(start: str) -> list[Any]:
+        return [source("a"), asset("core/x", "raw/a", automation_condition=updated("raw/a") & between(start, "01:00"))]
+
+    simulation = play(_graph("00:30"), own_every=60)
+    simulation.arrive("raw/a", at=simulation.time(minutes=1))
+    simulation.deploy(dg.Definitions(assets=_graph("00:05")), at=simulation.time(minutes=8))
+    simulation.run(minutes=12)
+    assert [int((run.created_at - simulation.time()) / 60) for run in simulation.runs_of("core/x")] == [8]
+
+
 def test_every_condition_requests_the_latest_time_partition() -> None:
     simulation = play(
         [source("a", DAYS), asset("core/x", "raw/a", by=DAYS, automation_condition=every("0 6 * * *"))], own_every=900

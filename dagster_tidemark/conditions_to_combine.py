@@ -28,7 +28,8 @@ class ConditionRefused(Terminal):
 def updated(*inputs: str) -> Condition:
     """Return a condition that is true from an update of any of these inputs until the asset's next run is requested.
 
-    `updated("core/a") & updated("core/b")` waits for both; each is false again after the request.
+    `updated("core/a") & updated("core/b")` waits for both; each is false again after the request. While a run of the
+    partition is in progress, the condition is false, and remembers updates.
 
     Args:
         inputs: Keys of assets that the asset reads.
@@ -44,17 +45,30 @@ def updated(*inputs: str) -> Condition:
 def _updated(name: str) -> Condition:
     key = dg.AssetKey.from_user_string(name)
     changed: Condition = dg.AutomationCondition.asset_matches(key, update_of_input())
-    return changed.since_last_handled().with_label(f"updated({name})")
+    return _until_requested(changed).with_label(f"updated({name})")
+
+
+def _until_requested(event: Condition) -> Condition:
+    """Return a condition that is true from an event until the asset's next run is requested.
+
+    Dagster's `since_last_handled` also ends when a run is done, and so forgets events that came during this run.
+    The condition is false during a run: a second run at the same time could end first, and the older one would
+    overwrite its data.
+    """
+    handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.initial_evaluation()
+    waiting: Condition = event.since(handled.with_label("requested")) & ~dg.AutomationCondition.in_progress()
+    return waiting
 
 
 def every(cron: str, timezone: str = "UTC") -> Condition:
     """Return a condition that is true from a time of a cron schedule until the asset's next run is requested.
 
-    With time partitions it is true for the latest partition only.
+    With time partitions it is true for the latest partition only. While a run of the partition is in progress, it is
+    false, and remembers the time.
     """
     passed: Condition = dg.AutomationCondition.cron_tick_passed(cron, timezone)
     latest: Condition = dg.AutomationCondition.in_latest_time_window()
-    return (latest & passed.since_last_handled()).with_label(f"every({cron}, {timezone})")
+    return (latest & _until_requested(passed)).with_label(f"every({cron}, {timezone})")
 
 
 def between(start: str, end: str = "24:00", timezone: str = "UTC") -> Condition:

@@ -167,7 +167,7 @@ def _assembled(parts: LocationParts, age: timedelta | None) -> dg.Definitions:
     automated = [each for each in parts.assets if not isinstance(each, dg.AssetChecksDefinition)]
     checks = _checks(parts, automated)
     automated += [notifications()] if parts.lands else []
-    automated += [incidents_asset()] if parts.notify else []
+    automated.append(incidents_asset())
     maintained = maintained_tables(parts.by_name.values(), parts.streams) if parts.tables or parts.streams else {}
     automated += [maintenance_asset()] if maintained else []
     judged = [*automated, *parts.others]
@@ -234,7 +234,7 @@ def _sensors(
         *automation_sensors(automated, scope=scope, others=parts.others),
         catch_up_sensor(scope),
         contracts,
-        *([incident_sensor(parts.notify, settings, scope=scope)] if parts.notify else []),
+        incident_sensor(parts.notify, settings, scope=scope),
         dead_runs_sensor(scope),
         *([streams_sensor(parts.streams, settings, scope=scope)] if parts.streams else []),
     ]

@@ -35,7 +35,7 @@ ASSETS = [
     "ml/demand_model",
 ]
 FILLED_BY_SHIFTS = sorted({"ml/scores", *(stream.asset for stream in STREAMS)})
-OF_THE_LIBRARY = {"ops/landing_events", "ops/maintenance"}
+OF_THE_LIBRARY = {"ops/incidents", "ops/landing_events", "ops/maintenance"}
 """Assets of tables that no run of an asset fills."""
 GRAPH = defs.resolve_asset_graph()
 TABLES = {table.name: table for table in definitions.TABLES}
@@ -104,7 +104,7 @@ def test_every_table_belongs_to_an_asset_and_has_its_lineage_columns() -> None:
 def test_every_grocer_sensor_is_started_by_default() -> None:
     sensors = defs.get_repository_def().sensor_defs
     assert {s.name: s.default_status for s in sensors} == dict.fromkeys(
-        ("landing", "automation", "catch_up", "contracts", "dead_runs", "maintenance", "streams"),
+        ("landing", "automation", "catch_up", "contracts", "dead_runs", "incidents", "maintenance", "streams"),
         dg.DefaultSensorStatus.RUNNING,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,22 +61,32 @@ def listener(
 
     A call is repeated after a crash or an exception, so the function must accept an event twice (`AssetEvent.id`). If
     it raises, only this event waits: it is tried again after growing pauses, and given up with an error in the log of
-    the sensor after `give_up_after`. A new listener begins with the events after its first tick.
+    the sensor after `give_up_after`. If it takes longer than 30 s, it is called with the next events in the meantime. A
+    new listener, also one with a new name, begins with the events after its first tick.
 
     Args:
         assets: Keys of assets; `*` stands for any characters: `marts/*`.
         name: Name of the sensor `listener_<name>`; by default the function's name.
 
     Raises:
-        EventsRefused: the name is no Python identifier, or `assets` is no list.
+        EventsRefused: the name is no Python identifier, `assets` is no list of texts, `give_up_after` no time span, or
+            the function cannot be called with an event.
     """
-    if isinstance(assets, str) or not assets:
-        raise EventsRefused(f"listener: expected a list of asset keys as assets, found {assets!r}")
+    if isinstance(assets, str) or not assets or not all(isinstance(each, str) for each in assets):
+        raise EventsRefused(
+            f"listener: expected a list of asset keys as assets, such as ['core/orders'], found {assets!r}"
+        )
+    if not isinstance(give_up_after, timedelta):
+        raise EventsRefused(
+            f"listener: give_up_after={give_up_after!r}: expected a timedelta, such as timedelta(hours=6)"
+        )
 
     def _of(function: Callable[[AssetEvent], object]) -> Listener:
         chosen = name or str(getattr(function, "__name__", type(function).__name__))
         if not chosen.isidentifier():
             raise EventsRefused(f"listener {chosen!r}: expected a Python identifier as name; set name=")
+        if why := _uncallable(function):
+            raise EventsRefused(f"listener {chosen}: {why}")
         return Listener(chosen, tuple(assets), function, give_up_after)
 
     return _of
@@ -155,6 +166,21 @@ def require_declared(
         if not each.hears(is_external):
             raise EventsRefused(f"listener {each.name}: no asset matches {', '.join(each.assets)}; correct assets=")
         named.add(each.name)
+
+
+def _uncallable(function: Callable[[AssetEvent], object]) -> str:
+    """Return why a function cannot be called with an event; empty if it can."""
+    if not callable(function):
+        return f"expected a function, found {function!r}"
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return "expected a plain function: calls of `async` functions and generators do nothing"
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        return f"expected a function of one argument, the event: {error}"
+    except ValueError:  # some functions in C have no signature
+        return ""
+    return ""
 
 
 def _require_queue(what: str, queue: object) -> None:

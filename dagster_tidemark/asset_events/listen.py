@@ -2,7 +2,8 @@
 
 The position is kept in the cursor of the listener's sensor. It is saved after the calls, so a crash repeats calls and
 skips none. On a database with several writers an event can become visible after later ones; such events are looked for
-during two minutes.
+during two minutes. Each call has a thread and a time limit: Dagster ends a tick after a minute without saving its
+cursor, and would repeat the same slow calls at each tick.
 
 Belongs here too: the extras of an asset's last event, a small JSON object that travels with it.
 """
@@ -10,8 +11,9 @@ Belongs here too: the extras of an asset's last event, a small JSON object that 
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,10 +24,12 @@ from dagster_tidemark.asset_events.event import AssetEvent
 from dagster_tidemark.asset_events.receive import EXTRAS
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.pauses import growing_pause
-from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.tags import CONTENT, DATA_VERSION
 
-_SECONDS = 40.0  # a tick may take a minute
+_SECONDS = 20.0  # with the longest call less than the minute that a tick may take
+_LONGEST_CALL = 30.0
+_MOST_OPEN = 4  # calls at once, when their time limit has passed
+_LONGEST_REASON = 300  # characters of an error in the cursor
 _PAGE = 200
 _LATE_SECONDS = 120.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
@@ -95,11 +99,52 @@ class ListenerPosition:
 
 @dataclass
 class Heard:
-    """Result of one pass: number of successful calls, events that wait, and events that were given up, with reasons."""
+    """Result of one pass: number of successful calls, events that wait, and events that were given up, with reasons.
+
+    Args:
+        is_blocked: True if no call can begin, because too many have not returned.
+    """
 
     called: int = 0
     waiting: dict[str, str] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
+    is_blocked: bool = False
+
+
+@dataclass
+class ListenerCalls:
+    """Calls of a listener's function in this process, by the storage id of their event.
+
+    A call that takes longer than the time limit continues, and its event waits for its result. The function is not
+    called with this event again in the meantime.
+    """
+
+    _open: dict[int, tuple[threading.Thread, list[str]]] = field(default_factory=dict)
+
+    def may_begin(self, id: int) -> bool:
+        """Return True if a call with an event can begin, or has begun."""
+        return id in self._open or sum(thread.is_alive() for thread, _ in self._open.values()) < _MOST_OPEN
+
+    def problem(self, id: int, call: Callable[[], object]) -> str:
+        """Call a function, or wait for its open call. Return why it has not succeeded; empty if it has."""
+        if id not in self._open:
+            outcome: list[str] = []
+
+            def _run() -> None:
+                try:
+                    call()
+                    outcome.append("")
+                except BaseException as error:  # user code may also raise SystemExit
+                    outcome.append(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+
+            self._open[id] = threading.Thread(target=_run, name=f"listener, event {id}", daemon=True), outcome
+            self._open[id][0].start()
+        thread, outcome = self._open[id]
+        thread.join(_LONGEST_CALL)
+        if thread.is_alive():
+            return f"it has not returned within {_LONGEST_CALL:.0f} s"
+        del self._open[id]
+        return outcome[0]
 
 
 def hear(
@@ -109,28 +154,32 @@ def hear(
     position: ListenerPosition,
     source: str,
     seconds: float = _SECONDS,
+    calls: ListenerCalls | None = None,
 ) -> Heard:
     """Call the function of a listener with new events and with failed ones that are due. Change the position.
 
     Args:
         assets: Keys of the assets that it is about.
         source: Name of this code location, for the ids of events.
-        seconds: No call begins after this time.
+        seconds: No call begins after this time. Failed events get half of it.
+        calls: The calls of earlier passes in this process.
     """
-    heard, end = Heard(), time.monotonic() + seconds
+    heard, began, calls = Heard(), time.monotonic(), calls or ListenerCalls()
     position.assets = sorted(assets) if len(assets) <= _MOST_NAMED else None
     if position.after is None:
         position.after = event_storage.last_event_id(instance)
         return heard
     for id, failed in sorted(position.failed.items()):
-        if failed.next_at <= event_time.now() and time.monotonic() < end:
-            _again(listener, instance, position, id, source, heard)
+        is_due = failed.next_at <= event_time.now() and time.monotonic() < began + seconds / 2
+        if is_due and calls.may_begin(id):
+            _again(listener, instance, position, id, source, heard, calls)
     records, through = _new(assets, instance, position)
     for record in records:
-        if len(position.failed) >= _MOST_WAITING or time.monotonic() > end:
+        heard.is_blocked = not calls.may_begin(record.storage_id)
+        if heard.is_blocked or len(position.failed) >= _MOST_WAITING or time.monotonic() > began + seconds:
             through = record.storage_id - 1
             break
-        _first(listener, position, record, source, heard)
+        _first(listener, position, record, source, heard, calls)
     _go_on(position, through, in_order=event_storage.commits_in_order(instance))
     heard.waiting = {_name(failed.asset, id): failed.why for id, failed in position.failed.items()}
     return heard
@@ -157,20 +206,31 @@ def _new(
 
 
 def _first(
-    listener: Listener, position: ListenerPosition, record: dg.EventLogRecord, source: str, heard: Heard
+    listener: Listener,
+    position: ListenerPosition,
+    record: dg.EventLogRecord,
+    source: str,
+    heard: Heard,
+    calls: ListenerCalls,
 ) -> None:
     id, now = record.storage_id, event_time.now()
-    raised = called(listener.function, event_in(record, source))
+    problem = calls.problem(id, lambda: listener.function(event_in(record, source)))
     position.done[id] = now
-    if isinstance(raised, Raised):
+    if problem:
         asset = record.asset_key.to_user_string() if record.asset_key else ""
-        position.failed[id] = FailedEvent(asset, now, now + _FIRST_PAUSE, 1, str(raised))
+        position.failed[id] = FailedEvent(asset, now, now + _FIRST_PAUSE, 1, problem)
     else:
         heard.called += 1
 
 
 def _again(
-    listener: Listener, instance: dg.DagsterInstance, position: ListenerPosition, id: int, source: str, heard: Heard
+    listener: Listener,
+    instance: dg.DagsterInstance,
+    position: ListenerPosition,
+    id: int,
+    source: str,
+    heard: Heard,
+    calls: ListenerCalls,
 ) -> None:
     failed = position.failed[id]
     wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(failed.asset), storage_ids=[id])
@@ -180,15 +240,15 @@ def _again(
         heard.given_up[name] = f"the event was deleted; last error: {failed.why}"
         del position.failed[id]
         return
-    raised = called(listener.function, event_in(records[0], source))
-    if not isinstance(raised, Raised):
+    problem = calls.problem(id, lambda: listener.function(event_in(records[0], source)))
+    if not problem:
         heard.called += 1
         del position.failed[id]
     elif now - failed.since > listener.give_up_after.total_seconds():
-        heard.given_up[name] = str(raised)
+        heard.given_up[name] = problem
         del position.failed[id]
     else:
-        failed.tries, failed.why = failed.tries + 1, str(raised)
+        failed.tries, failed.why = failed.tries + 1, problem
         failed.next_at = now + growing_pause(failed.tries, _FIRST_PAUSE, _LONGEST_PAUSE)
 
 

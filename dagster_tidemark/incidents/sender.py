@@ -19,6 +19,7 @@ from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, In
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.wording import one_line
 from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.planner.user_code import called
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
@@ -28,6 +29,7 @@ LEASE_SECONDS = 30.0
 _LONGEST_ATTEMPT = 20.0
 """A host with eight addresses that do not answer takes longer, and a user's own channel may hang."""
 _MOST_SAID = 500  # characters of an error, which is stored
+_LONGEST_THREAD = 1_000  # characters, likewise
 GIVEN_UP_SECONDS = 86_400.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 _FEW = 3  # failing messages that are not taken for a failing channel
@@ -35,6 +37,21 @@ _BUSY_SECONDS = 600.0
 """A channel that limits the rate counts as failing after it has refused a message for this long."""
 _LONGEST_ASKED = 3600.0
 """A channel may ask for a longer pause, but not for one that hides it for days."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Result of a call of the sender.
+
+    Args:
+        sent: Number of messages sent.
+        archived: True if closed incidents moved to the history.
+        book: The book afterwards.
+    """
+
+    sent: int
+    archived: bool
+    book: Book
 
 
 @dataclass(frozen=True)
@@ -61,8 +78,8 @@ class Sender:
         """Return a sender with its own name in the lease."""
         return cls(store, channels, settings, clock, uuid.uuid4().hex)
 
-    def send(self, *, seconds: float) -> int:
-        """Send the messages that are due, and return their number.
+    def send(self, *, seconds: float) -> Sending:
+        """Send the messages that are due. Move closed incidents without messages to the history.
 
         Args:
             seconds: No attempt begins after this time.
@@ -70,10 +87,10 @@ class Sender:
         began, sent = time.monotonic(), 0
         book = self.store.read()
         if not book.outbox and not any(self._is_stale(book, channel) for channel in self.channels):
-            self.store.archive(book)
-            return 0
-        if not self._leads(self.store.change(self._leased)):
-            return 0
+            return self._archived(book, sent)
+        book = self.store.change(self._leased)
+        if not self._leads(book):
+            return Sending(0, False, book)
         self.store.change(self._prepared)
         tried = set[str]()
         while time.monotonic() - began < seconds:
@@ -82,12 +99,15 @@ class Sender:
                 break
             tried.add(message.id)
             sent += self._attempt(message)
-        self.store.archive(self.store.change(self._released))
-        return sent
+        return self._archived(self.store.change(self._released), sent)
+
+    def _archived(self, book: Book, sent: int) -> Sending:
+        after = self.store.archive(book)
+        return Sending(sent, after is not book, after)
 
     def _is_stale(self, book: Book, channel: Channel) -> bool:
         """Return True if the stored problem of a channel is out of date."""
-        state, problem = book.channels.get(channel.label, ChannelState()), channel.problem()
+        state, problem = book.channels.get(channel.label, ChannelState()), _problem(channel)
         return state.error != problem if problem else _is_unset(state)
 
     def _leased(self, book: Book) -> Book:
@@ -113,7 +133,7 @@ class Sender:
         states, now = dict(book.channels), self.clock()
         quiet = {each.label: end for each in self.channels if (end := each.route.silent_until(now)) is not None}
         for channel in self.channels:
-            state, problem = states.get(channel.label, ChannelState()), channel.problem()
+            state, problem = states.get(channel.label, ChannelState()), _problem(channel)
             if problem:
                 since = state.failing_since if state.failing_since is not None else self.clock()
                 states[channel.label] = replace(state, failing_since=since, error=problem)
@@ -149,17 +169,16 @@ class Sender:
         thread = incident.threads.get(message.channel, "")
         now = self.clock()
         try:
-            if problem := channel.problem():
+            if problem := _problem(channel):
                 raise ChannelUnavailable(problem)
             thread = self._within_time(channel, Delivery(message, thread, now, self.settings))
         except MessageRefused as error:
-            said = one_line(channel.redacted(str(error)), _MOST_SAID)
-            outcome = partial(self._given_up, message=message, said=said)
+            outcome = partial(self._given_up, message=message, said=_redacted(channel, str(error)))
         except ChannelUnavailable as error:
-            said = one_line(channel.redacted(str(error)), _MOST_SAID)
+            said = _redacted(channel, str(error))
             outcome = partial(self._failed, message=message, said=said, error=error)
         except Exception as error:  # a user's own channel may raise anything
-            said = one_line(channel.redacted(f"{type(error).__name__}: {error}"), _MOST_SAID)
+            said = _redacted(channel, f"{type(error).__name__}: {error}")
             outcome = partial(self._failed, message=message, said=said, error=None)
         else:
             outcome = partial(self._sent, message=message, thread=thread)
@@ -176,22 +195,25 @@ class Sender:
         before = self._open.get(channel.label)
         if before is not None and before.is_alive():
             raise ChannelUnavailable("the last attempt has not ended")
-        outcome: list[str | BaseException] = []
+        threads, errors = list[object](), list[BaseException]()
 
         def _send() -> None:
             try:
-                outcome.append(channel.send(delivery))
+                threads.append(channel.send(delivery))
+            except SystemExit as error:
+                errors.append(RuntimeError(f"it called sys.exit({error.code!r})"))
             except BaseException as error:  # raised again by the caller
-                outcome.append(error)
+                errors.append(error)
 
         attempt = self._open[channel.label] = threading.Thread(target=_send, name=channel.label, daemon=True)
         attempt.start()
         attempt.join(_LONGEST_ATTEMPT)
-        if not outcome:
+        if errors:
+            raise errors[0]
+        if not threads:
             raise ChannelUnavailable(f"no answer within {_LONGEST_ATTEMPT:.0f} s")
-        if isinstance(outcome[0], BaseException):
-            raise outcome[0]
-        return outcome[0]
+        # The message is sent, so an odd result of a user's own channel must not cause a repetition.
+        return threads[0] if isinstance(threads[0], str) and len(threads[0]) <= _LONGEST_THREAD else ""
 
     def _with_attempt(self, book: Book, id_: str) -> Book:
         leased = self._leased(book)
@@ -227,7 +249,7 @@ class Sender:
         attempts = next((each.attempts for each in book.outbox if each.id == message.id), 1)
         pause = growing_pause(attempts, _FIRST_PAUSE, _LONGEST_PAUSE)
         asked = error.retry_after if error is not None else None
-        asked = asked if asked is not None and math.isfinite(asked) else None
+        asked = asked if isinstance(asked, int | float) and math.isfinite(asked) else None
         state = book.channels.get(message.channel, ChannelState())
         if error is not None and error.is_busy and waited < _BUSY_SECONDS:
             state = replace(state, error=said)  # a channel that answers is not dead
@@ -245,6 +267,20 @@ class Sender:
             for each in book.outbox
         )
         return replace(book, outbox=outbox, channels=book.channels | {message.channel: state})
+
+
+def _problem(channel: Channel) -> str:
+    """Return why a channel cannot send at all; empty if it can."""
+    found: object = called(channel.problem)
+    return _redacted(channel, str(found)) if found else ""
+
+
+def _redacted(channel: Channel, said: str) -> str:
+    """Return an error without the values of the channel's secrets."""
+    found: object = called(channel.redacted, said)
+    if isinstance(found, str):
+        return one_line(found, _MOST_SAID)
+    return "its error is not shown, because it may contain secrets: `redacted` of the channel fails"
 
 
 def _pauses(book: Book, channel: str, now: float) -> bool:

@@ -64,19 +64,21 @@ class IncidentStore:
                 return changed
         raise BookBusy(f"incidents of {self.location}: other processes replace them all the time; try again")
 
-    def archive(self, book: Book) -> None:
-        """Move closed incidents from a stored book to the history, if all their messages are sent."""
+    def archive(self, book: Book) -> Book:
+        """Move closed incidents from a stored book to the history, if all their messages are sent. Return the book."""
         waiting = {message.incident.id for message in book.outbox}
         done = [each for each in book.incidents if not each.is_open and each.id not in waiting]
         if not done:
-            return
+            return book
         # First into the history: if the process ends in between, the next call repeats it.
         known = {each.id for each in done}
         kept = [*done, *(each for each in self.closed() if each.id not in known)]
         kept.sort(key=lambda each: -(each.closed_at or 0.0))
         text = _dumped(_histories(), tuple(kept[:KEPT_CLOSED]))
         instance_store.save(self.instance, INCIDENTS_CLOSED + self.location, text)
-        self.change(lambda now: replace(now, incidents=tuple(each for each in now.incidents if each.id not in known)))
+        return self.change(
+            lambda now: replace(now, incidents=tuple(each for each in now.incidents if each.id not in known))
+        )
 
     def closed(self) -> tuple[Incident, ...]:
         """Return closed incidents, the newest first."""

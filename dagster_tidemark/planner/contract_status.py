@@ -118,13 +118,17 @@ def _badness(standing: ContractStatus) -> tuple[int, float]:
     return _WORST_FIRST.index(standing.verdict), -standing.lag
 
 
-def _of_decision(decision: Decision, now: float) -> ContractStatus:
+def _of_decision(decision: Decision, plan: Plan) -> ContractStatus:
+    now = plan.now
     verdict = decision.verdict(now)
     if verdict is FreshnessStatus.AT_RISK and _goes_as_planned(decision):
         verdict = FreshnessStatus.MET
     if verdict is FreshnessStatus.MET and decision.state is State.PAUSED and _outlasts(decision):
         verdict = FreshnessStatus.AT_RISK
     reason = f"{name(decision.target)} {decision.state}: {decision.reason}"
+    inputs = (plan.decisions.get(target) for target in decision.wait_for)
+    if left := [name(each.target) for each in inputs if each is not None and each.state is State.LEFT]:
+        reason = f"{reason}; {names(left)}: {State.LEFT}"
     if verdict is FreshnessStatus.BREACHED and decision.deadline is not None:
         reason = f"{reason}; promised for {moment(decision.deadline, decision.zone)}"
     return ContractStatus(
@@ -154,7 +158,7 @@ def _goes_as_planned(decision: Decision) -> bool:
 def _standing(
     node: Node, history: History, plan: Plan, missing: Missing, silence: Silence, held: Mapping[str, ContractStatus]
 ) -> ContractStatus:
-    judged = [_of_decision(decision, plan.now) for decision in plan.of(node.key)]
+    judged = [_of_decision(decision, plan) for decision in plan.of(node.key)]
     judged += [held[node.key]] if node.key in held else []
     raised = called(lambda: judged.extend(_unbuilt(node, history, plan, missing, silence)))
     if isinstance(raised, Raised):

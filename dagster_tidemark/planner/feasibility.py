@@ -28,6 +28,7 @@ from dagster_tidemark.planner.run_durations import RunDurations
 from dagster_tidemark.planner.unbuilt import Windows
 from dagster_tidemark.planner.user_code import Raised, called
 from dagster_tidemark.planner.wording import moment, names
+from dagster_tidemark.sources.feed import Partition
 
 _DAYS_AHEAD = 8 * 86_400.0
 """Time ahead in which windows are compared: each weekday, and a week's window."""
@@ -131,17 +132,45 @@ def _inputs_later(
     """Yield each cron contract whose window must be built before an input's data for the window is promised."""
     every = [*(each for node in graph.nodes.values() for each in node.promises), *_external(graph)]
     required = _inputs_at_any_depth(graph, lambda read: not (read.optional or read.use_latest))
-    dues: dict[tuple[int, Window], float | None] = {}
+    dues: dict[tuple[int, Window], _Dues] = {}
     for key, node in graph.nodes.items():
         if not isinstance(node.contract, CronContract) or not node.has_judged_contract or not node.partitioned:
             continue
         for number, promise in enumerate(every):
             source = graph.nodes.get(promise.source)
             if source is not None and not source.automated and promise.source in required[key]:
-                later = _Later(node, node.contract, promise, source, windows, number, dues)
+                parts = partial(_partitions_read, graph, required, key, source.key)
+                later = _Later(node, node.contract, promise, source, windows, parts, number, dues)
                 found = called(later.said, chains[key].seconds, now)
                 if found and not isinstance(found, Raised):  # a user's partitions may raise: the planner names them
                     yield key, found
+
+
+def _partitions_read(
+    graph: Graph, required: Mapping[str, frozenset[str]], key: str, source: str, partition: Partition
+) -> set[Partition] | None:
+    """Return the partitions of a source that a partition of a table requires; None means all."""
+    wanted: dict[str, set[Partition]] = {key: {partition}}
+    for one in reversed(graph.nodes):
+        for read in graph.nodes[one].inputs if one in wanted else ():
+            is_on_the_way = read.key == source or source in required.get(read.key, ())
+            if is_on_the_way and not (read.optional or read.use_latest or read.key == one):
+                if read.upstream is None:
+                    return None
+                wanted.setdefault(read.key, set()).update(*map(read.upstream, wanted[one]))
+    return wanted.get(source, set())
+
+
+@dataclass(frozen=True)
+class _Dues:
+    """Due times of a source's data of a window, by partition.
+
+    Args:
+        is_part: True if other partitions of the window have no promise, because of their keys.
+    """
+
+    of: Mapping[Partition, float]
+    is_part: bool
 
 
 @dataclass(frozen=True)
@@ -149,6 +178,7 @@ class _Later:
     """Comparison of a cron contract with the promise of a source.
 
     Args:
+        parts: Returns the partitions of the source that a partition requires; None means all.
         number: Number of the promise.
         dues: Due times of the windows' data by promise, shared by all comparisons.
     """
@@ -158,8 +188,9 @@ class _Later:
     promise: InputPromise
     source: Node
     windows: Windows
+    parts: Callable[[Partition], set[Partition] | None]
     number: int
-    dues: dict[tuple[int, Window], float | None]
+    dues: dict[tuple[int, Window], _Dues]
 
     def said(self, runs: float, now: float) -> str:
         """Return why windows that end soon cannot be built in time; empty if they can.
@@ -170,7 +201,7 @@ class _Later:
         compared, broken = 0, list[tuple[float, float]]()
         for partition in self.windows(self.node.key, now, now + _DAYS_AHEAD):
             window = self.node.promised_window(partition)
-            due = None if window is None else self._due(window)
+            due = None if window is None else self._due(window, partition)
             if window is None or due is None:
                 continue
             compared += 1
@@ -186,18 +217,21 @@ class _Later:
             f"{len(broken)} of the next {compared} windows, first by {span(due + runs - tick)} for {moment(tick, zone)}"
         )
 
-    def _due(self, window: Window) -> float | None:
-        """Return when the last data of a window is promised; None if none of it is."""
+    def _due(self, window: Window, partition: Partition) -> float | None:
+        """Return when the last data of a partition is promised; None if none of it is."""
         at = (self.number, window)
         if at not in self.dues:
             self.dues[at] = self._computed(window)
-        return self.dues[at]
+        dues = self.dues[at]
+        read = self.parts(partition) if dues.is_part else None
+        return max((due for part, due in dues.of.items() if read is None or part in read), default=None)
 
-    def _computed(self, window: Window) -> float | None:
-        parts = self.windows(self.source.key, window.start, window.end) if self.source.partitioned else ()
-        ends = (self.source.window(partition) for partition in parts)
-        dues = (self.promise.due_at(each) for each in ends if each is not None)
-        return max((due for due in dues if due is not None), default=None)
+    def _computed(self, window: Window) -> _Dues:
+        every = list(self.windows(self.source.key, window.start, window.end)) if self.source.partitioned else []
+        parts = [part for part in every if self.promise.is_about(part)]
+        ends = {part: end for part in parts if (end := self.source.window(part)) is not None}
+        dues = {part: due for part, end in ends.items() if (due := self.promise.due_at(end)) is not None}
+        return _Dues(dues, is_part=len(parts) < len(every))
 
 
 def _external(graph: Graph) -> Iterator[InputPromise]:

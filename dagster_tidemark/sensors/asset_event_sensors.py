@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener, connected
-from dagster_tidemark.asset_events.listen import ListenerPosition, hear
+from dagster_tidemark.asset_events.listen import ListenerCalls, ListenerPosition, hear
 from dagster_tidemark.asset_events.receive import take
 from dagster_tidemark.engine.doubts import ASSET_EVENTS, Looked, note_look
 from dagster_tidemark.sensors.cursors import cursor_of
@@ -50,7 +50,7 @@ def asset_events_sensor(declared: AssetEvents, settings: Settings, *, scope: Loc
 
 def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationScope) -> dg.SensorDefinition:
     """Return the sensor that calls a listener with the materializations of its assets."""
-    listener = connected(listener, settings)
+    listener, calls = connected(listener, settings), ListenerCalls()
 
     @dg.sensor(
         name=scope.named(f"listener_{listener.name}"),
@@ -67,12 +67,14 @@ def listener_sensor(listener: Listener, settings: Settings, *, scope: LocationSc
             ListenerPosition(),
             "earlier events are not heard again, only events from now on",
         )
-        heard = hear(listener, assets, context.instance, position, settings.code_location)
+        heard = hear(listener, assets, context.instance, position, settings.code_location, calls=calls)
         context.update_cursor(position.text())
         for name, why in heard.given_up.items():
             context.log.error(f"listener {listener.name} gave up {name}: {why}")
         for name, why in list(heard.waiting.items())[:_TOLD]:
             context.log.warning(f"listener {listener.name} raised on {name}, which is tried again: {why}")
+        if heard.is_blocked:
+            context.log.warning(f"listener {listener.name} is not called: too many of its calls have not returned")
         return dg.SkipReason(f"called {heard.called} times, {len(heard.waiting)} events wait for another try")
 
     return listens

@@ -1,8 +1,8 @@
 """The sensor `incidents`: sends the messages about incidents, and reports if a channel is dead.
 
 The sensor `contracts` finds the incidents and writes their messages. This sensor only sends them, because a slow
-channel must not delay the check of a contract. It also writes closed incidents to the lake. Does not belong here:
-sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
+channel must not delay the check of a contract. It also writes closed incidents to the lake, with or without channels.
+Does not belong here: sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
 """
 
 import json
@@ -56,15 +56,16 @@ def delivery_check(settings: Settings) -> dg.AssetChecksDefinition:
 
 
 def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: LocationScope) -> dg.SensorDefinition:
-    """Return the sensor that sends the messages about incidents."""
+    """Return the sensor that sends the messages about incidents, and writes closed ones to the lake."""
     senders: list[Sender] = []
     histories: list[IncidentHistory] = []
 
     @dg.sensor(
         name=scope.named(NAME),
-        description="Sends the messages about incidents to the channels of `notify`.",
+        description="Sends the messages about incidents to the channels of `notify`, and writes closed incidents to "
+        "the table ops.incidents.",
         asset_selection=dg.AssetSelection.assets(INCIDENTS_ASSET),
-        minimum_interval_seconds=5,
+        minimum_interval_seconds=5 if channels else 30,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def incidents(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -72,20 +73,21 @@ def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: L
         if not senders:
             senders.append(Sender.started(store, channels, settings, event_time.now))
             histories.append(IncidentHistory(store, settings))
-        closed = {each.id for each in store.read().incidents if not each.is_open}
-        sent = senders[0].send(seconds=_SECONDS)
-        book, now = store.read(), event_time.now()
+        sending = senders[0].send(seconds=_SECONDS)
+        book, now = sending.book, event_time.now()
         silent = dead(book, now)
         for name, why in silent.items():
             context.log.error(f"channel {name} is dead: {why}")
-        if why := histories[0].record(is_new=not closed <= {each.id for each in book.incidents}):
+        if why := histories[0].record(is_new=sending.archived):
             context.log.warning(why)
         state = [sorted(silent), len(book.open), any(each.is_late for each in book.open)]
         if state == cursor_of(context, list, None, "the check is written again"):
-            return dg.SkipReason(f"{sent} messages sent, {len(book.outbox)} wait")
-        result = dg.AssetCheckEvaluation(asset_key=INCIDENTS_ASSET, check_name=DELIVERY, **_result(book, now))
-        seen = dg.AssetObservation(INCIDENTS_ASSET, metadata=_figures(book))
-        return dg.SensorResult(asset_events=[seen, result], cursor=json.dumps(state))
+            return dg.SkipReason(f"{sending.sent} messages sent, {len(book.outbox)} wait")
+        events: list[Any] = [dg.AssetObservation(INCIDENTS_ASSET, metadata=_figures(book))]
+        if channels:
+            found = _result(book, now)
+            events.append(dg.AssetCheckEvaluation(asset_key=INCIDENTS_ASSET, check_name=DELIVERY, **found))
+        return dg.SensorResult(asset_events=events, cursor=json.dumps(state))
 
     return incidents
 

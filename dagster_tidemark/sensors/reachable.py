@@ -6,6 +6,7 @@ Belongs here: one cheap request to each. Does not belong here: the consequences 
 import socket
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,9 @@ def _database(settings: Settings) -> str:
     options = {"connect_timeout": int(SECONDS)} if uri.startswith("postgresql") else {"timeout": SECONDS}
     engine = sqlalchemy.create_engine(uri, connect_args=options, poolclass=sqlalchemy.NullPool)
     said = "unreachable"
+    if uri.startswith("sqlite"):
+        with suppress(OSError):  # the connection reports it
+            settings.state_dir.mkdir(parents=True, exist_ok=True)  # as a session does: the default catalog is in it
     try:
         with engine.connect() as connection:
             said = "accepts no commit"

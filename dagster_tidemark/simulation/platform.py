@@ -6,6 +6,7 @@ the vocabulary of tests (`simulation.simulator`).
 
 import heapq
 import itertools
+import logging
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,6 +25,7 @@ from dagster_tidemark.engine.override_store import OverrideStore
 from dagster_tidemark.planner.decisions import Plan
 from dagster_tidemark.planner.graph import Graph, Target
 from dagster_tidemark.planner.overrides import Override, OverrideKind, without
+from dagster_tidemark.planner.wording import names
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.simulation.daemon import Daemon
 from dagster_tidemark.simulation.instance import simulated_instance
@@ -39,7 +41,10 @@ _LOOKS_FOR_NEWS = 2
 _AFTER_A_FAILED_TICK = 60.0
 """Seconds. Dagster ticks again at once, which would give 17,000 failing ticks a day."""
 
-Assets = dg.Definitions | Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
+_Listed = Sequence[dg.AssetsDefinition | dg.SourceAsset | dg.AssetSpec]
+Assets = dg.Definitions | _Listed
+
+logger = logging.getLogger(__name__)
 
 
 class Platform:
@@ -123,7 +128,7 @@ class Platform:
 
     def _load(self, assets: Assets | None) -> None:
         if assets is not None:
-            loaded = assets if isinstance(assets, dg.Definitions) else dg.Definitions(assets=assets)
+            loaded = assets if isinstance(assets, dg.Definitions) else _definitions_of(assets)
             self._repository = loaded.get_repository_def()
             self.asset_graph = self._repository.asset_graph
             self._log = self._runs.log = SimulatedLog(self.instance, self.clock, self.asset_graph)
@@ -323,3 +328,15 @@ class Platform:
     ) -> None:
         ordered = [key.to_user_string() for key in self.asset_graph.toposorted_asset_keys]
         self._runs.create([key for key in ordered if key in assets], tags, checks)
+
+
+def _definitions_of(assets: _Listed) -> dg.Definitions:
+    """Return definitions of listed assets. Log the assets that no sensor will request."""
+    built = (each for each in assets if isinstance(each, dg.AssetsDefinition) and each.is_materializable)
+    idle = sorted(spec.key.to_user_string() for each in built for spec in each.specs if not spec.automation_condition)
+    if idle:
+        logger.warning(
+            f"the simulation requests no run of {names(idle)}, because a plain list keeps assets without an automation "
+            "condition as they are: set automation_condition=derived(), or pass the definitions of build_definitions"
+        )
+    return dg.Definitions(assets=assets)

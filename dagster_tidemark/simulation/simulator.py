@@ -37,7 +37,8 @@ class Simulation(Platform):
     """A platform in simulated time.
 
     Args:
-        assets: A list of assets, or definitions. Only their assets are used.
+        assets: Definitions, or a list of assets, which need `automation_condition=derived()`. Other assets of a list
+            run only if a test requests them; they are logged.
         start: The first moment, with a time zone.
         seed: Seed of all random numbers. The same seed gives the same days.
         every_tick: True to evaluate each tick of the sensors. Otherwise only ticks whose plan requests a run are

@@ -33,7 +33,7 @@ from tests.tidemark.engine.evaluations import evaluations
 DAYS, SECONDS, EVERY = 7, float(os.environ.get("FOREIGN_SECONDS", "3600")), 300.0
 _LOCATION = CHECKOUT / "tests" / "proof" / "foreign_location.py"
 _ASKED_BY = ("dagster/sensor_name", "dagster/schedule_name")
-_OURS = {"core/trips", "marts/trip_counts", "raw/trips", "ops/landing_events", "ops/maintenance"}
+_OURS = {"core/trips", "marts/trip_counts", "raw/trips", "ops/incidents", "ops/landing_events", "ops/maintenance"}
 
 
 def test_extended_location_requests_the_same_runs_for_seven_days(

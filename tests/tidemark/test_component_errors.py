@@ -20,8 +20,8 @@ pytestmark = [
 DEFS = "src/acme/defs/"
 F, T = page()[DEFS + FEED], page()[DEFS + TABLE]
 TRIPS = F.replace("returns", "trips")
-SOUND = ["core/trips", "ops/landing_events", "ops/maintenance", "raw/trips"]
-WITH_FEED = ["core/returns", "core/trips", "ops/landing_events", "ops/maintenance", "raw/returns", "raw/trips"]
+SOUND = ["core/trips", "ops/incidents", "ops/landing_events", "ops/maintenance", "raw/trips"]
+WITH_FEED = sorted([*SOUND, "core/returns", "raw/returns"])
 ALL = sorted([*WITH_FEED, "marts/returns_per_day"])
 
 Write = Callable[[AProject], object]

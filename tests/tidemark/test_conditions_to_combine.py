@@ -73,6 +73,32 @@ def test_update_of_any_input_outside_of_hours_is_remembered() -> None:
     assert hours_of(simulation, "core/x") == [6, 30, 54]
 
 
+def test_updates_during_a_run_are_remembered_until_the_next_request() -> None:
+    reads = asset("core/x", "raw/a", "raw/b", automation_condition=updated("raw/a") & updated("raw/b"))
+    hours = between("00:00", "00:07") | between("00:15", "00:30")
+    opens = asset("core/y", "raw/a", automation_condition=updated("raw/a") & hours)
+    simulation = play([source("a"), source("b"), reads, opens], own_every=30)
+    for name in ("core/x", "core/y"):
+        simulation.slow(name, seconds=300)
+    for minute, name in ((1, "b"), (6, "a"), (8, "a"), (20, "b")):
+        simulation.arrive(f"raw/{name}", at=simulation.time(minutes=minute), version=str(minute))
+    simulation.run(minutes=25)
+    start = simulation.time()
+    asked = {x: [int((run.created_at - start) / 60) for run in simulation.runs_of(x)] for x in ("core/x", "core/y")}
+    assert asked == {"core/x": [6, 20], "core/y": [6, 15]}
+    assert simulation.tables.fresh(("core/x", None)) and simulation.tables.fresh(("core/y", None))
+
+
+def test_older_run_never_overwrites_the_data_of_a_newer_one() -> None:
+    simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=updated("raw/a"))], own_every=30)
+    simulation.slow("core/x", seconds=300)
+    simulation.arrive("raw/a", at=simulation.time(minutes=1), version="1")
+    simulation.arrive("raw/a", at=simulation.time(minutes=2), version="2")
+    simulation.run(minutes=10)
+    assert len(simulation.runs_of("core/x")) == 2
+    assert simulation.tables.fresh(("core/x", None))
+
+
 def test_between_condition_delays_changed_data_until_its_time_of_day() -> None:
     condition = derived() & between("06:00", "22:00", timezone="Europe/Berlin")  # 4:00 to 20:00 in UTC
     simulation = play(
@@ -122,6 +148,34 @@ def test_check_passed_condition_runs_the_reader_only_after_the_check_passes() ->
     simulation.arrive("raw/a", at=simulation.time(minutes=65), version="2")
     simulation.run(minutes=75)
     assert hours_of(simulation, "core/x") == [1]
+
+
+def test_reader_of_a_table_whose_condition_refuses_is_breached_with_the_reason_until_a_deploy_removes_it() -> None:
+    def _graph(condition: Any) -> list[Any]:
+        x = asset("core/x", "raw/a", automation_condition=condition)
+        return [source("a"), x, asset("marts/y", "core/x", freshness_policy=lag(minutes=10))]
+
+    simulation = play(_graph(derived() & between("12:00", "13:00")), own_every=60)
+    simulation.arrive("raw/a", at=simulation.time(minutes=1))
+    simulation.run(minutes=12)
+    assert simulation.standings()["marts/y"].reason == (
+        "marts/y waiting for input: core/x; core/x: due, if its own condition says so; "
+        "promised for 2026-10-05 00:11:00 UTC"
+    )
+    simulation.deploy(dg.Definitions(assets=_graph(derived())), at=simulation.time(minutes=13))
+    simulation.run(minutes=5)
+    assert simulation.tables.fresh(("marts/y", None))
+
+
+def test_update_is_remembered_by_a_condition_whose_hours_a_deploy_changes() -> None:
+    def _graph(start: str) -> list[Any]:
+        return [source("a"), asset("core/x", "raw/a", automation_condition=updated("raw/a") & between(start, "01:00"))]
+
+    simulation = play(_graph("00:30"), own_every=60)
+    simulation.arrive("raw/a", at=simulation.time(minutes=1))
+    simulation.deploy(dg.Definitions(assets=_graph("00:05")), at=simulation.time(minutes=8))
+    simulation.run(minutes=12)
+    assert [int((run.created_at - simulation.time()) / 60) for run in simulation.runs_of("core/x")] == [8]
 
 
 def test_every_condition_requests_the_latest_time_partition() -> None:

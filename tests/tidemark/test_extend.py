@@ -124,7 +124,7 @@ def test_extended_location_keeps_its_definitions_and_prefixes_added_ones() -> No
     assert still.asset_selection is not None and own.asset_selection is not None
     assert still.asset_selection.resolve(after.asset_graph) == own.asset_selection.resolve(before.asset_graph)
     ours = after.asset_graph.get_all_asset_keys() - before.asset_graph.get_all_asset_keys()
-    added = {"marts/sales", "core/trips", "raw/trips", "ops/landing_events", "ops/maintenance"}
+    added = {"marts/sales", "core/trips", "raw/trips", "ops/incidents", "ops/landing_events", "ops/maintenance"}
     assert {key.to_user_string() for key in ours} == added
     assert {key.asset_key for key in after.asset_graph.asset_check_keys} <= ours
 
@@ -259,7 +259,8 @@ def extended_by(theirs: dg.Definitions) -> dg.Definitions:
 def test_extended_location_without_feeds_has_no_landing_sensor() -> None:
     both = extend(their_location(), load_settings(), assets=[sales], tables=[SALES]).get_repository_def()
     ours = {each.name for each in both.sensor_defs if each.name.startswith("tidemark_")}
-    assert ours == {f"tidemark_{name}" for name in ("automation", "catch_up", "contracts", "dead_runs", "maintenance")}
+    names = ("automation", "catch_up", "contracts", "dead_runs", "incidents", "maintenance")
+    assert ours == {f"tidemark_{name}" for name in names}
     assert not [each.name for each in both.schedule_defs if each.name.startswith("tidemark_")]
 
 

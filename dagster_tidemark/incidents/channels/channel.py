@@ -3,6 +3,7 @@
 `FakeChannel` is for tests. HTTP uses the standard library: each protocol needs one POST, and answers are small.
 """
 
+import inspect
 import time
 import urllib.error
 import urllib.request
@@ -173,6 +174,8 @@ def distinct(channels: Sequence[Channel]) -> tuple[Channel, ...]:
     for channel in channels:
         if not isinstance(channel, Channel):
             raise ChannelRefused(f"notify: expected channels such as Slack(...), found {type(channel).__name__}")
+        if inspect.iscoroutinefunction(channel.send):
+            raise ChannelRefused(f"notify: `send` of {channel.label!r} is async and would send nothing; write def send")
         if channel.label in seen:
             raise ChannelRefused(f"notify: two channels are named {channel.label!r}; give the second a name=")
         seen.add(channel.label)

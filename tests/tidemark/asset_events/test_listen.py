@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -18,7 +19,7 @@ from dagster_tidemark.asset_events.declared import (
     require_declared,
 )
 from dagster_tidemark.asset_events.event import AssetEvent, event_of
-from dagster_tidemark.asset_events.listen import Heard, ListenerPosition, hear
+from dagster_tidemark.asset_events.listen import Heard, ListenerCalls, ListenerPosition, hear
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
 from tests.sampling import sample
@@ -53,6 +54,10 @@ def build(instance: dg.DagsterInstance, version: str, asset: str = "core/a", **m
     said = {"extras": dg.MetadataValue.json(more)} if more else {}
     tags = {"dagster/data_version": version}
     instance.report_runless_asset_event(dg.AssetMaterialization(asset.split("/"), metadata=said, tags=tags))
+
+
+def position_names(position: ListenerPosition) -> set[str]:
+    return {f"{failed.asset} (event {id})" for id, failed in position.failed.items()}
 
 
 def heard(of: Listener, instance: dg.DagsterInstance, position: ListenerPosition) -> Heard:
@@ -153,6 +158,74 @@ def test_deleted_event_that_waits_is_given_up(instance: dg.DagsterInstance, monk
     assert ["the event was deleted" in why for why in heard(of, instance, position).given_up.values()] == [True]
 
 
+def test_slow_call_delays_no_other_event_and_is_not_repeated_while_it_runs(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, ends = [event_time.now()], threading.Event()
+    monkeypatch.setattr(event_time, "now", lambda: clock[0])
+    monkeypatch.setattr(listen, "_LONGEST_CALL", 0.05)
+    begun, done = list[str](), list[str]()
+
+    @listener(assets=["core/*"])
+    def slow(event: AssetEvent) -> None:
+        begun.append(event.version)
+        assert event.version != "1" or ends.wait(60)
+        done.append(event.version)
+
+    position, calls = ListenerPosition(), ListenerCalls()
+
+    def _pass() -> Heard:
+        clock[0] += 600
+        return hear(slow, ASSETS, instance, position, "here", calls=calls)
+
+    _pass()
+    for version in "12":
+        build(instance, version)
+    assert list(_pass().waiting.values()) == ["it has not returned within 0 s"]
+    assert (_pass().waiting.keys(), begun, done) == (position_names(position), ["1", "2"], ["2"])
+    ends.set()
+    assert (_pass().called, begun, done) == (1, ["1", "2"], ["2", "1"])
+    assert not position.failed
+
+
+def test_listener_whose_calls_hang_begins_few_of_them_and_loses_no_event(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "_LONGEST_CALL", 0.01)
+    ends, begun = threading.Event(), list[str]()
+
+    @listener(assets=["core/*"])
+    def hangs(event: AssetEvent) -> None:
+        begun.append(event.version)
+        assert ends.wait(60)
+
+    position, calls = ListenerPosition(), ListenerCalls()
+    hear(hangs, ASSETS, instance, position, "here", calls=calls)
+    for version in range(9):
+        build(instance, str(version))
+    for _ in range(3):
+        assert hear(hangs, ASSETS, instance, position, "here", calls=calls).is_blocked
+    assert len(begun) == 4
+    ends.set()
+    monkeypatch.setattr(listen, "_LONGEST_CALL", 10)
+    clock = event_time.now() + 600
+    monkeypatch.setattr(event_time, "now", lambda: clock)
+    assert hear(hangs, ASSETS, instance, position, "here", calls=calls).called == 9
+    assert sorted(begun) == list("012345678")
+
+
+def test_call_that_ends_its_process_is_tried_again_like_an_error(instance: dg.DagsterInstance) -> None:
+    @listener(assets=["core/*"])
+    def leaves(event: AssetEvent) -> None:
+        raise SystemExit(f"{event.version} " + "x" * 10_000)
+
+    position = ListenerPosition()
+    heard(leaves, instance, position)
+    build(instance, "1")
+    (why,) = heard(leaves, instance, position).waiting.values()
+    assert why.startswith("SystemExit: 1 xx") and len(position.text()) < 1_000
+
+
 def test_published_event_can_be_received_under_its_other_name() -> None:
     queue = FakeMessageSource()
     publish = PublishTo("finance-asset-events", {"core/a": "sales/a"}, connect=lambda _: queue)
@@ -173,6 +246,22 @@ def test_invalid_declarations_are_refused_by_name() -> None:
         require_declared(AssetEvents("q", ["core/a"]), [], known)
     with pytest.raises(EventsRefused, match="expected a Python identifier"):
         listener(assets=["core/a"])(lambda event: None)
+    with pytest.raises(EventsRefused, match=r"such as \['core/orders'\], found \[AssetKey"):
+        listener(assets=[dg.AssetKey(["core", "a"])])  # type: ignore[list-item]
+    with pytest.raises(EventsRefused, match="expected a timedelta"):
+        listener(assets=["core/a"], give_up_after=3600)  # type: ignore[arg-type]
+    with pytest.raises(
+        EventsRefused, match="listener without: expected a function of one argument, the event: too many"
+    ):
+
+        @listener(assets=["core/a"])  # type: ignore[arg-type]
+        def without() -> None: ...
+
+    with pytest.raises(EventsRefused, match="listener later: expected a plain function"):
+
+        @listener(assets=["core/a"])
+        async def later(event: AssetEvent) -> None: ...
+
     of = listener(assets=["core/a"], name="of_a")(print)
     with pytest.raises(EventsRefused, match="declared twice"):
         require_declared(None, [of, of], known)

@@ -139,7 +139,13 @@ def test_code_location_with_channels_has_an_incident_sensor_and_delivery_check()
     assert "incidents" in names
     graph = defs.resolve_asset_graph()
     assert dg.AssetCheckKey(dg.AssetKey(["ops", "incidents"]), "delivery") in graph.asset_check_keys
-    assert "incidents" not in {each.name for each in build_definitions(load_settings(), assets, [], []).sensors or ()}
+
+
+def test_code_location_without_channels_has_an_incident_sensor_and_asset_without_check() -> None:
+    defs = build_definitions(load_settings(), [source("orders", HOURS)], [], [])
+    assert "incidents" in {each.name for each in defs.sensors or ()}
+    graph, key = defs.resolve_asset_graph(), dg.AssetKey(["ops", "incidents"])
+    assert graph.has(key) and not graph.get(key).check_keys
 
 
 def test_channel_test_message_is_sent_and_uncovered_contracts_are_listed() -> None:

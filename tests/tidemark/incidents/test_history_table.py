@@ -1,6 +1,6 @@
 """The table `ops.incidents`, in a real catalog: each closed incident is one row, also after the catalog was away."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from dagster_tidemark.incidents.channels.channel import FakeChannel
 from dagster_tidemark.incidents.history_table import INCIDENTS_TABLE, IncidentHistory
 from dagster_tidemark.incidents.incident import CauseKind, LateAsset, RootCause, Trouble
 from dagster_tidemark.incidents.lifecycle import reviewed
+from dagster_tidemark.incidents.routing import Route
 from dagster_tidemark.incidents.sender import Sender
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
@@ -36,7 +37,7 @@ def lake(tmp_path: Path) -> Settings:
     return load_settings().model_copy(update=changes)
 
 
-def passes(store: IncidentStore, subject: str, at: float = NOW) -> None:
+def passes(store: IncidentStore, subject: str, at: float = NOW, routes: Sequence[Route] = ROUTES) -> None:
     """Let an incident open and close; its messages wait to be sent."""
     assets = (
         LateAsset("core/a", deadline=NOW - 60, is_late=True, owners=("team:core",)),
@@ -44,7 +45,7 @@ def passes(store: IncidentStore, subject: str, at: float = NOW) -> None:
     )
     trouble = Trouble(RootCause(CauseKind.FAILING, subject, f"{subject} fails", at, subject), assets)
     for second, found in ((0, [trouble]), (100, []), (200, [])):
-        store.change(lambda book, f=found, t=at + second: reviewed(book, f, ROUTES, t, location="here"))  # type: ignore[misc]
+        store.change(lambda book, f=found, t=at + second: reviewed(book, f, routes, t, location="here"))  # type: ignore[misc]
 
 
 def sent(store: IncidentStore) -> None:
@@ -111,3 +112,26 @@ def test_sensor_writes_an_incident_to_the_lake_after_its_last_message(
     sensor = incident_sensor([FakeChannel()], settings, scope=LocationScope(settings=settings))
     sensor(dg.build_sensor_context(instance))
     assert [row["messages_sent"] for row in rows(lake)] == [2]
+
+
+def test_location_without_channels_keeps_closed_incidents_in_the_lake_and_not_in_its_book(
+    store: IncidentStore, lake: Settings, instance: dg.DagsterInstance
+) -> None:
+    settings = lake.model_copy(update={"code_location": store.location})
+    passes(store, "core/a", routes=())
+    result = incident_sensor([], settings, scope=LocationScope(settings=settings))(dg.build_sensor_context(instance))
+    assert [(row["cause_subject"], row["messages_sent"]) for row in rows(lake)] == [("core/a", 0)]
+    assert store.read().incidents == () and len(store.closed()) == 1
+    assert isinstance(result, dg.SensorResult) and [type(each) for each in result.asset_events] == [dg.AssetObservation]
+
+
+def test_idle_sensor_reads_the_book_once_in_each_tick(
+    store: IncidentStore, lake: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = lake.model_copy(update={"code_location": store.location})
+    sensor, reads = incident_sensor([FakeChannel()], settings, scope=LocationScope(settings=settings)), list[str]()
+    sensor(dg.build_sensor_context(instance))
+    read = IncidentStore._read
+    monkeypatch.setattr(IncidentStore, "_read", lambda self: reads.append(self.location) or read(self))  # type: ignore[func-returns-value]
+    sensor(dg.build_sensor_context(instance))
+    assert reads == [store.location]

@@ -1,11 +1,15 @@
 """Contracts that cannot be kept: by learned durations, by promises of inputs, by slots."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import pytest
 
 from dagster_tidemark.planner.contracts import CronContract, InputPromise, LagContract, Window
 from dagster_tidemark.planner.feasibility import Obstacle, in_words, infeasible
 from dagster_tidemark.planner.graph import Graph, Input, Node
 from dagster_tidemark.planner.run_durations import RunDurations
+from dagster_tidemark.sources.feed import Partition
 from tests.tidemark.planner.numbered_days import DAY, day, days
 
 HOUR = 3600.0
@@ -95,6 +99,38 @@ def test_due_time_of_a_window_is_computed_once_for_all_reports_of_it() -> None:
     nodes = {**made.nodes, **{f"marts/r{n}": replace(made.nodes["marts/r"], key=f"marts/r{n}") for n in range(20)}}
     assert len(infeasible(Graph(nodes), RunDurations(), windows=days)) == 21
     assert len(asked) == 8
+
+
+def by_city(*promised: str, reads: Callable[[str], Sequence[str]], inner: bool = False) -> dict[str, str]:
+    """Return why the report of each city and day by 5:00 cannot be kept, if some cities deliver by 6:00."""
+    promise = replace(by(6), is_about=lambda p: str(p).split("|")[0] in promised)
+
+    def _window(partition: Partition) -> Window | None:
+        return day(str(partition).split("|")[1])
+
+    def _windows(asset: str, after: float, until: float) -> list[Partition]:
+        return [f"{city}|{p}" for city in ("oslo", "rome") for p in days(asset, after, until)]
+
+    way = lambda p: reads(str(p))  # noqa: E731
+    nodes = {
+        "raw/a": Node("raw/a", source=True, automated=False, partitioned=True, window=_window, promises=(promise,)),
+        "core/a": Node("core/a", [Input("raw/a", way, way)], partitioned=True, window=_window),
+    }
+    inputs = [Input("core/a", lambda p: [p], lambda p: [p])] if inner else [Input("raw/a", way, way)]
+    contract = CronContract("0 5 * * *", 1800.0)
+    nodes["marts/r"] = Node("marts/r", inputs, partitioned=True, window=_window, contract=contract)
+    return {key: in_words(why) for key, why in infeasible(Graph(nodes), RunDurations(), windows=_windows).items()}
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_only_partitions_with_a_promised_key_are_compared_with_the_promise(inner: bool) -> None:
+    assert "late in 8 of the next 8 windows" in by_city("rome", reads=lambda p: [p], inner=inner)["marts/r"]
+    assert by_city("bern", reads=lambda p: [p], inner=inner) == {}, "no city of the source"
+
+    def _of_oslo(partition: str) -> list[str]:
+        return [f"oslo|{partition.split('|')[1]}"]
+
+    assert by_city("rome", reads=_of_oslo, inner=inner) == {}, "no report reads the promised city"
 
 
 def test_deadline_too_short_after_the_arrival_for_the_usual_runs_is_reported() -> None:

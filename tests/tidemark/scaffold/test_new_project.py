@@ -110,6 +110,7 @@ def test_new_project_definitions_load_and_include_modules_added_later(project: P
     assert ran(project, "-c", LISTED).split() == [
         "core/stock",
         "marts/stock_by_category",
+        "ops/incidents",
         "ops/landing_events",
         "ops/maintenance",
         "raw/stock",

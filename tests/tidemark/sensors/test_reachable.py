@@ -1,4 +1,4 @@
-"""Probe of a REST catalog: its server answers, but may be unable to reach its own store."""
+"""Probes of catalogs: a REST server may answer without its store, a default catalog may not exist yet."""
 
 import json
 import threading
@@ -84,3 +84,13 @@ def test_rest_catalog_whose_store_hangs_is_unreachable_and_asked_once(
         faults = [catalog_fault(tmp_path, uri) for _ in range(3)]
     assert all(fault.startswith("unreachable: no answer for ") for fault in faults), faults
     assert asked == ["/v1/namespaces/ops"]
+
+
+def test_default_catalog_is_reachable_before_the_first_run_of_a_project(tmp_path: Path) -> None:
+    assert reachable._catalog(Settings(state_dir=tmp_path / "new" / ".tidemark")) == ""
+
+
+def test_catalog_file_in_a_missing_folder_is_unreachable(tmp_path: Path) -> None:
+    uri, warehouse = f"jdbc:sqlite:{tmp_path}/mistyped/catalog.db", str(tmp_path)
+    settings = Settings(state_dir=tmp_path / ".tidemark", catalog_uri=uri, warehouse=warehouse)
+    assert reachable._catalog(settings) == "unreachable: unable to open database file"

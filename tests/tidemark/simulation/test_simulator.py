@@ -3,6 +3,8 @@
 import random
 from typing import Any
 
+import pytest
+
 from dagster_tidemark.simulation.simulator import RunFate, RunPace, Simulation
 from tests.tidemark.toy_graph import ASAP, HOURS, START, asset, lag, small, source
 
@@ -37,6 +39,18 @@ def test_simulation_that_skips_idle_ticks_has_the_same_runs() -> None:
 def test_same_seed_gives_the_same_simulated_day_and_another_seed_differs() -> None:
     first, again, other = (history(rough_morning(seed, every_tick=False)) for seed in (1, 1, 3))
     assert first == again != other
+
+
+def test_listed_asset_without_a_condition_is_logged_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    listed = [source("orders"), asset("core/orders", "raw/orders", automation_condition=None)]
+    Simulation([*listed, asset("marts/sales", "core/orders")], start=START)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the simulation requests no run of core/orders, because a plain list keeps assets without an automation "
+        "condition as they are: set automation_condition=derived(), or pass the definitions of build_definitions"
+    ]
+    caplog.clear()
+    Simulation(small(), start=START)
+    assert not caplog.records
 
 
 def test_simulated_run_waits_starts_and_commits_at_the_expected_times() -> None:

@@ -120,7 +120,10 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
-    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow has few functions for these types
+    # Arrow has few functions for the following types.
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:
         return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column
 

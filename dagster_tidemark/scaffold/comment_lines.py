@@ -4,7 +4,7 @@ Does not belong here: separators, headers and quotes (`sniffing`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
@@ -18,9 +18,7 @@ _FIELDS = "#Fields:"
 _SHOWN = 60  # maximum number of characters of a line in the evidence
 
 
-def comments_found(
-    text: bytes, encoding: str, format: Csv, width: int, *, ahead: int, multiline: bool
-) -> list[str]:
+def comments_found(text: bytes, encoding: str, format: Csv, width: int, *, ahead: int, multiline: bool) -> list[str]:
     """Return the evidence that lines which begin with `#` are comments; empty if they are not.
 
     If such a line has as many values as a row, `#` is no mark of comments: a load would skip that row.
@@ -55,11 +53,11 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     lines = [each.text for each in records_of(text, encoding=encoding, multiline=False, json=False)]
     named = list(dict.fromkeys(line for line in lines if line.startswith(_FIELDS)))
     rows = [line for line in lines if not line.startswith(MARK)]
-    if not named or not rows or not given.keys().isdisjoint(("header", "fields", "skip_lines", "comment")):
+    if not named or not rows or given.get("header") or not given.keys().isdisjoint(("skip_lines", "comment")):
         return None
     if len(named) > 1:
         raise ValueError(f"it has {len(named)} lines {_FIELDS} with different names; cut it into a file for each")
-    names = named[0].removeprefix(_FIELDS).split()
+    names = given.get("fields") or named[0].removeprefix(_FIELDS).split()
     separator = given.get("separator") or ("\t" if all("\t" in line for line in rows) else " ")
     dialect = Dialect(Csv(separator=separator))
     if 2 * sum(len(dialect.fields_of(line)) == len(names) for line in rows) <= len(rows):
@@ -68,7 +66,7 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     found = Csv(separator=separator, header=False, fields=tuple(others.get(n, n) for n in names), comment=MARK)
     shown = re.sub(r"\s+", " ", named[0])[:_SHOWN]
     return found, [
-        f"separator {separator!r}: most lines have {len(names)} values by it, as many as {_FIELDS} has names",
+        f"separator {separator!r}: most lines have {len(names)} values by it, as many as there are names",
         f"comment {MARK!r}: a load skips each line that begins with it",
         f"header=False, fields: the names are those in {shown!r}; every file needs them in this order",
     ]

@@ -265,10 +265,12 @@ class _Table:
 
     @property
     def separator(self) -> str:
+        """The character between two values."""
         return self.format.separator
 
     @property
     def dialect(self) -> Dialect:
+        """The rule by which the lines are split."""
         return Dialect(self.format)
 
 

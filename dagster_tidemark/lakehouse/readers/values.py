@@ -178,7 +178,7 @@ def _json_of_parts(value: pa.Scalar) -> str:
         days, rest = divmod(value.value, PER_SECOND[kind.unit] * _A_DAY)
         micros = rest * PER_SECOND["us"] // PER_SECOND[kind.unit]
         nanos = value.value % 1000 if kind.unit == "ns" else 0
-        return f'"{far_time(days, micros, all_places=True)}{_of_nanos(nanos)}"'
+        return f'"{far_time(days, micros, all_places=True)}{f"{nanos:03}" if nanos else ""}"'
     if pa.types.is_time(kind):
         return f'"{pc.cast(value, pa.string())}"'
     if pa.types.is_duration(kind):
@@ -212,17 +212,12 @@ def _json(value: Any, kind: pa.DataType) -> str:
         return f'"{base64.b64encode(value).decode()}"'
     if isinstance(value, datetime):
         time_utc = value.astimezone(UTC) if value.tzinfo else value
-        return f'"{time_utc.replace(tzinfo=None).isoformat(" ", "microseconds")}{_of_nanos(getattr(value, "nanosecond", 0))}"'
+        return f'"{time_utc.replace(tzinfo=None).isoformat(" ", "microseconds")}"'
     if isinstance(value, time):
         return f'"{value.isoformat(_PLACES[kind.unit])}"'
     if isinstance(value, timedelta):
         return str(value // timedelta(microseconds=1) * PER_SECOND[kind.unit] // PER_SECOND["us"])
     return f'"{value}"' if isinstance(value, date) else json.dumps(value, ensure_ascii=False)
-
-
-def _of_nanos(nanos: int) -> str:
-    """Return the digits of nanoseconds after six digits of a fraction; empty if there are none."""
-    return f"{nanos:03}" if nanos else ""
 
 
 def far_time(days: int, micros: int | None, *, all_places: bool = False) -> str:

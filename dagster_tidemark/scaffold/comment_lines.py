@@ -60,7 +60,7 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     names = given.get("fields") or named[0].removeprefix(_FIELDS).split()
     separator = given.get("separator") or ("\t" if all("\t" in line for line in rows) else " ")
     dialect = Dialect(Csv(separator=separator))
-    if 2 * sum(len(dialect.fields_of(line)) == len(names) for line in rows) <= len(rows):
+    if len(names) < 2 or 2 * sum(len(dialect.fields_of(line)) == len(names) for line in rows) <= len(rows):
         return None
     others = declared_names(names)
     found = Csv(separator=separator, header=False, fields=tuple(others.get(n, n) for n in names), comment=MARK)

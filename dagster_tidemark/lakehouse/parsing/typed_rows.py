@@ -263,11 +263,11 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
 
 
 def _as_declared(column: pa.Array, kind: str) -> pa.Array:
-    """Return a column of texts as a string or binary column, if one is declared: empty texts as null, bytes trimmed."""
+    """Return a column of texts as a string or binary column, if one is declared: empty texts as null."""
     if not pa.types.is_string(column.type):
         return column
     if kind == "binary":
-        return pc.ascii_trim(column, characters=" ").cast(pa.binary())
+        return column.cast(pa.binary())
     is_empty = pc.equal(pc.binary_length(column), 0)
     return pc.if_else(is_empty, None, column) if kind == "string" and is_empty.true_count else column
 

@@ -72,7 +72,7 @@ def meaning(text: str | None, kind: str) -> object:
     if kind == "string":
         return text or None
     if kind == "binary":
-        return text.strip(" ").encode()
+        return text.encode()
     if kind == "boolean":
         return {"true": True, "false": False}[text]
     if kind in ("int", "bigint"):

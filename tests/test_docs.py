@@ -71,6 +71,11 @@ def test_commands_and_options_on_a_docs_page_exist(page: Path) -> None:
         assert set(re.findall(r"--[a-z-]+", its_options or more)) <= known[name], (name, its_options or more)
 
 
+def test_feeds_page_names_every_option_of_new_feed() -> None:
+    named = set(re.findall(r"--[a-z-]+", pages.page("feeds.md")))
+    assert commands()["new feed"] - {"--help"} <= named
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_snippets_on_a_docs_page_parse_and_import_public_names(page: Path) -> None:
     for code in pages.blocks(page.read_text(), "python"):

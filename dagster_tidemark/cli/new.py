@@ -36,9 +36,19 @@ def feed(
     separator: Annotated[str, typer.Option(help="CSV: character between two values; `tab` for a tab.")] = "",
     header: Annotated[str, typer.Option(help="CSV: text that the header line begins with, or `none`.")] = "",
     names: Annotated[str, typer.Option(help="CSV without a header: comma-separated names of all columns.")] = "",
+    skip_lines: Annotated[int, typer.Option(help="Text: number of lines to skip at the beginning of a file.")] = 0,
+    quote: Annotated[str, typer.Option(help="CSV: character around values, or `none` if quotes have no meaning.")] = "",
+    escape: Annotated[str, typer.Option(help="CSV: character that removes the meaning of the next one.")] = "",
+    comment: Annotated[str, typer.Option(help="CSV: character that comment lines begin with.")] = "",
+    trailing_separator: Annotated[
+        bool, typer.Option("--trailing-separator", help="CSV: each line ends with a separator.")
+    ] = False,
     decimal: Annotated[str, typer.Option(help="CSV: decimal mark of numbers.")] = "",
     thousands: Annotated[str, typer.Option(help="CSV: mark between groups of three digits.")] = "",
     null: Annotated[list[str] | None, typer.Option(help="Text that means a missing value; may be repeated.")] = None,
+    typed_null: Annotated[
+        list[str] | None, typer.Option(help="The same, but only among numbers and times; may be repeated.")
+    ] = None,
     time: Annotated[
         list[str] | None, typer.Option(help="COLUMN=PATTERN, such as booked_on=dd.MM.yy; may be repeated.")
     ] = None,
@@ -76,14 +86,21 @@ def feed(
         "separator": {"tab": "\t"}.get(separator, separator),
         "header": False if header == "none" or names else header,
         "fields": _columns(names),
+        "skip_lines": skip_lines,
+        "escape": escape,
+        "comment": comment,
+        "trailing_separator": trailing_separator,
         "decimal": decimal,
         "thousands": thousands,
         "nulls": tuple(null or ()),
+        "typed_nulls": tuple(typed_null or ()),
         "times": dict(part.rpartition("=")[::2] for part in time or ()),
         "rows": rows,
         "columns": _places(places),
     }
-    options = {key: value for key, value in options.items() if value or value is False}
+    options = {key: value for key, value in options.items() if value or (key, value) == ("header", False)}
+    if quote:
+        options["quote"] = None if quote == "none" else quote
     seen = read_sample(sample, feed=name, key=named, encoding=encoding or None, multiline=multiline, options=options)
     if not named and not no_key and not seen.key:
         fail(

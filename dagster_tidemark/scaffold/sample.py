@@ -269,18 +269,13 @@ def _with_form(
     if read_as.name == Format.CSV:
         if "separator" not in options and (width := width_found(text, settings.encoding)):
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
-        is_known = not options.keys().isdisjoint(("header", "skip_lines", "fields"))
-        separator = str(options.get("separator", ""))
-        has_header = options.get("header") is not False
-        found, multiline, evidence = csv_found(
-            text, settings.encoding, separator=separator, is_header_known=is_known, has_header=has_header
-        )
+        found, multiline, evidence = csv_found(text, settings.encoding, options)
         shown: dict[str, Any] = found.options
-        if is_known:
-            settled = ("header", "skip_lines", *(("fields",) if has_header else ()))
+        if not options.keys().isdisjoint(("header", "skip_lines", "fields")):
+            settled = ("header", "skip_lines", *(("fields",) if options.get("header") is not False else ()))
             shown = {name: value for name, value in shown.items() if name not in settled}
         declared = Csv(**shown | _of_format(options, Csv))
-        evidence = [line for line in evidence if line.split()[0].partition("=")[0] not in options]
+        evidence = [line for line in evidence if re.split("[ =:]", line)[0] not in options]
         is_plain = declared == Csv() and not settings.suffixes
         return replace(
             settings, format=None if is_plain else declared, multiline=settings.multiline or multiline

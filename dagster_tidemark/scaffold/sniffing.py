@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_p
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.csv_text import SEPARATORS
 from dagster_tidemark.lakehouse.readers.text import charset_of, lines_of
+from dagster_tidemark.scaffold.comment_lines import MARK, comments_found, log_found
 from dagster_tidemark.sources.text_formats import Csv, Json
 
 _FIRST_BYTES = 256 << 10
@@ -136,30 +137,32 @@ def width_found(text: bytes, encoding: str) -> int | None:
     return None if has_separator or not all("  " in line for line in lines) else len(lines[0])
 
 
-def csv_found(
-    text: bytes, encoding: str, *, separator: str = "", is_header_known: bool = False, has_header: bool = True
-) -> tuple[Csv, bool, list[str]]:
+def csv_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv, bool, list[str]]:
     """Return the options of a CSV text, True if records span lines, and the evidence.
 
     Args:
-        separator: The separator that the user gave; empty to infer it.
-        is_header_known: True if the user said which line is the header.
-        has_header: False if the user said that there is none.
+        given: The user's options, which are not inferred.
 
     Raises:
-        ValueError: the first line may be a header or a row.
+        ValueError: the first line may be a header or a row, or the user's options contradict each other.
     """
+    if of_log := log_found(text, encoding, given):
+        return of_log[0], False, of_log[1]
+    marks = {name: given[name] for name in ("quote", "escape", "comment") if name in given}
+    separator, has_header = given.get("separator", ""), given.get("header") is not False
+    is_header_known = not given.keys().isdisjoint(("header", "skip_lines", "fields"))
     cut = len(text) > _FIRST_BYTES
     head = text[:_FIRST_BYTES]
-    texts = [r.text for r in records_of(head, encoding=encoding, multiline=False, json=False)]
+    of_lines = Dialect(Csv(separator=separator or ",", skip_lines=given.get("skip_lines", 0), **marks))
+    texts = [r.text for r in records_of(head, encoding=encoding, multiline=False, json=False, dialect=of_lines)]
     lines = texts[:-1] if cut and len(texts) > 1 else texts
     # Excel reads such a first line as the declaration of the separator. Other programs would read it as the header.
     of_excel = lines[:1] if lines and re.fullmatch(r"sep=[;,|\t]", lines[0]) else []
     lines = lines[len(of_excel) :]
-    tables = [table for mark in separator or SEPARATORS if (table := _table(mark, lines))]
-    filled = sum(map(bool, map(str.strip, lines)))
-    rare = (table for mark in _RARE_SEPARATORS if not tables and not separator and (table := _table(mark, lines)))
-    tables = tables or [table for table in rare if len(table.rows) == filled > 1]
+    tables = _tables(separator or SEPARATORS, marks, lines)
+    if not tables and not separator:
+        filled = sum(map(bool, map(str.strip, lines)))
+        tables = [table for table in _tables(_RARE_SEPARATORS, marks, lines) if len(table.rows) == filled > 1]
     if not tables:
         return Csv() if has_header else Csv(header=False, fields=("column_1",)), False, []
     table = _below_padding(max(tables, key=_likelihood), lines)
@@ -170,46 +173,49 @@ def csv_found(
         options["separator"] = mark
         evidence.append(f"separator {mark!r}: each line has {len(rows[0]) - 1} of them")
     multiline = False
-    if any(not Dialect(Csv(separator=mark)).is_terminated(line) for line in lines):
-        together = records_of(head, encoding=encoding, multiline=True, json=False, dialect=Dialect(Csv(separator=mark)))
-        joined = _table(mark, [record.text for record in together[: -1 if cut else None]])
+    if any(not table.dialect.is_terminated(line) for line in lines):
+        together = records_of(head, encoding=encoding, multiline=True, json=False, dialect=table.dialect)
+        joined = _table(table.format, [record.text for record in together[: -1 if cut else None]])
         # Each line of such a file is a row, although some quotes seem to hold line breaks.
-        bare = _table(mark, lines, quote=None) if mark == "\t" else None
+        bare = _table(replace(table.format, quote=None), lines) if mark == "\t" and "quote" not in given else None
         is_bare = bare is not None and len(bare.rows) == sum(map(bool, map(str.strip, lines[bare.begin :])))
         if joined and not is_bare and len(joined.rows) == len(together) - (1 if cut else 0) - joined.begin:
             multiline, table, rows = True, joined, joined.rows
             evidence.append("multiline: quotes hold line breaks")
-        elif mark == "\t":  # such files have no quotes around values
+        elif bare is not None:  # such files have no quotes around values
             options["quote"] = None
             evidence.append("quote=None: a value begins with a quote that is not closed")
-            table = bare or table
-            rows = table.rows
+            table, rows = bare, bare.rows
     if table.has_trailing:
         options["trailing_separator"] = True
         evidence.append(f"trailing_separator: each line ends with {mark!r}")
+    above = [*of_excel, *lines[: table.begin]]
+    header = lines[table.begin] if table.begin < len(lines) else ""
     if has_header and (names := _names_above(table, lines)):
-        if above := [*of_excel, *lines[: table.begin - 1]]:
-            options["header"] = _beginning(names[0], lines[table.begin - 1], above)
-            evidence.append(f"header {names[0]!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
+        above, header = above[:-1], lines[table.begin - 1]
     elif not has_header or _has_no_header(rows):
         if not is_header_known and _has_years(rows[0]):
             raise ValueError(
                 f"its first line may be a header with years, or a row: {', '.join(rows[0][:5])}; give --header none "
                 f"or --header {rows[0][0]!r}"
             )
-        width = len(rows[0])
-        options |= {"header": False, "fields": tuple(f"column_{n}" for n in range(1, width + 1))}
+        options |= {"header": False, "fields": tuple(f"column_{n}" for n in range(1, len(rows[0]) + 1))}
         evidence.append(f"header=False: its first line holds values: {', '.join(rows[0][:5])}; name the fields")
-    elif of_excel or table.begin:
-        above = [*of_excel, *lines[: table.begin]]
+        names, above = [], []
+    else:
+        names = [rows[0][0].strip()]
         _require_header(table, above, is_header_known=is_header_known)
-        if all(line.startswith("#") for line in above) and _has_comments_below(text, encoding, table):
-            options["comment"] = "#"
-            evidence.append("comment '#': lines below the header begin with it too; a load skips each such line")
-        else:
-            line = lines[table.begin] if table.begin < len(lines) else ""
-            options["header"] = _beginning(rows[0][0].strip(), line, above)
-            evidence.append(f"header {rows[0][0].strip()!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
+    ahead = sum(line.startswith(MARK) for line in above)
+    comments = []
+    if "comment" not in given and not (names and header.startswith(MARK)):
+        width = len(rows[0]) + table.has_trailing
+        comments = comments_found(text, encoding, table.format, width, ahead=ahead, multiline=multiline)
+    if above and not (comments and ahead == len(above)):
+        options["header"] = _beginning(names[0], header, above)
+        evidence.append(f"header {names[0]!r}: {len(above)} lines above it, the first {above[0][:60]!r}")
+    if comments:
+        options["comment"] = MARK
+        evidence += comments
     if r"\N" in {value for row in rows for value in row}:
         options["nulls"] = (r"\N",)
         evidence.append(r"nulls \N: it stands for a missing value")
@@ -223,17 +229,6 @@ def _likelihood(table: "_Table") -> tuple[int, bool, int]:
     """
     has_decimals = [bool(_DECIMAL_COMMA.fullmatch(cell.strip())) for row in table.rows for cell in row if "," in cell]
     return len(table.rows), bool(has_decimals) and all(has_decimals), len(table.rows[0])
-
-
-def _has_comments_below(text: bytes, encoding: str, table: "_Table") -> bool:
-    """Return True if lines below the header begin with `#`, and none of them has as many values as a row.
-
-    Otherwise `#` is not declared as the mark of comments, because a load would skip a later row that begins with it.
-    """
-    dialect = Dialect(Csv(separator=table.separator))
-    lines = re.findall("^#.*", text.decode(charset_of(encoding, text), errors="replace"), re.MULTILINE)
-    width = len(table.rows[0]) + table.has_trailing
-    return len(lines) > table.begin and not any(len(dialect.fields_of(line)) == width for line in lines)
 
 
 def _require_header(table: "_Table", above: Sequence[str], *, is_header_known: bool) -> None:
@@ -259,13 +254,24 @@ class _Table:
     """Consecutive lines with the same number of values, at least two.
 
     Args:
+        format: The marks by which the lines are split.
         begin: Number of lines above the table.
     """
 
-    separator: str
+    format: Csv
     begin: int
     rows: list[list[str]]
     has_trailing: bool
+
+    @property
+    def separator(self) -> str:
+        """The character between two values."""
+        return self.format.separator
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rule by which the lines are split."""
+        return Dialect(self.format)
 
 
 def _below_padding(table: _Table, lines: Sequence[str]) -> _Table:
@@ -276,7 +282,7 @@ def _below_padding(table: _Table, lines: Sequence[str]) -> _Table:
     is_padded = any(2 * count > len(rows[0]) for count in blanks[:header])
     if not is_padded or not all(blanks[:header]) or header == len(rows) - 1:
         return table
-    dialect, width = Dialect(Csv(separator=table.separator)), len(rows[header])
+    dialect, width = table.dialect, len(rows[header])
     begin = next(n for n, line in enumerate(lines) if dialect.fields_of(line)[:width] == rows[header])
     return replace(table, begin=begin, rows=rows[header:])
 
@@ -307,13 +313,19 @@ def _names_above(table: _Table, lines: Sequence[str]) -> list[str]:
     """
     if not table.begin or not _has_no_header(table.rows):
         return []
-    above = [cell.strip() for cell in Dialect(Csv(separator=table.separator)).fields_of(lines[table.begin - 1])]
+    above = [cell.strip() for cell in table.dialect.fields_of(lines[table.begin - 1])]
     return above if len(above) > 1 and above[0] and not any(map(_VALUE.fullmatch, above)) else []
 
 
-def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table | None:
-    """Return the longest table if values are split at a separator; None if no line has two values."""
-    dialect = Dialect(Csv(separator=mark, quote=quote))
+def _tables(separators: Iterable[str], marks: Mapping[str, Any], lines: Sequence[str]) -> list[_Table]:
+    """Return the table of each separator that splits lines and is no other mark."""
+    formats = [Csv(separator=mark, **marks) for mark in separators if mark not in marks.values()]
+    return [table for each in formats if (table := _table(each, lines))]
+
+
+def _table(format: Csv, lines: Sequence[str]) -> _Table | None:
+    """Return the longest table if lines are split by some marks; None if no line has two values."""
+    dialect = Dialect(format)
     rows = [dialect.fields_of(line) for line in lines]
     counted = Counter(len(row) for row in rows if len(row) > 1)
     if not counted:
@@ -327,7 +339,7 @@ def _table(mark: str, lines: Sequence[str], quote: str | None = '"') -> _Table |
         if begin and len(rows[begin - 1]) == width - 1:
             begin, data = begin - 1, [rows[begin - 1], *data]
         data = [row[: width - 1] for row in data]
-    return _Table(mark, begin, data, has_trailing)
+    return _Table(format, begin, data, has_trailing)
 
 
 def _width_of_table(rows: Sequence[Sequence[str]], counted: Mapping[int, int]) -> int:

@@ -74,13 +74,13 @@ def values_found(
         given: The user's options, which are not inferred.
     """
     columns = {name: [str(row[name]) for row in rows if row.get(name) not in (None, "")] for name in names}
-    marks = {} if "nulls" in given else _marks(format, columns)
+    marks = _marks(format, columns) if given.keys().isdisjoint(("nulls", "typed_nulls")) else {}
     others = {
-        name: [v for v in values if v not in format.nulls and v not in marks.get(name, ())]
+        name: [v for v in values if v not in (*format.nulls, *format.typed_nulls, *marks.get(name, ()))]
         for name, values in columns.items()
     }
     found, evidence = _forms(format, others, given)
-    declared = replace(format, **found, typed_nulls=tuple(dict.fromkeys(chain(*marks.values()))))
+    declared = replace(format, **found, typed_nulls=(*format.typed_nulls, *dict.fromkeys(chain(*marks.values()))))
     typed = [name for name in marks if not is_text(declared, rows, name, given)]
     kept: dict[str, str] = {}  # each mark, and the first column that has it
     for name in typed:

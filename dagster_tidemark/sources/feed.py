@@ -58,7 +58,7 @@ _KINDS: dict[str, type] = {
     "multiline": bool,
     "exact": bool,
 }
-_UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._COPYING_", "~")
+_UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._copying_", "~")
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: feeds are dictionary keys
@@ -243,6 +243,11 @@ class Feed:
                 raise ValueError(
                     f"{owner}: suffixes is empty, so no file would be taken; leave it out, or name endings"
                 )
+            if patterns := [suffix for suffix in self.suffixes if "*" in suffix or "/" in suffix]:
+                raise ValueError(
+                    f"{owner}: expected suffixes as endings of names such as '.csv', found {patterns[0]!r}, which no "
+                    "name ends in"
+                )
 
     @property
     def layout(self) -> Layout:
@@ -310,7 +315,7 @@ class Feed:
     def is_meant_as_data(self, key: str) -> bool:
         """Return True if a key was meant as data, whatever its ending: it is no marker and no unfinished upload."""
         name = key.rpartition("/")[2]
-        return bool(name) and name[0] not in "._" and not name.endswith(_UNFINISHED)
+        return bool(name) and name[0] not in "._" and not name.lower().endswith(_UNFINISHED)
 
 
 def require_readable(feed: Feed) -> None:
@@ -332,7 +337,8 @@ def require_readable(feed: Feed) -> None:
     for name in (name for name in named if ending_of(name) is None):
         ending = name[name.rfind(".") :] if "." in name else name
         likely = next((known for known in every_ending() if ending.lower() in (known, known.removeprefix("."))), None)
-        remedy = f"write {likely!r}, and name the files so" if likely else "register a format for it (docs/feeds.md)"
+        others = "let the feed say format=Csv(...), Json(...) or a format's name, or register a format (docs/feeds.md)"
+        remedy = f"write {likely!r}, and name the files so" if likely else others
         raise ValueError(
             f"feed {feed.name}: no format reads files that end in {ending!r}; {remedy}. "
             f"Known endings: {', '.join(every_ending())}"

@@ -63,7 +63,10 @@ def claim(name: str, endings: Sequence[str]) -> None:
         if ending in endings[:at]:
             raise ValueError(f"format {name}: the ending {ending} is listed twice")
         if taken := _NAMES.get(ending.lower()):
-            raise ValueError(f"format {name}: the ending {ending} already belongs to format {taken}")
+            raise ValueError(
+                f"format {name}: the ending {ending} already belongs to format {taken}; name another ending here, and "
+                f"let the feed say format={name!r}"
+            )
     _NAMES.update(dict.fromkeys((ending.lower() for ending in endings), name))
 
 

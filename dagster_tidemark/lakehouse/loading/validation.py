@@ -150,6 +150,8 @@ def typed(text: Column, kind: str) -> Column:
     trimmed = F.trim(text)
     if kind == "string":
         return F.nullif(text, F.lit(""))
+    if kind == "binary":  # a blank is a byte like others
+        return text.try_cast(kind)
     # 1e1000000000 would need a billion digits as a decimal, and would fail the whole job.
     has_exponent = F.contains(trimmed, F.lit("e")) | F.contains(trimmed, F.lit("E"))
     is_plain = (F.octet_length(trimmed) < _LONGEST_NUMBER) & (F.octet_length(trimmed) == F.length(trimmed))

@@ -120,7 +120,10 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _plain(column.storage)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
-    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:  # Arrow has few functions for these types
+    # Arrow has few functions for the following types.
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_decimal(column.type) and column.type.bit_width < 128:
         return column.cast(pa.decimal128(column.type.precision, column.type.scale))
     return column
 
@@ -260,11 +263,11 @@ def _texts_of_days(column: pa.Array, *, as_written: bool) -> pa.Array:
 
 
 def _as_declared(column: pa.Array, kind: str) -> pa.Array:
-    """Return a column of texts as a string or binary column, if one is declared: empty texts as null, bytes trimmed."""
+    """Return a column of texts as a string or binary column, if one is declared: empty texts as null."""
     if not pa.types.is_string(column.type):
         return column
     if kind == "binary":
-        return pc.ascii_trim(column, characters=" ").cast(pa.binary())
+        return column.cast(pa.binary())
     is_empty = pc.equal(pc.binary_length(column), 0)
     return pc.if_else(is_empty, None, column) if kind == "string" and is_empty.true_count else column
 

@@ -84,7 +84,8 @@ class NumberForm:
         mark = re.escape(self.decimal)
         group = "" if self.thousands is None else group_mark(self.thousands)
         places = f"(?:{mark}[0-9]+)?"
-        groups = f"[0-9]{{1,3}}(?:{group}[0-9]{{3}})+{places}|" if group else ""
+        # No number in groups begins with a zero: `0,500` is 0.5 with a decimal comma, not 500.
+        groups = f"[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}})+{places}|" if group else ""
         number = rf"(?:[0-9]+(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]{{1,3}})?"
         words = "|NaN|[+-]?Infinity" if self.has_places else ""
         fits = pc.match_substring_regex(texts, f"^(?:[+-]?(?:{groups}{number}){words})$")

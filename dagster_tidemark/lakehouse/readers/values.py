@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_TIME = "%Y-%m-%d %H:%M:%S.%f"
 _BLANKS = " \t\r\n"
 # First day of year 1 and last day of year 9999, since 1970. The exact rule handles other years.
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
@@ -139,11 +138,24 @@ def _json_of(value: pa.Scalar) -> bytes | None:
     if not value.is_valid:
         return None
     try:
+        if _holds_nanoseconds(value.type):
+            return _json_of_parts(value).encode()
         return _json(value.as_py(), value.type).encode()
     except UnicodeDecodeError as error:
         return bytes(error.object)  # invalid text, which `typed_rows` reports
-    except (OverflowError, ValueError):  # Python has no years above 9999, and no nanoseconds without pandas
+    except (OverflowError, ValueError, KeyError):  # Python has no years above 9999, and knows not every zone of a file
         return _json_of_parts(value).encode()
+
+
+def _holds_nanoseconds(kind: pa.DataType) -> bool:
+    """Return True if values of a type may have nanoseconds, which Python's times lack."""
+    if pa.types.is_map(kind):
+        return _holds_nanoseconds(kind.key_type) or _holds_nanoseconds(kind.item_type)
+    if pa.types.is_struct(kind):
+        return any(_holds_nanoseconds(of.type) for of in kind)
+    if pa.types.is_nested(kind):
+        return _holds_nanoseconds(kind.value_type)
+    return getattr(kind, "unit", None) == "ns"
 
 
 def _json_of_parts(value: pa.Scalar) -> str:
@@ -152,8 +164,8 @@ def _json_of_parts(value: pa.Scalar) -> str:
     if not value.is_valid:
         return "null"
     if pa.types.is_map(kind):
-        pairs = ((pair["key"].as_py(), pair["value"]) for pair in value.values)
-        return "{" + ",".join(f"{json.dumps(str(k), ensure_ascii=False)}:{_json_of_parts(v)}" for k, v in pairs) + "}"
+        pairs = ((_name_of(pair["key"].as_py()), pair["value"]) for pair in value.values)
+        return "{" + ",".join(f"{name}:{_json_of_parts(v)}" for name, v in pairs) + "}"
     if pa.types.is_struct(kind):
         names = (f.name for f in kind)
         return "{" + ",".join(f"{json.dumps(n, ensure_ascii=False)}:{_json_of_parts(value[n])}" for n in names) + "}"
@@ -166,8 +178,18 @@ def _json_of_parts(value: pa.Scalar) -> str:
         days, rest = divmod(value.value, PER_SECOND[kind.unit] * _A_DAY)
         micros = rest * PER_SECOND["us"] // PER_SECOND[kind.unit]
         nanos = value.value % 1000 if kind.unit == "ns" else 0
-        return f'"{far_time(days, micros, all_places=True)}{_of_nanos(nanos)}"'
+        return f'"{far_time(days, micros, all_places=True)}{f"{nanos:03}" if nanos else ""}"'
+    if pa.types.is_time(kind):
+        return f'"{pc.cast(value, pa.string())}"'
+    if pa.types.is_duration(kind):
+        return str(value.value)
     return _json(value.as_py(), kind)
+
+
+def _name_of(key: object) -> str:
+    """Return the key of a map as the name of a member."""
+    text = key.decode() if isinstance(key, bytes) else str(key).lower() if isinstance(key, bool) else str(key)
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _json(value: Any, kind: pa.DataType) -> str:
@@ -175,7 +197,7 @@ def _json(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return "null"
     if pa.types.is_map(kind):
-        members = (f"{json.dumps(str(k), ensure_ascii=False)}:{_json(v, kind.item_type)}" for k, v in value)
+        members = (f"{_name_of(k)}:{_json(v, kind.item_type)}" for k, v in value)
         return "{" + ",".join(members) + "}"
     if pa.types.is_struct(kind):
         fields = (f"{json.dumps(f.name, ensure_ascii=False)}:{_json(value[f.name], f.type)}" for f in kind)
@@ -190,17 +212,12 @@ def _json(value: Any, kind: pa.DataType) -> str:
         return f'"{base64.b64encode(value).decode()}"'
     if isinstance(value, datetime):
         time_utc = value.astimezone(UTC) if value.tzinfo else value
-        return f'"{time_utc.strftime(_TIME)}{_of_nanos(getattr(value, "nanosecond", 0))}"'
+        return f'"{time_utc.replace(tzinfo=None).isoformat(" ", "microseconds")}"'
     if isinstance(value, time):
         return f'"{value.isoformat(_PLACES[kind.unit])}"'
     if isinstance(value, timedelta):
         return str(value // timedelta(microseconds=1) * PER_SECOND[kind.unit] // PER_SECOND["us"])
     return f'"{value}"' if isinstance(value, date) else json.dumps(value, ensure_ascii=False)
-
-
-def _of_nanos(nanos: int) -> str:
-    """Return the digits of nanoseconds after six digits of a fraction; empty if there are none."""
-    return f"{nanos:03}" if nanos else ""
 
 
 def far_time(days: int, micros: int | None, *, all_places: bool = False) -> str:

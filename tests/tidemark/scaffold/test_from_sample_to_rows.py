@@ -1,5 +1,6 @@
 """From a sample to its rows with no file edited by hand, for five kinds of files: in memory, without Spark."""
 
+import gzip
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.sources.feed import Feed
@@ -44,8 +45,89 @@ WALKS: dict[str, tuple[str, bytes, list[tuple[Any, ...]]]] = {
         IMDB.encode(),
         [("t1", '"Carmencita', 1894), ("t2", None, None), ("t3", '"Pauvre" Pierrot', 1892), ("t4", '"Fred', 1894)],
     ),
+    "IIS logs": (
+        "a.log",
+        b"#Software: Microsoft Internet Information Services 10.0\n#Date: 2026-01-02 00:00:00\n"
+        b"#Fields: date time cs-method cs(User-Agent) sc-status\n2026-01-02 00:00:01 GET Mozilla/5.0+(X11) 200\n"
+        b"#Date: 2026-01-02 01:00:00\n2026-01-02 01:00:02 GET - -\n",
+        [
+            (date(2026, 1, 2), "00:00:01", "GET", "Mozilla/5.0+(X11)", 200),
+            (date(2026, 1, 2), "01:00:02", "GET", "-", None),
+        ],
+    ),
+    "CloudFront logs": (
+        "a.log.gz",
+        gzip.compress(b"#Version: 1.0\n#Fields: date x-edge-location sc-bytes c.ip\n2026-01-02\tFRA2\t512\t10.0.0.1\n"),
+        [(date(2026, 1, 2), "FRA2", 512, "10.0.0.1")],
+    ),
+    "comments, no header": (
+        "a.csv",
+        b"# by hand\n1,a,2026-01-02\n# none on the third\n2,b,2026-01-04\n",
+        [(1, "a", date(2026, 1, 2)), (2, "b", date(2026, 1, 4))],
+    ),
+    "comments below the header alone": ("a.csv", b"n;name\n# none\n1;a\n2;b\n", [(1, "a"), (2, "b")]),
+    "comments below a title and the header": (
+        "a.csv",
+        b"Shops; 2026\nn,name\n# a\n1,a\n2,b\n3,c\n",
+        [(1, "a"), (2, "b"), (3, "c")],
+    ),
+    "a heading inside of quotes is no comment": (
+        "a.csv",
+        b'n,text\n1,"a\n# b\nc"\n2,#d\n',
+        [(1, "a\n# b\nc"), (2, "#d")],
+    ),
     "UTF-16 from Excel": ("a.csv", "n\tname\r\n7\tZoë\r\n8\t漢\r\n".encode("utf-16"), [(7, "Zoë"), (8, "漢")]),
 }
+
+
+BY_HAND: dict[str, tuple[tuple[str, ...], bytes, list[tuple[Any, ...]]]] = {
+    "lines to skip": (("--skip-lines", "3"), b"x,y\n\njunk;1\nn,name\n1,a\n2,b\n", [(1, "a"), (2, "b")]),
+    "lines to skip, no header": (("--skip-lines", "1", "--header", "none"), b"x,y,z\n1,a\n2,b\n", [(1, "a"), (2, "b")]),
+    "single quotes": (("--quote", "'"), b"n;name\n1;'a;b'\n2;c\n", [(1, "a;b"), (2, "c")]),
+    "quotes without a meaning": (("--quote", "none"), b'n;name\n1;"a\n2;"b"\n', [(1, '"a'), (2, '"b"')]),
+    "backslashes": (("--escape", "\\"), b'n,name\n1,a\\,b\n2,"x\\"y"\n', [(1, "a,b"), (2, 'x"y')]),
+    "other comments": (("--comment", "%"), b"% x\nn,name\n1,#a\n% y\n2,b\n", [(1, "#a"), (2, "b")]),
+    "trailing separators": (
+        ("--trailing-separator", "--separator", "|"),
+        b"n|name|\n1|a|\n2||\n",
+        [(1, "a"), (2, None)],
+    ),
+    "missing numbers": (("--typed-null", "?"), b"n,name\n1,?\n?,b\n", [(1, "?"), (None, "b")]),
+    "names of a log": (
+        ("--separator", " ", "--names", "day,status"),
+        b"#Version: 1.0\n#Fields: date sc-status\n2026-01-02 200\n",
+        [(date(2026, 1, 2), 200)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_new_feed_takes_the_form_of_a_file_by_hand(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, body, expected = BY_HAND[name]
+    assert_walked("a.csv", body, expected, tmp_path, monkeypatch, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--quote", "''"), "expected quote as one ASCII character or None"),
+        (("--skip-lines", "-1"), "expected skip_lines as a number of lines, found -1"),
+        (("--skip-lines", "1", "--header", "n"), "skip_lines=1 and header='n' both say where the table begins"),
+        (("--skip-lines", "9"), "it has 3 lines"),
+        (("--comment", ",", "--separator", ","), "separator and comment are both ','"),
+    ],
+)
+def test_new_feed_refuses_options_that_contradict_each_other_or_the_sample(
+    options: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = new_feed("a.csv", b"n,name\n1,a\n", tmp_path, monkeypatch, options)
+    assert refused.exit_code == 2 and said in refused.output
+
+
+def test_new_feed_refuses_a_log_whose_fields_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"#Fields: date n\n2026-01-02 1\n#Fields: n date\n1 2026-01-02\n"
+    refused = new_feed("a.log", body, tmp_path, monkeypatch)
+    assert refused.exit_code == 2 and "it has 2 lines #Fields: with different names" in refused.output
 
 
 @pytest.mark.parametrize("name", WALKS)
@@ -53,19 +135,36 @@ def test_new_feed_reads_its_own_sample_without_edits(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, body, expected = WALKS[name]
+    assert_walked(key, body, expected, tmp_path, monkeypatch)
+
+
+def new_feed(
+    key: str, body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...] = ()
+) -> Result:
     monkeypatch.setenv("TIDEMARK_CODE_LOCATION", "pipelines")
     monkeypatch.setenv("TIDEMARK_PROJECT", str(tmp_path))
     (tmp_path / key).write_bytes(body)
+    return CliRunner().invoke(app, ["new", "feed", "walked", "--sample", str(tmp_path / key), "--no-key", *options])
 
-    said = CliRunner().invoke(app, ["new", "feed", "walked", "--sample", str(tmp_path / key), "--no-key"])
+
+def assert_walked(
+    key: str,
+    body: bytes,
+    expected: list[tuple[Any, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...] = (),
+) -> None:
+    """Assert that the feed that is written for a sample reads all of its rows."""
+    said = new_feed(key, body, tmp_path, monkeypatch, options)
     assert said.exit_code == 0, said.output
     module = tmp_path / "pipelines" / "feeds" / "walked.py"
     found = SimpleNamespace()
     exec(compile(module.read_text(), str(module), "exec"), vars(found))
     feed: Feed = found.FEED
     settings = ("format", "names", "exact", "encoding", "multiline", "suffixes")
-    options = {name: getattr(feed, name) for name in settings}
+    form = {name: getattr(feed, name) for name in settings}
 
-    rows = rows_of(body, feed.columns, key=key, recognized=True, **options)
+    rows = rows_of(body, feed.columns, key=key, recognized=True, **form)
     assert [row[: len(feed.columns)] for row in rows] == expected, said.output
     assert not any(row[len(feed.columns)] for row in rows)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout, refuse_overlaps
+from dagster_tidemark.sources.feed import Feed, Grain, OnRemoval, OutsideLayout, refuse_overlaps, require_readable
 from tests.toys.feeds import CUSTOMERS, FEEDS, ORDERS, PRICES
 
 
@@ -37,6 +37,24 @@ def test_customers_file_has_no_partition() -> None:
 def test_key_outside_the_layout_is_refused(key: str) -> None:
     with pytest.raises(OutsideLayout, match="orders"):
         ORDERS.partition_of(key)
+
+
+@pytest.mark.parametrize("suffixes", [("*.csv",), (".csv", "2026/*")])
+def test_pattern_in_place_of_an_ending_is_refused(suffixes: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"feed notes: expected suffixes as endings of names such as '.csv', found '"):
+        Feed("notes", "notes/", Grain.DAY, {"n": "int"}, suffixes=suffixes)
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".txt", ".ndjson"])
+def test_unknown_ending_is_refused_with_the_setting_that_names_its_format(ending: str) -> None:
+    feed = Feed("notes", "notes/", Grain.DAY, {"n": "int"}, suffixes=(ending,))
+    with pytest.raises(ValueError, match=rf"end in '\{ending}'; let the feed say format=Csv\(...\), Json\(...\) or "):
+        require_readable(feed)
+
+
+@pytest.mark.parametrize("name", ["a.csv.tmp", "a.CSV.TMP", "a.csv.PART", "a.CSV._COPYING_", "A.CSV.Filepart"])
+def test_unfinished_upload_is_not_meant_as_data_whatever_its_case(name: str) -> None:
+    assert not ORDERS.is_meant_as_data(f"orders/dt=2026-10-01/hour=07/{name}")
 
 
 @pytest.mark.parametrize("grain", [Grain.HOUR, Grain.DAY])

@@ -72,7 +72,7 @@ def meaning(text: str | None, kind: str) -> object:
     if kind == "string":
         return text or None
     if kind == "binary":
-        return text.strip(" ").encode()
+        return text.encode()
     if kind == "boolean":
         return {"true": True, "false": False}[text]
     if kind in ("int", "bigint"):
@@ -208,6 +208,31 @@ def test_int96_timestamps_keep_years_from_1_to_9999() -> None:
     ]
     body = written(pa.table({"v": pa.array(times, pa.timestamp("us"))}), use_deprecated_int96_timestamps=True)
     assert whole(list(rows_of(DeclaredContent({"v": "timestamp_ntz"}), None, Stored(body))), "v") == times
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "text"),
+    [
+        (pa.list_(pa.timestamp("us")), [-62135596800000000], '["0001-01-01 00:00:00.000000"]'),
+        (pa.list_(pa.timestamp("us", "Mars/Olympus")), [0], '["1970-01-01 00:00:00.000000"]'),
+        (pa.list_(pa.time64("ns")), [5, None], '["00:00:00.000000005",null]'),
+        (pa.list_(pa.time64("us")), [5], '["00:00:00.000005"]'),
+        (pa.list_(pa.duration("ns")), [5], "[5]"),
+        (pa.map_(pa.binary(), pa.int64()), [(b"k", 1)], '{"k":1}'),
+        (pa.map_(pa.bool_(), pa.time64("ns")), [(True, 1)], '{"true":"00:00:00.000000001"}'),
+        (pa.struct([("at", pa.timestamp("ns"))]), {"at": 1_001}, '{"at":"1970-01-01 00:00:00.000001001"}'),
+    ],
+)
+def test_nested_value_is_written_as_text_without_loss(kind: pa.DataType, values: object, text: str) -> None:
+    body = written(pa.table({"v": pa.array([values, None], kind)}))
+    assert whole(list(rows_of(DeclaredContent({"v": "string"}), None, Stored(body))), "v") == [text, None]
+
+
+def test_view_of_bytes_that_are_no_text_rejects_only_its_row() -> None:
+    body = written(pa.table({"v": pa.array([b"\xff", b"a"], pa.binary_view())}))
+    (rows,) = rows_of(DeclaredContent({"v": "string"}), None, Stored(body))
+    assert rows.columns["v"].to_pylist() == [None, "a"]
+    assert rows.faults is not None and rows.faults.to_pylist() == [not_valid("utf-8"), None]
 
 
 def not_text(values: Sequence[bytes | None]) -> pa.Array:

@@ -42,6 +42,14 @@ def test_formatted_number_is_parsed_to_the_same_number(number: Decimal, grouped:
     assert found is not None and Decimal(found) == number
 
 
+def test_number_in_groups_does_not_begin_with_a_zero() -> None:
+    for decimal, group in ((".", ","), (",", "."), (".", "'"), (".", " "), (".", "_")):
+        for has_places in (True, False):
+            form = NumberForm(decimal, group, has_places=has_places)
+            wrong = [f"0{group}500", f"-0{group}250", f"01{group}234", f"00{group}123{group}456"]
+            assert plain(form, *wrong, f"12{group}345{group}678") == [None] * 4 + ["12345678"]
+
+
 @given(text=st.text("0123456789.,-+ eE", max_size=12))
 @example(text="2.647")
 @example(text="-5,00")

@@ -60,7 +60,7 @@ def worker(stream: Stream, settings: Settings, queue: FakeMessageSource, **more:
 def answering(settings: Settings, queue: FakeMessageSource) -> Shift:
     shift = worker(questions.stream(toy.new_name()), settings, queue)
     assert isinstance(shift._reaction, Answers)
-    shift._reaction.connect = FakeMessageSource
+    shift._reaction.outlet = FakeMessageSource()
     shift._catch_up()
     return shift
 

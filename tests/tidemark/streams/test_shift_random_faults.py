@@ -92,7 +92,7 @@ def test_random_faults_lose_or_double_nothing_and_fail_no_shift(tmp_path: Path, 
     queue, out, log, heard = FakeMessageSource(max_receives=3), FakeMessageSource(), Log(), toy.Heard()
     shift = toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue), log], heard)
     assert isinstance(shift._reaction, Alerts)
-    shift._reaction.connect = lambda: out
+    shift._reaction.outlet = out
     truth: dict[tuple[str, int], float] = {}
     junk = []
     with faults(dice) as switch:

@@ -78,7 +78,7 @@ def stream_of(rule: toy.Strong, **declared: Any) -> Stream:
 def worker(stream: Stream, settings: Settings, queue: FakeMessageSource) -> Shift:
     shift = toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue)])
     if isinstance(shift._reaction, Alerts):
-        shift._reaction.connect = FakeMessageSource
+        shift._reaction.outlet = FakeMessageSource()
     shift._catch_up()
     return shift
 

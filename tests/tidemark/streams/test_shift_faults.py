@@ -247,13 +247,13 @@ def test_repeated_snapshot_expiry_logs_nothing_and_each_failure_only_once(
             table.commit(append.TableCommit(append.rows_of(table.schema, [])))
         shift._kept.look()
         for _ in range(5):
-            shift._following._again_at = 0.0
+            shift._following.again_at = 0.0
             shift._look_after()
         table.refresh()
         assert len(list(table._ancestors())) == 5, "the stream's own table is not held up"
         assert [m for m in caplog.messages if "no such bucket" in m] == [caplog.messages[0]]
         alerts.look_after = before  # type: ignore[attr-defined]
-        shift._following._again_at = 0.0
+        shift._following.again_at = 0.0
         shift._look_after()
         assert "succeeded after 5 failures" in caplog.messages[-1]
 

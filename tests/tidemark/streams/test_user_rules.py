@@ -212,6 +212,16 @@ def test_alert_rule_failing_on_every_message_is_reported_and_rejects_none(
     assert standing(stream, lake) == [("a", 0)]
 
 
+def test_shift_that_ends_returns_its_unfinished_messages_to_the_queue_at_once(lake: Settings) -> None:
+    stream, queue = stream_of(Raising(on_each)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", *[7.0] * 12))
+    shift.step()
+    shift.ends = lambda: "the test is over"
+    assert (shift.work(), queue.hidden) == ("the test is over", dict.fromkeys(queue.in_flight, 0))
+    assert len(queue.hidden) == 12
+
+
 def test_shift_with_a_broken_alert_rule_keeps_working_and_reports_it(lake: Settings) -> None:
     stream, queue = stream_of(Raising(on_each)), FakeMessageSource()
     queue.send(pings("a", *[7.0] * 10))

@@ -81,7 +81,7 @@ class Play:
 
     def _writer(self) -> _Writer:
         self.told["shifts"] += 1
-        return _Writer(Alerts(self.reaction, self._place(), lambda: self))  # type: ignore[arg-type, return-value]
+        return _Writer(Alerts(self.reaction, self._place(), self))
 
     def _place(self) -> StreamContext:
         return StreamContext(None, self.lake, self.stream)  # type: ignore[arg-type]

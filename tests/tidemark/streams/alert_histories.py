@@ -135,7 +135,7 @@ class Play:
         is_known = incorporated is not None and self.kept.has(int(incorporated))
         through = int(incorporated) if incorporated is not None and is_known else self.kept.head
         reaction = replace(self.reaction, rule=rule or self.rule)
-        work = Reevaluation(reaction, self._place(), lambda: self)  # type: ignore[arg-type, return-value]
+        work = Reevaluation(reaction, self._place(), self)
 
         def found(snapshot: int | None) -> dict[str, Sequence[Episode]]:
             meanwhile()

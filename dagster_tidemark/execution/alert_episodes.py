@@ -27,7 +27,7 @@ from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot, read_as_of
 from dagster_tidemark.lakehouse.session import naming_the_server
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.sources.notification_queue import MessageSink
+from dagster_tidemark.sources.notification_queue import MessageSink, QueueOutlet
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.alerts.declaration import Alerting
 from dagster_tidemark.streams.alerts.identity import AlertChanges, Episode, reconcile
@@ -155,7 +155,7 @@ def reevaluate(
     def refuse(faults: Sequence[Fault]) -> None:
         rejected_messages.enter(lake, stream.asset, faults, (), code_of(settings))
 
-    work = Reevaluation(declared, StreamContext(settings, lake, stream, refuse), _sends_nothing)
+    work = Reevaluation(declared, StreamContext(settings, lake, stream, refuse), QueueOutlet(_sends_nothing))
 
     def found(snapshot_id: int | None) -> Episodes:
         with naming_an_expired_snapshot(stream.table):

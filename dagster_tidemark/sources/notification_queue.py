@@ -5,7 +5,7 @@ To add another system, write a class with the methods of `MessageSource` in a mo
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
@@ -109,6 +109,27 @@ class MessageSink(Protocol):
             QueueUnavailable: some messages may not have been sent.
         """
         ...
+
+
+class QueueOutlet:
+    """Sends messages to a queue.
+
+    Args:
+        connect: Opens the queue. Called at the first use, and again after a fault.
+    """
+
+    def __init__(self, connect: Callable[[], MessageSink]) -> None:
+        self.connect = connect
+        self._queue: MessageSink | None = None
+
+    def send(self, bodies: Sequence[str]) -> None:
+        """Send messages, as a `MessageSink`."""
+        self._queue = self._queue or self.connect()
+        try:
+            self._queue.send(bodies)
+        except BaseException:  # a client in an unknown state is not used again
+            self._queue = None
+            raise
 
 
 class Hold:

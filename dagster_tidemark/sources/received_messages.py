@@ -48,13 +48,11 @@ class ReceivedBatch:
         reached: Snapshot properties with the source's position, committed together with the rows. They are
             committed even if there are no records.
         lost: Sentences about messages that are permanently lost.
-        handle: The inlet's data for acknowledging the batch.
     """
 
     records: tuple[ReceivedMessage, ...] = ()
     reached: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
-    handle: object = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +117,8 @@ class Inlet(ABC):
     def receive(self, resume: str | None, wait_seconds: float) -> ReceivedBatch | None:
         """Return the next batch; None if nothing arrives within `wait_seconds`.
 
+        Messages of earlier batches that were not acknowledged are part of the next batch.
+
         Args:
             resume: The newest value of the property `property_name` in the table.
 
@@ -133,9 +133,6 @@ class Inlet(ABC):
     def hindrances(self) -> Collection[str]:
         """Return a sentence on each part of the source that the last `receive` could not read."""
         return ()
-
-    def put_back(self, batch: ReceivedBatch) -> None:  # noqa: B027 - a topic is read again from its position
-        """Deliver an unacknowledged batch again, as the first part of the next batch."""
 
     @abstractmethod
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:

@@ -21,6 +21,7 @@ from dagster_tidemark.event_log.standby import has_replaced_code
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.notification_queue import QueueOutlet
 from dagster_tidemark.sources.received_messages import Inlet
 from dagster_tidemark.streams.checks import refused_result, state_of
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
@@ -189,10 +190,10 @@ def _delivering(
     from dagster_tidemark.lakehouse.append import open_lake
     from dagster_tidemark.streams.deliveries.verdict import Verdicts
     from dagster_tidemark.streams.deliveries.worker import Delivering
-    from dagster_tidemark.streams.messages_in_hand import InHand
 
     queue, answers = declared.queue, declared.answers
-    context.log.info(f"receiving messages from sqs:{queue}, sending answers to sqs:{answers}")
+    inlet = QueueInlet(f"sqs:{queue}", lambda: declared_queue(queue, settings), at_once=1)  # the rest is for other runs
+    context.log.info(f"receiving messages from {inlet.name}, sending answers to sqs:{answers}")
     create_missing_or_log(declared, settings)
     s3 = ImpatientS3(endpoint_url=settings.aws_endpoint_url, region_name=settings.aws_region)
     landing = LandingResource(s3=s3, bucket=settings.landing_bucket).open()
@@ -204,8 +205,8 @@ def _delivering(
             context.log,
             facts.note,
         ),
-        InHand(lambda: declared_queue(queue, settings)),
-        lambda: declared_queue(answers, settings),
+        inlet,
+        QueueOutlet(lambda: declared_queue(answers, settings)),
         InstanceLog(context.instance),
         ends,
         context.log,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.append import EXPIRED_AT_ONCE, Appendable, rows_of
 from dagster_tidemark.lakehouse.commits import SourceAdvanced
-from dagster_tidemark.sources.notification_queue import DeleteRefused
+from dagster_tidemark.sources.notification_queue import DeleteRefused, QueueOutlet
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, UncommittedMessages
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.alerts.declaration import Alerting
@@ -29,6 +29,7 @@ from dagster_tidemark.streams.answers.declaration import Answering
 from dagster_tidemark.streams.answers.worker import Answers
 from dagster_tidemark.streams.decode import Decoder, Fault, judge_rules, table_rows
 from dagster_tidemark.streams.reports import Reports
+from dagster_tidemark.streams.shift_metrics import ShiftCounts
 from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, Chore, Line, RunEnds, patiently, told
 from dagster_tidemark.streams.stream_declaration import Reaction, StreamContext
 from dagster_tidemark.streams.stream_table import StreamTable
@@ -48,17 +49,6 @@ _ENTERED_KNOWN = 100_000
 _FAULTS_NAMED = 100  # messages that the log names, for each batch
 _KEEP_SNAPSHOTS = 60
 _LOOK_AFTER_EVERY = 50  # commits between maintenance, if the shift is never idle
-
-
-@dataclass
-class ShiftCounts:
-    """Numbers of messages, rows and commits of a shift."""
-
-    received: int = 0
-    added: int = 0
-    refused: int = 0
-    published: int = 0
-    commits: int = 0
 
 
 @dataclass
@@ -174,7 +164,6 @@ class Shift:
             if batch is not None:
                 busy, line.may_lag = True, len(batch.records) >= _LARGE
                 if not self._finish(line, partial(self._process, line.inlet, batch, resumed)):
-                    line.inlet.put_back(batch)
                     continue
             elif line.rule_fault:  # the rows are committed, but the reaction has not handled them
                 self._finish(line, partial(self._react, self._kept.table.schema.empty_table()))
@@ -384,8 +373,8 @@ def reaction_of(place: StreamContext) -> Reaction:
         case None:
             return Reaction()
         case Alerting() as alerting:
-            return Alerts(alerting, place, lambda: declared_queue(alerting.queue, place.settings))
+            return Alerts(alerting, place, QueueOutlet(lambda: declared_queue(alerting.queue, place.settings)))
         case Answering() as answering:
-            return Answers(answering, place, lambda: declared_queue(answering.queue, place.settings))
+            return Answers(answering, place, QueueOutlet(lambda: declared_queue(answering.queue, place.settings)))
         case other:
             raise TypeError(f"stream {place.stream.name}: expected Alerting or Answering as reaction, found {other!r}")

@@ -6,6 +6,7 @@ Belongs here: the measurements. Does not belong here: their evaluation (`engine.
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from dagster_tidemark.sources.received_messages import UncommittedMessages, one_sentence
@@ -14,27 +15,27 @@ _WINDOW = 60.0  # seconds over which a rate is measured
 _BEGINS_WITHIN = 15.0  # seconds that a shift may need to open its tables and queues before this is a fault
 
 
-class Counted(Protocol):
-    """Counters of a shift."""
+@dataclass
+class ShiftCounts:
+    """Numbers of a shift's messages, rows and commits.
 
-    @property
-    def commits(self) -> int:
-        """Number of commits."""
+    In a shift of deliveries, `added` counts loaded deliveries, `commits` counts answered messages, and `failed` counts
+    messages that were returned to the queue.
+    """
 
-    @property
-    def added(self) -> int:
-        """Number of rows added."""
-
-    @property
-    def refused(self) -> int:
-        """Number of messages refused."""
+    received: int = 0
+    added: int = 0
+    refused: int = 0
+    published: int = 0
+    commits: int = 0
+    failed: int = 0
 
 
 class Working(Protocol):
     """A shift at work."""
 
     @property
-    def counts(self) -> Counted: ...
+    def counts(self) -> ShiftCounts: ...
     @property
     def looked_at(self) -> float: ...
     @property

@@ -62,20 +62,24 @@ class RunEnds(Exception):
 
 @dataclass
 class Chore:
-    """Work that can be retried at a later step: reports, deferred entries, expiry. Each chore has its own back-off.
+    """Work that can be retried at a later step, such as reports and expiry. Each chore has its own back-off.
 
     Args:
         name: The name of the work in the log.
         log: Receives each fault once, and again after ten minutes.
-        is_vital: True if three failures in a row must fail the run, unless a service caused the last error.
+        is_vital: True to raise the error of the third failure in a row, unless a service caused this error.
+        is_outage: Returns True if a service caused an error.
     """
 
     name: str
     log: logging.Logger
     is_vital: bool = False
+    is_outage: Callable[[BaseException], bool] = is_of_the_world
     failures: int = 0
-    _again_at: float = 0.0
-    _said: str = ""
+    again_at: float = 0.0
+    """The time of the next attempt, by the monotonic clock."""
+    fault: str = ""
+    """The error of the last attempt; empty if it succeeded."""
     _said_at: float = 0.0
 
     def attempt(self, work: Callable[[], object], *, now: bool = False) -> bool:
@@ -84,27 +88,27 @@ class Chore:
         Args:
             now: Try also during the back-off.
         """
-        if not now and time.monotonic() < self._again_at:
+        if not now and time.monotonic() < self.again_at:
             return False
         try:
             work()
         except Exception as error:  # any kind is retried; the class decides for how long
             self._failed(error)
-            if self.is_vital and self.failures >= TRIES_OF_A_BUG and not is_of_the_world(error):
+            if self.is_vital and self.failures >= TRIES_OF_A_BUG and not self.is_outage(error):
                 raise
             return False
         if self.failures:
             self.log.info("%s: succeeded after %d failures", self.name, self.failures)
-        self.failures, self._said = 0, ""
+        self.failures, self.fault = 0, ""
         return True
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
-        self._again_at = time.monotonic() + growing_pause(self.failures, 1.0, LONGEST_BACKOFF)
+        self.again_at = time.monotonic() + growing_pause(self.failures, 1.0, LONGEST_BACKOFF)
         said = told(error)
-        if said != self._said or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
-            self._said, self._said_at = said, time.monotonic()
-            level = logging.WARNING if is_of_the_world(error) else logging.ERROR
+        if said != self.fault or time.monotonic() - self._said_at >= SAID_AGAIN_AFTER:
+            self.fault, self._said_at = said, time.monotonic()
+            level = logging.WARNING if self.is_outage(error) else logging.ERROR
             self.log.log(level, "%s failed and is retried: %s", self.name, said, exc_info=level == logging.ERROR)
 
 

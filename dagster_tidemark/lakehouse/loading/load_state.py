@@ -186,10 +186,10 @@ def _alarm(
 def source_files(feed: Feed, listing: Listing, partition: Partition) -> list[SourceFile]:
     """Return the files of a partition's listing, including misplaced ones."""
     misplaced = (
-        replace(_source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=_why_misplaced(feed, o.key))
+        replace(source_file(o, partition), misplaced=OUTSIDE_LAYOUT, message=_why_misplaced(feed, o.key))
         for o in listing.misplaced
     )
-    return [*(_source_file(o, partition) for o in listing.objects), *misplaced]
+    return [*(source_file(o, partition) for o in listing.objects), *misplaced]
 
 
 def _why_misplaced(feed: Feed, key: str) -> str:
@@ -210,6 +210,7 @@ def _beside(of: Misplaced) -> SourceFile:
     return SourceFile(of.name, of.version, arrived_at, None, misplaced=of.reason, message=str(of))
 
 
-def _source_file(landed: LandedObject, partition: Partition) -> SourceFile:
+def source_file(landed: LandedObject, partition: Partition) -> SourceFile:
+    """Return a listed object as a file of a partition."""
     of_listing = landed.source_version, landed.last_modified, partition, landed.size, landed.etag, landed.version_id
     return SourceFile(landed.key, *of_listing)

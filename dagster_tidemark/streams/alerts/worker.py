@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -63,12 +63,12 @@ class Alerts(Reaction):
     Args:
         declared: The declaration of the alerts.
         place: The stream whose messages are evaluated, and its resources.
-        connect: Opens the queue of the alerts.
+        outlet: The queue of the alerts.
     """
 
     declared: Alerting
     place: StreamContext
-    connect: Callable[[], MessageSink]
+    outlet: MessageSink
     _raised: int = 0
     _retracted: int = 0
     _changed: bool = False
@@ -76,7 +76,6 @@ class Alerts(Reaction):
     _knows_through: bool = False
     _marked_at: float = field(default_factory=time.monotonic)
     _standing: dict[str, list[Alert]] | None = None
-    _queue: MessageSink | None = None
 
     def __post_init__(self) -> None:
         declared = self.declared
@@ -107,7 +106,7 @@ class Alerts(Reaction):
                     self._table.refresh()
                     break
                 some = waiting[start : start + _AT_ONCE]
-                self._send([self._table.text(message) for message in some])
+                self.outlet.send([self._table.text(message) for message in some])
                 sent += len(some)
             else:
                 try:
@@ -115,14 +114,6 @@ class Alerts(Reaction):
                 except CommitConflict:
                     self._table.refresh()
         return sent
-
-    def _send(self, bodies: Sequence[str]) -> None:
-        self._queue = self._queue or self.connect()
-        try:
-            self._queue.send(bodies)
-        except BaseException:  # a client in an unknown state is not used again
-            self._queue = None
-            raise
 
     def look_after(self) -> None:
         """Expire old snapshots of the table."""

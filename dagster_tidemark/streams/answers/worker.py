@@ -51,18 +51,17 @@ class Answers(Reaction):
     Args:
         declared: The declaration of the answers.
         place: The stream whose messages are the requests, and its resources.
-        connect: Opens the queue of the answers.
+        outlet: The queue of the answers.
     """
 
     declared: Answering
     place: StreamContext
-    connect: Callable[[], MessageSink]
+    outlet: MessageSink
     _answerer: Answerer | None = None
     _unsent: dict[str, Row] = field(default_factory=dict)
     _failing_since: float | None = None
     _answered: int = 0
     _errors: int = 0
-    _queue: MessageSink | None = None
 
     def __post_init__(self) -> None:
         declared = self.declared
@@ -101,12 +100,7 @@ class Answers(Reaction):
         bodies = [self._table.message(row) for row in self._unsent.values()]
         if not bodies:
             return 0
-        self._queue = self._queue or self.connect()
-        try:
-            self._queue.send(bodies)
-        except BaseException:  # a client in an unknown state is not used again
-            self._queue = None
-            raise
+        self.outlet.send(bodies)
         self._unsent = {}
         return len(bodies)
 

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from dagster_tidemark.lakehouse.loading.all_or_none import Refusal
+from dagster_tidemark.lakehouse.loading.all_or_none import BadRow, Refusal
 from dagster_tidemark.planner.wording import counted
 from dagster_tidemark.sources.manifests import DeliveryManifest
-from dagster_tidemark.streams.deliveries.files import Checked, CheckedFile, FileFinding
+from dagster_tidemark.streams.deliveries.files import Checked, CheckedFile
 from dagster_tidemark.streams.deliveries.table import LoadedDelivery
 
 LONGEST = 200_000
@@ -130,87 +130,64 @@ def superseded(manifest: DeliveryManifest, standing: LoadedDelivery, posted_at: 
     return Answer(manifest.delivery_id, Status.SUPERSEDED, said, posted_at, manifest.digest)
 
 
-def not_as_listed(
+def not_loaded(
     manifest: DeliveryManifest,
     checked: Checked,
     posted_at: datetime,
     standing: LoadedDelivery | None,
-    waited: timedelta,
+    patience: timedelta = timedelta(0),
+    refusal: Refusal | None = None,
 ) -> Answer:
-    """Return the answer for files that are missing, or differ from the manifest."""
-    faults = [each for each in checked.files if each.message]
-    lacking = [each for each in faults if each.is_waited_for]
-    status = Status.REFUSED if checked.is_wrong else Status.INCOMPLETE
-    said = f"Nothing is loaded: {_named([(each.listed.path, each.message) for each in faults])}."
-    if status is Status.INCOMPLETE:
-        late = f"{counted(len(lacking), 'file')} did not arrive within {waited.total_seconds() / 60:g} minutes"
-        said += f" {late}. Send the message again when all files are uploaded."
+    """Return the answer for files that are missing, differ from the manifest, or cannot be loaded.
+
+    Args:
+        patience: How long the delivery could wait for missing files.
+        refusal: The reasons why files that match the manifest cannot be loaded.
+    """
+    refusal = refusal or Refusal()
+    reports = [_report(each, manifest.key_of(each.listed), refusal) for each in checked.files]
+    faults = [(each.listed.path, fault) for each, (_, fault) in zip(checked.files, reports, strict=True) if fault]
+    is_incomplete = checked.is_incomplete and not checked.is_wrong
+    said = f"Nothing is loaded: {_named(faults)}."
+    if is_incomplete:
+        late = counted(sum(each.is_waited_for for each in checked.files), "file")
+        said += f" {late} did not arrive within {patience.total_seconds() / 60:g} minutes."
+        said += " Send the message again when all files are uploaded."
+    if standing is not None:
+        said += f" The files loaded earlier for this delivery stay (manifest {standing.manifest[:12]})."
     return Answer(
         manifest.delivery_id,
-        status,
-        said + _stays(standing) + _beside(checked.unlisted),
+        Status.INCOMPLETE if is_incomplete else Status.REFUSED,
+        said + _beside(checked.unlisted),
         posted_at,
         manifest.digest,
-        files=[_of_check(each) for each in checked.files],
+        files=[report for report, _ in reports],
         unlisted=checked.unlisted,
-        reasons=Counter(str(each.finding) for each in faults),
+        reasons=Counter(str(each.finding) for each in checked.files if each.message) + refusal.reasons,
+        first_reasons=[_first_reason(bad, manifest.folder) for bad in refusal.first],
     )
 
 
-def not_loadable(
-    manifest: DeliveryManifest, checked: Checked, posted_at: datetime, standing: LoadedDelivery | None, refusal: Refusal
-) -> Answer:
-    """Return the answer for files that match the manifest, but cannot be loaded."""
-    faults = {fault.file.key: fault for fault in refusal.faults}
-    files, said = list[Mapping[str, Any]](), list[tuple[str, str]]()
-    for each in checked.files:
-        key, path = manifest.key_of(each.listed), each.listed.path
-        if fault := faults.get(key):
-            files.append({"key": path, "finding": fault.reason, "message": fault.message})
-            said.append((path, fault.message))
-        elif bad := refusal.bad_rows.get(key):
-            count = sum(bad.values())
-            files.append({"key": path, "finding": "bad_rows", "bad_rows": count, "reasons": dict(bad)})
-            of_reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
-            said.append((path, f"{counted(count, 'bad row')} ({of_reasons})"))
-        else:
-            files.append({"key": path, "finding": str(FileFinding.AS_LISTED)})
-    first = [
-        {
-            "key": bad.key.removeprefix(manifest.folder),
-            "row": bad.row_number,
-            "reason": bad.reason,
-            "message": bad.message,
-        }
-        for bad in refusal.first
-    ]
-    return Answer(
-        manifest.delivery_id,
-        Status.REFUSED,
-        f"Nothing is loaded: {_named(said)}." + _stays(standing) + _beside(checked.unlisted),
-        posted_at,
-        manifest.digest,
-        files=files,
-        unlisted=checked.unlisted,
-        reasons=refusal.reasons,
-        first_reasons=first,
-    )
+def _report(each: CheckedFile, key: str, refusal: Refusal) -> tuple[dict[str, Any], str]:
+    """Return the finding for a file, and its fault as text; the text is empty if there is none."""
+    report: dict[str, Any] = {"key": each.listed.path}
+    if bad := refusal.bad_rows.get(key):
+        count, reasons = sum(bad.values()), ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
+        rows = {"finding": "bad_rows", "bad_rows": count, "reasons": dict(bad)}
+        return report | rows, f"{counted(count, 'bad row')} ({reasons})"
+    fault = next((fault for fault in refusal.faults if fault.file.key == key), None)
+    finding, message = (fault.reason, fault.message) if fault else (str(each.finding), each.message)
+    return report | {"finding": finding} | ({"message": message} if message else {}), message
 
 
-def _of_check(each: CheckedFile) -> dict[str, Any]:
-    said = {"key": each.listed.path, "finding": str(each.finding)}
-    return said | ({"message": each.message} if each.message else {})
+def _first_reason(bad: BadRow, folder: str) -> dict[str, Any]:
+    key = bad.key.removeprefix(folder)
+    return {"key": key, "row": bad.row_number, "reason": bad.reason, "message": bad.message}
 
 
 def _named(faults: Sequence[tuple[str, str]]) -> str:
     said = "; ".join(f"{path}: {why}" for path, why in faults[:_SHOWN])
     return said + (f"; and {counted(len(faults) - _SHOWN, 'more file')}" if len(faults) > _SHOWN else "")
-
-
-def _stays(standing: LoadedDelivery | None) -> str:
-    if standing is None:
-        return ""
-    return f" The files loaded earlier for this delivery stay (manifest {standing.manifest[:12]})."
 
 
 def _beside(unlisted: Collection[str]) -> str:

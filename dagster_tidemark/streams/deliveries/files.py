@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from dagster_tidemark.lakehouse.loading.load_state import source_file
 from dagster_tidemark.lakehouse.loading.spec import Landing
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Feed
@@ -83,14 +84,6 @@ class Checked:
         """True if any file may still arrive or become readable."""
         return any(each.is_waited_for for each in self.files)
 
-    def with_finding(self, key: str, finding: FileFinding, message: str) -> Checked:
-        """Return a copy with a new finding for one file."""
-        files = (
-            replace(each, finding=finding, message=message) if each.file and each.file.key == key else each
-            for each in self.files
-        )
-        return replace(self, files=tuple(files))
-
 
 @dataclass
 class Checker:
@@ -127,12 +120,19 @@ class Checker:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
 
-    def told(self, error: ObjectChanged | ObjectUnavailable) -> tuple[FileFinding, str]:
-        """Return the finding and its text for a file that has changed or become unreadable since the listing."""
+    def with_fault(self, checked: Checked, error: ObjectChanged | ObjectUnavailable) -> Checked:
+        """Return the files with a finding for one that has changed or become unreadable since the listing."""
+        files = (
+            self._faulty(each, error) if each.file and each.file.key == error.key else each for each in checked.files
+        )
+        return replace(checked, files=tuple(files))
+
+    def _faulty(self, checked: CheckedFile, error: ObjectChanged | ObjectUnavailable) -> CheckedFile:
         if isinstance(error, ObjectUnavailable):
-            return FileFinding.NOT_GIVEN, f"it exists but cannot be read: {error.reason}"
+            said = f"it exists but cannot be read: {error.reason}"
+            return replace(checked, finding=FileFinding.NOT_GIVEN, message=said)
         self._changed.add(error.key)
-        return FileFinding.CHANGING, "it was overwritten while it was read"
+        return replace(checked, finding=FileFinding.CHANGING, message="it was overwritten while it was read")
 
     def _changed_meanwhile(self, file: SourceFile) -> str:
         return "; it was overwritten while it was read" if file.key in self._changed else ""
@@ -152,7 +152,7 @@ class Checker:
         landed = there.get(manifest.key_of(listed))
         if landed is None:
             return CheckedFile(listed, FileFinding.MISSING, "it is missing")
-        file = _source_file(landed, manifest.delivery_id)
+        file = source_file(landed, manifest.delivery_id)
         if listed.size is not None and listed.size != landed.size:
             said = f"it has {landed.size} bytes, the manifest says {listed.size}"
             return CheckedFile(listed, FileFinding.WRONG_SIZE, said + self._changed_meanwhile(file), file)
@@ -165,8 +165,7 @@ class Checker:
         try:
             found = self._digests_of(file, listed.checksums)
         except (ObjectChanged, ObjectUnavailable) as error:
-            finding, said = self.told(error)
-            return replace(checked, finding=finding, message=said)
+            return self._faulty(checked, error)
         for algorithm, digest in listed.checksums.items():
             if found[algorithm] != digest:
                 said = f"its {algorithm} is {found[algorithm]}, the manifest says {digest}"
@@ -188,15 +187,3 @@ class Checker:
             self._digests.clear()
         self._digests |= {(file.key, file.version, name): digest for name, digest in new.items()}
         return found | new
-
-
-def _source_file(landed: LandedObject, delivery_id: str) -> SourceFile:
-    return SourceFile(
-        landed.key,
-        landed.source_version,
-        landed.last_modified,
-        delivery_id,
-        landed.size,
-        landed.etag,
-        landed.version_id,
-    )

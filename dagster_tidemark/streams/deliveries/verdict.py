@@ -7,10 +7,9 @@ are handled. A fault of a service is raised, and is never a verdict. Does not be
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog
@@ -21,7 +20,7 @@ from dagster_tidemark.errors import Transient
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse.loading.all_or_none import Refusal, load_all_or_none
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
-from dagster_tidemark.lakehouse.session import naming_the_server, new_session, without_token
+from dagster_tidemark.lakehouse.session import naming_the_server, opened_session
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.listing import ObjectChanged, ObjectUnavailable
 from dagster_tidemark.sources.manifests import DeliveryManifest
@@ -30,8 +29,6 @@ from dagster_tidemark.streams.deliveries.answer import Answer
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.deliveries.files import Checked, Checker
 from dagster_tidemark.streams.deliveries.table import DeliveryTable, LoadedDelivery
-
-logger = logging.getLogger(__name__)
 
 
 class OvertakenDelivery(Transient):
@@ -53,10 +50,9 @@ class Verdicts:
     settings: Settings
     lake: Catalog
     landing: Landing
-    _table: DeliveryTable | None = None
-    _checker: Checker = field(init=False)
 
     def __post_init__(self) -> None:
+        self._table = DeliveryTable(self.lake, self.declared.table)
         self._checker = Checker(self.landing, self.declared.like)
 
     def on(self, manifest: DeliveryManifest, posted_at: datetime, *, is_last: bool) -> Answer | None:
@@ -66,7 +62,6 @@ class Verdicts:
             posted_at: The time when the manifest's message was sent.
             is_last: True if the time to wait for files is over.
         """
-        self._table = self._table or DeliveryTable(self.lake, self.declared.table)
         standing, since = self._table.look(manifest.delivery_id), self._table.head
         is_loaded = standing is not None and standing.manifest == manifest.digest
         if standing is not None and not is_loaded and standing.is_later_than(posted_at, manifest.digest):
@@ -77,29 +72,22 @@ class Verdicts:
         if checked.is_wrong or is_last or not checked.is_incomplete:
             checked = self._checker.verify(checked)
         if not checked.is_wrong and not checked.is_incomplete:
-            loaded = self._loaded(_Loading(manifest, checked, posted_at, standing, since))
-            if isinstance(loaded, Answer):
-                return loaded
-            checked = loaded
+            try:
+                return self._loaded(_Loading(manifest, checked, posted_at, standing, since))
+            except (ObjectChanged, ObjectUnavailable) as error:
+                checked = self._checker.with_fault(checked, error)
         if checked.is_wrong or is_last:
-            return answers.not_as_listed(manifest, checked, posted_at, standing, self.declared.patience)
+            return answers.not_loaded(manifest, checked, posted_at, standing, self.declared.patience)
         return None
 
-    def _loaded(self, of: _Loading) -> Answer | Checked:
-        """Load the whole delivery or nothing. Return the answer, or new findings if a file has become unavailable."""
+    def _loaded(self, of: _Loading) -> Answer:
+        """Load the whole delivery or nothing, and return the answer."""
         manifest, checked = of.manifest, of.checked
-        spark = new_session(self.settings)
-        try:
-            with naming_the_server(spark):
-                refusal = self._load(spark, of)
-        except (ObjectChanged, ObjectUnavailable) as error:
-            return checked.with_finding(error.key, *self._checker.told(error))
-        finally:
-            _stop(spark)
+        with opened_session(self.settings) as spark, naming_the_server(spark):
+            refusal = self._load(spark, of)
         reached("stream_committed")
         if refusal is not None:
-            return answers.not_loadable(manifest, checked, of.posted_at, of.standing, refusal)
-        assert self._table is not None
+            return answers.not_loaded(manifest, checked, of.posted_at, of.standing, refusal=refusal)
         now = self._table.look(manifest.delivery_id)
         if now is None or now.manifest != manifest.digest:
             raise OvertakenDelivery(
@@ -135,10 +123,3 @@ class _Loading:
             "replaces": F.lit(self.standing.manifest if self.standing else None).cast("string"),
         }
         return lambda rows: transform(rows).withColumns(said)
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception as error:  # without the server, the session no longer exists
-        logger.debug("the session could not be stopped: %s", without_token(str(error)))

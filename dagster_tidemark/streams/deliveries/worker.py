@@ -11,44 +11,47 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import PySparkException
 
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.manifests import NoManifest, read_manifest
-from dagster_tidemark.sources.notification_queue import Message, MessageSink
+from dagster_tidemark.sources.notification_queue import DeleteRefused, MessageSink
+from dagster_tidemark.sources.received_messages import ReceivedMessage
 from dagster_tidemark.streams import rejected_messages
 from dagster_tidemark.streams.deliveries.answer import Answer, Status, no_manifest
 from dagster_tidemark.streams.deliveries.verdict import Verdicts
-from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from dagster_tidemark.streams.reports import ReportReceiver
-from dagster_tidemark.streams.shift_retries import LONGEST_BACKOFF, OF_THE_WORLD, TRIES_OF_A_BUG, is_of_the_world, told
+from dagster_tidemark.streams.shift_metrics import ShiftCounts
+from dagster_tidemark.streams.shift_retries import OF_THE_WORLD, Chore, is_of_the_world, told
 
 _WAIT_SECONDS = 2.0
 _LONGEST_PAUSE = 30.0  # between two checks for missing files
 
 
 @dataclass
-class DeliveryCounts:
-    """Numbers of messages of a run, by outcome."""
+class MessageInHand:
+    """An unfinished message, and the history of its handling.
 
-    loaded: int = 0
-    refused: int = 0
-    superseded: int = 0
-    failed: int = 0
+    Args:
+        record: The message.
+        chore: Its handling, with the time of the next attempt.
+        looks: The number of times its delivery was found incomplete.
+        answered: The answer that was already sent; empty if there is none.
+    """
+
+    record: ReceivedMessage
+    chore: Chore
+    looks: int = 0
+    answered: str = ""
 
     @property
-    def commits(self) -> int:
-        """Number of settled messages."""
-        return self.loaded + self.refused + self.superseded
-
-    @property
-    def added(self) -> int:
-        """Number of loaded deliveries."""
-        return self.loaded
+    def body(self) -> str:
+        """The message's text."""
+        return self.record.body.decode(errors="surrogateescape")
 
 
 @dataclass
@@ -57,30 +60,35 @@ class Delivering:
 
     Args:
         verdicts: Judges and loads deliveries.
-        in_hand: The messages.
-        connect: Opens the queue of the answers.
+        inlet: The messages.
+        outlet: The queue of the answers.
         events: Receives the reports to Dagster.
         ends: Returns the reason to end; None as long as the run should work.
         log: Receives faults and outcomes.
     """
 
     verdicts: Verdicts
-    in_hand: InHand
-    connect: Callable[[], MessageSink]
+    inlet: QueueInlet
+    outlet: MessageSink
     events: ReportReceiver
     ends: Callable[[], str | None]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger(__name__))
-    counts: DeliveryCounts = field(default_factory=DeliveryCounts)
+    counts: ShiftCounts = field(default_factory=ShiftCounts)
     looked_at: float = field(default_factory=time.time)
     """Time of the last read of the queue (Unix seconds)."""
-    hindrance: str = ""
-    """The fault that prevents reading the queue or loading a delivery; empty if there is none."""
     lag: float = 0.0
     """Seconds from the sending of the last settled message to its answer."""
-    _answers: MessageSink | None = None
-    _faults: int = 0
-    _failing: dict[str, str] = field(default_factory=dict)
-    """The fault of the last try, by message id."""
+    _held: dict[str, MessageInHand] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._receiving = Chore(f"receiving messages from {self.inlet.name}", self.log)
+
+    @property
+    def hindrance(self) -> str:
+        """The fault that prevents reading the queue or handling a message; empty if there is none."""
+        in_hand = list(self._held.values())  # a copy, because the heartbeat's thread reads this
+        chores = (self._receiving, *(held.chore for held in in_hand))
+        return next((f"{chore.name}: {chore.fault}" for chore in chores if chore.fault), "")
 
     def work(self) -> str:
         """Work until there is a reason to end, and return the reason."""
@@ -89,124 +97,115 @@ class Delivering:
                 self.step()
             return why
         finally:
-            self.in_hand.close()
+            self.inlet.close()
 
     def step(self) -> bool:
         """Receive messages, and handle each due message once. Return True if any message was due."""
-        try:
-            self.in_hand.receive(_WAIT_SECONDS)
-            self._faults, self.looked_at = 0, time.time()
-            self.hindrance = next(iter(self._failing.values()), "")
-        except Exception as error:  # any error of a client; messages in hand are still handled
-            self._faults, self.hindrance = self._faults + 1, told(error)
-            if self._faults == 1:
-                self.log.warning("no messages can be received; retrying: %s", told(error))
-            time.sleep(growing_pause(self._faults, 1.0, _WAIT_SECONDS))
-        due = self.in_hand.due()
-        for held in due:
+        if self._receiving.attempt(self._receive, now=True):
+            self.looked_at = time.time()
+        else:  # messages in hand are still handled
+            time.sleep(min(self._receiving.failures, _WAIT_SECONDS))
+        now = time.monotonic()
+        due = [held for held in self._held.values() if held.chore.again_at <= now]
+        for held in sorted(due, key=lambda held: held.record.sent_at):
             self._try(held)
             if self.ends() is not None:
                 break
         return bool(due)
 
+    def _receive(self) -> None:
+        """Receive messages. Stop waiting when a message in hand becomes due."""
+        began = time.monotonic()
+        next_at = min((held.chore.again_at for held in self._held.values()), default=began + _WAIT_SECONDS)
+        wait = min(max(next_at - began, 0.0), _WAIT_SECONDS)
+        batch = self.inlet.receive(None, int(wait))
+        records = batch.records if batch is not None else ()
+        if all(record.message_id in self._held for record in records):
+            time.sleep(max(0.0, began + wait - time.monotonic()))  # a queue waits only for whole seconds
+        self._held = {record.message_id: self._held.get(record.message_id) or self._new(record) for record in records}
+
+    def _new(self, record: ReceivedMessage) -> MessageInHand:
+        return MessageInHand(
+            record, Chore(f"message {record.message_id}", self.log, is_vital=True, is_outage=_is_outage)
+        )
+
     def _try(self, held: MessageInHand) -> None:
-        message_id = held.message.message_id
         try:
-            self._see_to(held)
-            self._failing.pop(message_id, None)
-        except Exception as error:  # a bug that one message triggers must not stop the other messages
-            held.failures += 1
-            if isinstance(error, PySparkException) or is_of_the_world(error):  # in hand until the service recovers
-                self._failing[message_id] = f"message {message_id}: {told(error)}"
-                held.again_in(growing_pause(held.failures, 1.0, LONGEST_BACKOFF))
-                self.log.warning("message %s failed and is retried: %s", message_id, told(error))
-                return
-            held.again_in(held.failures)
-            self.log.exception("message %s cannot be handled", message_id)
-            if held.failures >= TRIES_OF_A_BUG:  # other messages must not wait for this one
-                self._failing.pop(message_id, None)
-                self.counts.failed += 1
-                self._let_go(held)
+            held.chore.attempt(lambda: self._handle(held))
+        except Exception:  # a bug that one message triggers must not stop the other messages
+            self.log.exception("%s cannot be handled, and is returned to the queue", held.chore.name)
+            self.counts.failed += 1
+            self._held.pop(held.record.message_id)
+            try:
+                self.inlet.give_up(held.record.message_id)
+            except OF_THE_WORLD as error:  # the queue delivers it again by itself
+                self.log.warning("%s could not be returned to the queue: %s", held.chore.name, told(error))
 
-    def _let_go(self, held: MessageInHand) -> None:
-        try:
-            self.in_hand.let_go(held)
-        except OF_THE_WORLD as error:  # the queue delivers it again by itself
-            self.log.warning("message %s could not be released to the queue: %s", held.message.message_id, told(error))
-
-    def _see_to(self, held: MessageInHand) -> None:
+    def _handle(self, held: MessageInHand) -> None:
         reached("stream_received")
-        declared = self.verdicts.declared
-        message, posted_at = held.message, _posted_at(held.message)
+        declared, posted_at = self.verdicts.declared, held.record.sent_at
         try:
-            manifest = read_manifest(message.body, declared.prefix)
+            manifest = read_manifest(held.body, declared.prefix)
         except NoManifest as fault:
             answer = no_manifest(fault.delivery_id, str(fault), posted_at)
-            self._settle(held, answer, f"sqs:{declared.queue}", message.message_id)
+            self._settle(held, answer, held.record.source, held.record.message_id)
             return
         left = posted_at.timestamp() + declared.patience.total_seconds() - time.time()
         # Check at least twice, even if the message arrived late: a file may just be in the process of being written.
         found = self.verdicts.on(manifest, posted_at, is_last=left <= 0 and held.looks > 0)
-        held.failures = 0
         if found is not None:
             self._settle(held, found, manifest.folder, manifest.digest)
             return
         held.looks += 1
         pause = growing_pause(held.looks, 1.0, _LONGEST_PAUSE)
-        held.again_in(min(pause, left) if left > 0 else pause)
+        held.chore.again_at = time.monotonic() + (min(pause, left) if left > 0 else pause)
         if held.looks == 1:
             self.log.info("delivery %s: waiting for missing files", manifest.delivery_id)
 
     def _settle(self, held: MessageInHand, answer: Answer, source: str, version: str) -> None:
         """Write the quarantine entry, answer, report and acknowledge. A kill may repeat steps, but skips none."""
         declared, lake = self.verdicts.declared, self.verdicts.lake
+        is_loaded = answer.status is Status.LOADED
         if answer.is_refusal:
-            entry = _entry(answer, held.message, source, version)
+            entry = _entry(answer, held.body, source, version)
             rejected_messages.enter_all(lake, declared.asset, [entry], declared.code_version)
-        elif answer.status is Status.LOADED and answer.delivery_id is not None:
+        elif is_loaded and answer.delivery_id is not None:
             rejected_messages.forget(lake, declared.asset, answer.delivery_id)
         reached("stream_rejected")
         if held.answered != (body := answer.body()):  # equal if an earlier try failed after sending the answer
             level = logging.WARNING if answer.is_refusal else logging.INFO
             self.log.log(level, "delivery %s %s: %s", answer.delivery_id, answer.status, answer.message)
-            self._send(body)
+            self.outlet.send([body])
             held.answered = body
         reached("stream_published")
         # A message that repeats an earlier one has written nothing.
-        if answer.status is Status.LOADED and answer.posted_at == _posted_at(held.message):
+        if is_loaded and answer.posted_at == held.record.sent_at:
             self.events.materialized(declared.asset, _metadata(answer))
         reached("stream_reported")
         try:
-            self.in_hand.done(held)
-        except OF_THE_WORLD as error:
-            self.log.warning("message %s will be delivered again: %s", held.message.message_id, told(error))
+            self.inlet.delete([held.record.message_id])
+        except DeleteRefused as error:
+            self.log.warning("%s will be delivered again: %s", held.chore.name, told(error))
+        self._held.pop(held.record.message_id)
         reached("stream_acknowledged")
-        self.lag = max(0.0, time.time() - held.message.sent_at)
-        self.counts.loaded += answer.status is Status.LOADED
+        self.lag = max(0.0, time.time() - held.record.sent_at.timestamp())
+        self.counts.commits += 1
+        self.counts.added += is_loaded
         self.counts.refused += answer.is_refusal
-        self.counts.superseded += answer.status is Status.SUPERSEDED
-
-    def _send(self, body: str) -> None:
-        self._answers = self._answers or self.connect()
-        try:
-            self._answers.send([body])
-        except BaseException:  # a client in an unknown state is not used again
-            self._answers = None
-            raise
 
 
-def _posted_at(message: Message) -> datetime:
-    return datetime.fromtimestamp(round(message.sent_at, 3), UTC)
+def _is_outage(error: BaseException) -> bool:
+    return isinstance(error, PySparkException) or is_of_the_world(error)
 
 
-def _entry(answer: Answer, message: Message, source: str, version: str) -> dict[str, Any]:
+def _entry(answer: Answer, content: str, source: str, version: str) -> dict[str, Any]:
     return {
         "partition": answer.delivery_id,
         "source_file": source,
         "source_version": version,
         "arrived_at": answer.posted_at,
         "row_number": None,
-        "content": message.body,
+        "content": content,
         "reason": next(iter(answer.reasons), str(answer.status)),
         "message": answer.message,
     }

@@ -2,7 +2,9 @@
 
 import time
 
-from dagster_tidemark.sources.notification_queue import FakeMessageSource, holding
+import pytest
+
+from dagster_tidemark.sources.notification_queue import FakeMessageSource, QueueOutlet, holding
 
 
 def test_held_messages_are_extended_until_the_work_ends() -> None:
@@ -45,3 +47,23 @@ def test_message_received_too_often_becomes_a_dead_letter() -> None:
         assert [m.body for m in queue.receive(0)] == ["a"]
         queue.redeliver()
     assert (queue.waiting, [m.body for m in queue.dead]) == ([], ["a"])
+
+
+def test_outlet_opens_its_queue_at_the_first_send_and_again_after_a_fault() -> None:
+    class Away(FakeMessageSource):
+        def send(self, bodies: object) -> None:
+            raise ConnectionError("the queue is away")
+
+    queue, opened = FakeMessageSource(), list[FakeMessageSource]()
+
+    def connect() -> FakeMessageSource:
+        opened.append(queue if opened else Away())
+        return opened[-1]
+
+    outlet = QueueOutlet(connect)
+    assert not opened
+    with pytest.raises(ConnectionError):
+        outlet.send(["a"])
+    outlet.send(["b"])
+    outlet.send(["c"])
+    assert ([message.body for message in queue.waiting], len(opened)) == (["b", "c"], 2)

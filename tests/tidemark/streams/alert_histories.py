@@ -81,7 +81,7 @@ class Play:
 
     def _writer(self) -> _Writer:
         self.told["shifts"] += 1
-        return _Writer(Alerts(self.reaction, self._place(), lambda: self))  # type: ignore[arg-type, return-value]
+        return _Writer(Alerts(self.reaction, self._place(), self))
 
     def _place(self) -> StreamContext:
         return StreamContext(None, self.lake, self.stream)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ class Play:
         is_known = incorporated is not None and self.kept.has(int(incorporated))
         through = int(incorporated) if incorporated is not None and is_known else self.kept.head
         reaction = replace(self.reaction, rule=rule or self.rule)
-        work = Reevaluation(reaction, self._place(), lambda: self)  # type: ignore[arg-type, return-value]
+        work = Reevaluation(reaction, self._place(), self)
 
         def found(snapshot: int | None) -> dict[str, Sequence[Episode]]:
             meanwhile()

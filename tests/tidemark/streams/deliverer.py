@@ -20,8 +20,7 @@ def main(name: str) -> None:
     sqs.HOLD_SECONDS = HOLD_SECONDS
 
     def ends() -> str | None:
-        counts = run.counts
-        return "a message is answered" if counts.loaded or counts.refused or counts.superseded else None
+        return "a message is answered" if run.counts.commits else None
 
     run = partner.delivering(partner.declared(name), load_settings(), ends=ends)
     run.work()

@@ -17,12 +17,12 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.partitioning import ByKey
 from dagster_tidemark.lakehouse.table import DELIVERY, LINEAGE, Table
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.s3 import S3Bucket
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.deliveries.verdict import Verdicts
 from dagster_tidemark.streams.deliveries.worker import Delivering
-from dagster_tidemark.streams.messages_in_hand import InHand
 from tests.tidemark.streams import toy
 from tests.toys.feeds import ORDERS
 from tests.toys.schemas import ORDERS_LANDING, order_lines
@@ -74,7 +74,7 @@ def delivering(
     settings: Settings,
     heard: toy.Heard | None = None,
     *,
-    in_hand: type[InHand] = InHand,
+    inlet: type[QueueInlet] = QueueInlet,
     verdicts: type[Verdicts] = Verdicts,
     ends: Callable[[], str | None] = lambda: None,
 ) -> Delivering:
@@ -83,8 +83,8 @@ def delivering(
     bucket = S3Bucket(lambda: boto3.client("s3", **settings.aws_options()), settings.landing_bucket)
     return Delivering(
         verdicts(of, settings, open_lake(settings), bucket),
-        in_hand(lambda: SqsQueue(client, of.queue)),
-        lambda: SqsQueue(client, of.answers),
+        inlet(f"sqs:{of.queue}", lambda: SqsQueue(client, of.queue), at_once=1),
+        SqsQueue(client, of.answers),
         heard or toy.Heard(),
         ends,
         logging.getLogger("deliveries"),
@@ -131,7 +131,7 @@ class Partner:
                     return found[0]
         finally:
             if run is None:
-                at_work.in_hand.close()
+                at_work.inlet.close()
         raise AssertionError("no answer")
 
     def sent(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.notification_queue import QueueOutlet
 from dagster_tidemark.sources.sqs import SqsQueue
 from dagster_tidemark.streams.alerts.worker import Alerts
 from dagster_tidemark.streams.shift import Shift
@@ -200,7 +201,7 @@ def test_readings_are_committed_and_messages_held_while_the_alert_queue_is_unava
     shift = post.shift()
     alerts = shift._reaction
     assert isinstance(alerts, Alerts)
-    alerts.connect = lambda: SqsQueue(post.out._client, "no-such-queue")
+    alerts.outlet = outlet = QueueOutlet(lambda: SqsQueue(post.out._client, "no-such-queue"))
     ended: list[str] = []
     shift.ends = lambda: ended[0] if ended else None
     post.queue.send([toy.ping("a", minute=m, strength=7) for m in (1, 2)])
@@ -208,7 +209,7 @@ def test_readings_are_committed_and_messages_held_while_the_alert_queue_is_unava
     def back_again() -> None:
         time.sleep(4)
         assert post.queue.receive(0) == [], "others were given what is in hand"
-        alerts.connect = lambda: post.out
+        outlet.connect = lambda: post.out
 
     mended = threading.Thread(target=back_again)
     mended.start()

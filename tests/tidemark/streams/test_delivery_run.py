@@ -3,7 +3,7 @@
 import io
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import pytest
 
 from dagster_tidemark.lakehouse.append import Appendable, open_lake
 from dagster_tidemark.settings import Settings
+from dagster_tidemark.sources.inlets import QueueInlet
+from dagster_tidemark.sources.notification_queue import QueueOutlet
 from dagster_tidemark.streams.deliveries.verdict import Verdicts, _Loading
-from dagster_tidemark.streams.messages_in_hand import InHand, MessageInHand
 from tests.tidemark.storage_faults import Fault, faults
 from tests.tidemark.streams import partner as toys
 from tests.tidemark.streams.partner import Partner, csv, line
@@ -226,17 +227,14 @@ def test_invalid_manifest_is_answered_and_quarantined(partner: Partner, body: st
     assert partner.queue.receive(0) == []
 
 
-class DiesBeforeItAcknowledges(InHand):
-    def done(self, held: MessageInHand) -> None:
-        queue, hold = self._opened()
-        hold.release([held.message])
-        self._held.clear()
-        queue.extend([held.message], 0)
+class DiesBeforeItAcknowledges(QueueInlet):
+    def delete(self, message_ids: Collection[str]) -> None:
+        self.close()
 
 
 def test_redelivered_delivery_message_changes_nothing(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
-    first = partner.answer(partner.run(in_hand=DiesBeforeItAcknowledges))
+    first = partner.answer(partner.run(inlet=DiesBeforeItAcknowledges))
     assert partner.answer() == first
     assert partner.commits() == 1
 
@@ -257,7 +255,8 @@ def test_two_concurrent_shifts_load_a_delivery_once(partner: Partner) -> None:
     one, two = (partner.run(verdicts=LoadsWhenTheOtherDoes) for _ in range(2))
     for run in (one, two):  # a message each
         partner.post("d-1", *files)
-        assert run.in_hand.receive(2) == 1
+        batch = run.inlet.receive(None, 2)
+        assert batch is not None and len(batch.records) == 1
     threads = [threading.Thread(target=run.step) for run in (one, two)]
     for thread in threads:
         thread.start()
@@ -317,15 +316,15 @@ def test_delivery_is_loaded_after_a_temporary_storage_failure(partner: Partner, 
 
 def test_unsent_delivery_answer_is_sent_later_without_repeated_reports(partner: Partner) -> None:
     partner.post("d-1", partner.put("d-1", "a.csv", csv(line(1))))
-    run, connect, fails = partner.run(), partner.run().connect, [True, True]
+    run, fails = partner.run(), [True, True]
 
     def connects() -> Any:
         if fails:
             fails.pop()
             raise ConnectionError("the queue of answers is away")
-        return connect()
+        return partner.answers
 
-    run.connect = connects
+    run.outlet = QueueOutlet(connects)
     assert partner.answer(run)["status"] == "loaded"
     assert (partner.commits(), len(partner.heard.materializations), fails) == (1, 1, [])
 
@@ -354,5 +353,5 @@ def test_delivery_waits_while_spark_is_unavailable(partner: Partner) -> None:
     for _ in range(4):
         away.step()
     assert partner.sent() == [] and partner.quarantined() == []
-    away.in_hand.close()  # its shift ends
+    away.inlet.close()  # its shift ends
     assert partner.answer()["status"] == "loaded"

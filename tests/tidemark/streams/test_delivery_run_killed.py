@@ -68,7 +68,7 @@ def test_resumed_delivery_run_does_not_overwrite_a_correction(partner: Partner, 
         while statuses.get("c.csv") is None:
             run.step()
             statuses |= {answer["files"][0]["key"]: answer["status"] for answer in partner.sent() if answer["files"]}
-        run.in_hand.close()
+        run.inlet.close()
         assert statuses["c.csv"] == "loaded"
         sleeper.send_signal(signal.SIGCONT)
         sleeper.wait(90)

@@ -14,7 +14,7 @@ import pytest
 from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, open_lake, rows_of
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.settings import Settings
-from dagster_tidemark.sources.inlets import QueueInlet, _InHand
+from dagster_tidemark.sources.inlets import QueueInlet
 from dagster_tidemark.sources.notification_queue import FakeMessageSource
 from dagster_tidemark.sources.received_messages import Inlet, ReceivedBatch, ReceivedMessage
 from dagster_tidemark.sources.sqs import SqsQueue
@@ -50,10 +50,7 @@ class KilledBeforeItAcknowledges(QueueInlet):
     """What it received is soon somebody else's."""
 
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
-        in_hand = batch.handle
-        assert isinstance(in_hand, _InHand) and self._queue is not None
-        in_hand.hold.close()
-        self._queue.extend(in_hand.messages, 0)
+        self.close()
 
 
 @dataclass
@@ -87,10 +84,10 @@ class ImpatientWithRefused(QueueInlet):
     """What is refused comes back at once, not when its time is over."""
 
     def acknowledge(self, batch: ReceivedBatch, refused: Collection[str] = ()) -> None:
+        back = [self._messages[each] for each in refused]
         super().acknowledge(batch, refused)
-        in_hand = batch.handle
-        assert isinstance(in_hand, _InHand) and self._queue is not None
-        self._queue.extend([message for message in in_hand.messages if message.message_id in refused], 0)
+        assert self._queue is not None
+        self._queue.extend(back, 0)
 
 
 @pytest.fixture

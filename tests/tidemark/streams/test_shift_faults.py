@@ -60,7 +60,7 @@ def worker(stream: Stream, settings: Settings, queue: FakeMessageSource, **more:
 def answering(settings: Settings, queue: FakeMessageSource) -> Shift:
     shift = worker(questions.stream(toy.new_name()), settings, queue)
     assert isinstance(shift._reaction, Answers)
-    shift._reaction.connect = FakeMessageSource
+    shift._reaction.outlet = FakeMessageSource()
     shift._catch_up()
     return shift
 
@@ -247,13 +247,13 @@ def test_repeated_snapshot_expiry_logs_nothing_and_each_failure_only_once(
             table.commit(append.TableCommit(append.rows_of(table.schema, [])))
         shift._kept.look()
         for _ in range(5):
-            shift._following._again_at = 0.0
+            shift._following.again_at = 0.0
             shift._look_after()
         table.refresh()
         assert len(list(table._ancestors())) == 5, "the stream's own table is not held up"
         assert [m for m in caplog.messages if "no such bucket" in m] == [caplog.messages[0]]
         alerts.look_after = before  # type: ignore[attr-defined]
-        shift._following._again_at = 0.0
+        shift._following.again_at = 0.0
         shift._look_after()
         assert "succeeded after 5 failures" in caplog.messages[-1]
 

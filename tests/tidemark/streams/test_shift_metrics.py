@@ -18,22 +18,15 @@ from dagster_tidemark.sensors.contract_sensor import changed_streams
 from dagster_tidemark.sources.notification_queue import QueueUnavailable
 from dagster_tidemark.sources.received_messages import UncommittedMessages
 from dagster_tidemark.streams.job import InstanceLog
-from dagster_tidemark.streams.shift_metrics import Facts
+from dagster_tidemark.streams.shift_metrics import Facts, ShiftCounts
 
 NOW = 1_800_000_000.0
 WATCHED = Watched("grocer", {}, (PostOf("pings", "raw/pings", ("post 0", "post 1")),))
 
 
 @dataclass
-class Counts:
-    commits: int = 0
-    added: int = 0
-    refused: int = 0
-
-
-@dataclass
 class Work:
-    counts: Counts = field(default_factory=Counts)
+    counts: ShiftCounts = field(default_factory=ShiftCounts)
     looked_at: float = NOW
     hindrance: str = ""
     lag: float = 0.0
@@ -61,7 +54,7 @@ def test_shift_metrics_are_counted_between_heartbeats_and_report_a_missing_queue
     work = facts.at_work = Work()
     first = facts()
     assert (first["backlog"], first["committed_at"], first["rows_per_second"]) == (7, 0.0, 0.0)
-    clock[0], work.counts, work.lag = NOW + 10, Counts(commits=2, added=50, refused=1), 0.44
+    clock[0], work.counts, work.lag = NOW + 10, ShiftCounts(commits=2, added=50, refused=1), 0.44
     second = facts()
     assert (second["committed_at"], second["rows_per_second"], second["refused"]) == (NOW + 10, 5.0, 1)
     assert second["lag_seconds"] == 0.4
@@ -100,7 +93,7 @@ def test_backlog_counts_messages_in_the_queue_topic_and_shift() -> None:
     assert facts()["oldest_at"] == NOW + 10, "SQS tells no age: it waits at least since it was seen"
     clock[0] = NOW + 30
     assert (facts()["oldest_at"], facts()["waiting_since"]) == (NOW + 10, NOW + 10)
-    clock[0], work.counts = NOW + 40, Counts(commits=1)
+    clock[0], work.counts = NOW + 40, ShiftCounts(commits=1)
     found = facts()
     assert (found["oldest_at"], found["waiting_since"]) == (NOW + 40, NOW + 10), "others were taken meanwhile"
     assert set(asked) == {"5", "35"}

@@ -92,7 +92,7 @@ def test_random_faults_lose_or_double_nothing_and_fail_no_shift(tmp_path: Path, 
     queue, out, log, heard = FakeMessageSource(max_receives=3), FakeMessageSource(), Log(), toy.Heard()
     shift = toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue), log], heard)
     assert isinstance(shift._reaction, Alerts)
-    shift._reaction.connect = lambda: out
+    shift._reaction.outlet = out
     truth: dict[tuple[str, int], float] = {}
     junk = []
     with faults(dice) as switch:
@@ -113,8 +113,8 @@ def test_random_faults_lose_or_double_nothing_and_fail_no_shift(tmp_path: Path, 
         switch(False)
         for _ in range(4):
             queue.redeliver()
-            shift._lines[0].again_at = shift._lines[1].again_at = shift._entering._again_at = 0.0
-            shift._reporting._again_at = 0.0
+            shift._lines[0].again_at = shift._lines[1].again_at = shift._entering.again_at = 0.0
+            shift._reporting.again_at = 0.0
             shift.reports._refused_at = float("-inf")  # the quarantine is counted every ten seconds at most
             shift.step()
     rows = toy.kept(stream, settings)

@@ -305,7 +305,7 @@ def test_table_is_not_read_for_a_new_key_if_all_its_messages_came_during_this_ru
     shift, loaded = post.shift(), list[set[str]]()
     alerts = shift._reaction
     assert isinstance(alerts, Alerts)
-    alerts.connect = FakeMessageSource
+    alerts.outlet = FakeMessageSource()
     load = alerts._timeline._load
 
     def noted(keys: Collection[str], since: datetime) -> Iterable[tuple[str, timeline.TimedMessage]]:
@@ -333,7 +333,7 @@ def test_ids_of_earlier_alerts_are_read_once_in_a_run(post: Post) -> None:
     shift = toy.shift(post.stream, post.settings, [QueueInlet("memory:pings", lambda: queue)])
     alerts = shift._reaction
     assert isinstance(alerts, Alerts)
-    alerts.connect = FakeMessageSource
+    alerts.outlet = FakeMessageSource()
     rows, read = alerts._table.table.rows, list[Any]()
     alerts._table.table.rows = lambda *where: read.append(where[1:]) or rows(*where)  # type: ignore[method-assign, func-returns-value]
     for minute in range(0, 20, 4):
@@ -343,7 +343,7 @@ def test_ids_of_earlier_alerts_are_read_once_in_a_run(post: Post) -> None:
     assert read.count((("alert_id",),)) == 1
     again = toy.shift(post.stream, post.settings, [QueueInlet("memory:pings", lambda: queue)])
     assert isinstance(again._reaction, Alerts)
-    again._reaction.connect = FakeMessageSource
+    again._reaction.outlet = FakeMessageSource()
     queue.send([toy.ping("g0", minute=0, strength=1), toy.ping("g0", minute=1, strength=1)])
     again.step()
     queue.send([toy.ping("g0", minute=0, strength=8), toy.ping("g0", minute=1, strength=8)])

@@ -78,7 +78,7 @@ def stream_of(rule: toy.Strong, **declared: Any) -> Stream:
 def worker(stream: Stream, settings: Settings, queue: FakeMessageSource) -> Shift:
     shift = toy.shift(stream, settings, [QueueInlet("memory:pings", lambda: queue)])
     if isinstance(shift._reaction, Alerts):
-        shift._reaction.connect = FakeMessageSource
+        shift._reaction.outlet = FakeMessageSource()
     shift._catch_up()
     return shift
 
@@ -210,6 +210,16 @@ def test_alert_rule_failing_on_every_message_is_reported_and_rejects_none(
     )
     worker(mended, lake, queue)
     assert standing(stream, lake) == [("a", 0)]
+
+
+def test_shift_that_ends_returns_its_unfinished_messages_to_the_queue_at_once(lake: Settings) -> None:
+    stream, queue = stream_of(Raising(on_each)), FakeMessageSource()
+    shift = worker(stream, lake, queue)
+    queue.send(pings("a", *[7.0] * 12))
+    shift.step()
+    shift.ends = lambda: "the test is over"
+    assert (shift.work(), queue.hidden) == ("the test is over", dict.fromkeys(queue.in_flight, 0))
+    assert len(queue.hidden) == 12
 
 
 def test_shift_with_a_broken_alert_rule_keeps_working_and_reports_it(lake: Settings) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.content import Content, content_of_files
@@ -157,6 +158,14 @@ def rows_at(
     if snapshot_id is None:
         return spark.table(table.identifier).limit(0)
     return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
+
+
+def of_versions(rows: DataFrame, versions: Collection[tuple[str, str]], *, how: str = "left_semi") -> DataFrame:
+    """Return the rows of some file versions (`left_semi`), or the other rows (`left_anti`)."""
+    names = ["source_file", "source_version"]
+    # By a join, because there may be thousands of versions.
+    wanted = rows.sparkSession.createDataFrame(sorted(versions), ", ".join(f"{c} string" for c in names))
+    return rows.join(F.broadcast(wanted), on=names, how=how)
 
 
 def held_at(

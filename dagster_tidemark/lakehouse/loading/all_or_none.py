@@ -14,12 +14,11 @@ from pyspark.sql import functions as F
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.lakehouse import catalog, write
 from dagster_tidemark.lakehouse.loading import quarantine_table
-from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows, read_files
 from dagster_tidemark.lakehouse.loading.load import check_scanned
 from dagster_tidemark.lakehouse.loading.rejected_rows import Tally, first_rows
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import has_duplicate_keys
-from dagster_tidemark.lakehouse.readers.batch import reading_of
 from dagster_tidemark.lakehouse.readers.files import FileFault, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import inspect
 
@@ -91,16 +90,7 @@ def load_all_or_none(
     inspected = inspect(landing, load.feed, files)
     for refused in inspected.unavailable.values():
         raise refused
-    reading = reading_of(
-        spark,
-        landing,
-        load.feed,
-        inspected,
-        code_version=load.code_version,
-        partition_values=load.table.partition_values_sql("_partition"),
-        numbered=load.numbers_rows,
-    )
-    reading, judged = judge_rows(load, reading)
+    reading, judged = judge_rows(load, read_files(spark, landing, load, inspected))
     tally = judged.tally
     try:
         check_scanned(landing, reading.inspected.large)

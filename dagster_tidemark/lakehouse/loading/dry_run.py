@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import catalog
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
-from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows, read_files
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
 from dagster_tidemark.lakehouse.loading.provenance import of_versions
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
-from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 from dagster_tidemark.sources.feed import Partition
 
@@ -95,15 +95,7 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
     while True:
         found, inspected = look_into_files(landing, load, found, left_out)
         wider = new_columns.widened(spark, load, inspected, before, may_alter=False)
-        reading = reading_of(
-            spark,
-            landing,
-            wider.load.feed,
-            wider.inspected,
-            code_version=load.code_version,
-            partition_values=wider.load.table.partition_values_sql("_partition"),
-            numbered=load.numbers_rows,
-        )
+        reading = read_files(spark, landing, wider.load, wider.inspected)
         try:
             reading, judged = judge_rows(wider.load, reading)
             break

@@ -3,8 +3,8 @@
 If all values of a row are in plain form, the row is sent to Spark as values, not as texts. Few such rows are rejected,
 so the texts of their content are read from their records afterwards.
 
-Belongs here: caching these rows, excluding files that cannot be read, and the content of rejected rows. Does not belong
-here: the verdicts (`validation`), and writing the rows (`load`).
+Belongs here: reading these rows, caching them, excluding files that cannot be read, and the content of rejected rows.
+Does not belong here: the verdicts (`validation`), and writing the rows (`load`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.loading import rejected_rows
-from dagster_tidemark.lakehouse.loading.spec import Load
+from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import judge
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartReport
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent
 from dagster_tidemark.lakehouse.read import as_frame, fetched
-from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch
+from dagster_tidemark.lakehouse.readers.batch import OF_FILES, FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.files import NotScanned
 from dagster_tidemark.lakehouse.readers.format_registry import format_named
+from dagster_tidemark.lakehouse.readers.probe import Inspected
 from dagster_tidemark.lakehouse.shipping import shipped
 
 FEW = 5_000  # so few rejected rows are fetched once, which is faster than filtering the cached rows several times
@@ -70,6 +71,19 @@ class Judged:
         """Release the cached rows."""
         if self._kept is not None:
             self._kept.unpersist()
+
+
+def read_files(spark: SparkSession, landing: Landing, load: Load, inspected: Inspected) -> FileBatch:
+    """Read the small ones of the inspected files, and return a batch with their rows and with the large files."""
+    return reading_of(
+        spark,
+        landing,
+        load.feed,
+        inspected,
+        code_version=load.code_version,
+        partition_values=load.table.partition_values_sql("_partition"),
+        numbered=load.numbers_rows,
+    )
 
 
 def judge_rows(load: Load, reading: FileBatch) -> tuple[FileBatch, Judged]:

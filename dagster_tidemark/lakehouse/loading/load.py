@@ -24,7 +24,7 @@ from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import Content
 from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.accounting import Account, accounts_of
-from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows
+from dagster_tidemark.lakehouse.loading.judged_rows import Judged, judge_rows, read_files
 from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, holds_the_same, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
@@ -35,7 +35,7 @@ from dagster_tidemark.lakehouse.loading.quarantine_table import WAIVERS
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
 from dagster_tidemark.lakehouse.loading.validation import deduplicate, has_duplicate_keys, has_one_a_key
 from dagster_tidemark.lakehouse.read import as_frame, fetched
-from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
+from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import FileFault, NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected, inspect
 from dagster_tidemark.lakehouse.session import evaluated_once
@@ -204,7 +204,8 @@ class _Attempts:
         try:
             if not found.steps:
                 return self.done or replace(_left_alone(spark, wider.load, found), additions=wider.additions)
-            done, is_outdated = _bring_up(self.landing, wider.load, found, self._reading(wider), self.run_id)
+            reading = read_files(spark, self.landing, wider.load, wider.inspected)
+            done, is_outdated = _bring_up(self.landing, wider.load, found, reading, self.run_id)
         except PySparkException as error:
             if not new_columns.is_behind(spark, wider.load):
                 raise
@@ -220,18 +221,6 @@ class _Attempts:
         if is_outdated:
             raise CommitConflict(f"{load.table.name}: another run has committed to the same partitions")
         return self.done
-
-    def _reading(self, wider: new_columns.Wider) -> FileBatch:
-        load = wider.load
-        return reading_of(
-            self.spark,
-            self.landing,
-            load.feed,
-            wider.inspected,
-            code_version=load.code_version,
-            partition_values=load.table.partition_values_sql("_partition"),
-            numbered=load.numbers_rows,
-        )
 
 
 def look_into_files(

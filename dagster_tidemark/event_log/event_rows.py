@@ -109,10 +109,16 @@ class LogRow(NamedTuple):
     text: str
 
 
-def rows_after(instance: DagsterInstance, after: int, kinds: Collection[EventKind]) -> Iterator[LogRow]:
-    """Yield all rows after a storage id, in ascending order."""
+def rows_after(
+    instance: DagsterInstance, after: int, kinds: Collection[EventKind], *wanted: ColumnElement[bool]
+) -> Iterator[LogRow]:
+    """Yield all rows after a storage id, in ascending order.
+
+    Args:
+        wanted: Further conditions.
+    """
     while True:
-        found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, limit=_PAGE)
+        found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, *wanted, limit=_PAGE)
         yield from found
         if len(found) < _PAGE:
             return
@@ -144,16 +150,9 @@ def rows_of_assets(
 
     Evaluations of checks are left out, because they cannot be found by asset.
     """
-    keys, after = [stored_key(asset) for asset in assets], 0
-    written = LOG_COLUMNS.timestamp > _stored(since) if since > 0 else LOG_COLUMNS.id > 0
-    while True:
-        found = _rows(
-            instance, _of(kinds), LOG_COLUMNS.asset_key.in_(keys), written, LOG_COLUMNS.id > after, limit=_PAGE
-        )
-        yield from found
-        if len(found) < _PAGE:
-            return
-        after = found[-1].id
+    of_assets = LOG_COLUMNS.asset_key.in_([stored_key(asset) for asset in assets])
+    written = [LOG_COLUMNS.timestamp > _stored(since)] if since > 0 else []
+    return rows_after(instance, 0, kinds, of_assets, *written)
 
 
 def last_rows_of(instance: DagsterInstance, asset: str, kind: EventKind, limit: int) -> list[LogRow]:

@@ -75,10 +75,7 @@ class OverrideTarget:
 
     def _graph(self, assets: AnyGraph) -> Graph:
         graph = graph_of(assets, contract_scale=self.settings.contract_scale)
-        names = graph.dynamic
-        graph.moment.moves_to(
-            event_time.now(), event_storage.dynamic_partitions(self.instance, names) if names else None
-        )
+        graph.moment.moves_to(event_time.now(), event_storage.dynamic_partitions(self.instance, graph.dynamic))
         return graph
 
 

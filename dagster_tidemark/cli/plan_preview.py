@@ -27,6 +27,7 @@ from dagster_tidemark.dagster_internals.sensor_states import restore_sensors, ru
 from dagster_tidemark.engine.code_plan import CodePlan, deployed_code, follow, plan_of
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.event_log import deployed
+from dagster_tidemark.lakehouse.loading.provenance import as_keys
 from dagster_tidemark.lakehouse.row_diff import RowDiff, row_diff
 from dagster_tidemark.lakehouse.session import opened_session
 from dagster_tidemark.local.platform.instance_lock import take_environment
@@ -237,8 +238,7 @@ def chosen(settings: Settings, name: str) -> Store:
 
 
 def _diff(spark: SparkSession, lake: PreviewLake, own: TablePreview) -> RowDiff:
-    keys = None if None in own.partitions else [str(partition) for partition in own.partitions]
-    return row_diff(spark, lake.table(own.asset), keys, own.base, own.head)
+    return row_diff(spark, lake.table(own.asset), as_keys(own.partitions), own.base, own.head)
 
 
 @contextmanager

@@ -246,7 +246,7 @@ class _Readers:
             case Attribute(_, value):
                 yield label, names_in_text(re.sub(r"\\[nrt]", "\n", value.partition("=")[2]))
             case Files(path):
-                for file in _files_in(path):
+                for file in [path] if path.is_file() else self._project.files_in(path):
                     name = file.relative_to(self._settings.code_root).as_posix()
                     if (text := _text_of(file)) is not None:
                         if file.suffix.lower() not in _QUERIES:
@@ -262,19 +262,6 @@ class _Readers:
 
 def _has(table: Table, column: str) -> bool:
     return column in {name.lower() for name in table.columns}
-
-
-def _files_in(path: Path) -> list[Path]:
-    """Return a file, or the files below a folder that are neither hidden nor Python."""
-    if path.is_file():
-        return [path]
-    return [
-        file
-        for file in sorted(path.rglob("*"))
-        if file.suffix not in (".py", ".pyc")
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and file.is_file()
-    ]
 
 
 def _text_of(file: Path) -> str | None:

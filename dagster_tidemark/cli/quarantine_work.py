@@ -31,7 +31,7 @@ from dagster_tidemark.cli.storage import instance_beside_the_lake
 from dagster_tidemark.dagster_internals import event_storage
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.observations import QUARANTINE as CHECK
-from dagster_tidemark.event_log.observations import ObservationLedger, source_key
+from dagster_tidemark.event_log.observations import ObservationLedger, report_result, source_key
 from dagster_tidemark.execution.load_check import columns_said, quarantine_result
 from dagster_tidemark.lakehouse.loading import quarantine_actions
 from dagster_tidemark.lakehouse.loading.dry_run import DryRun, rehearse
@@ -290,19 +290,11 @@ def _tell(place: QuarantineTarget, assets: Sequence[str]) -> None:
     for asset in assets:
         load, key = place.loads[asset], dg.AssetKey.from_user_string(asset)
         backlog, share = backlog_of(place.spark, asset), largest_share(place.spark, load.table, asset, {})
-        before = event_storage.latest_check_metadata(place.instance, dg.AssetCheckKey(key, CHECK)) or {}
+        check = dg.AssetCheckKey(key, CHECK)
+        before = event_storage.latest_check_metadata(place.instance, check) or {}
         loaded = Loaded(None, {}, backlog=backlog, largest_share=share)
         result = quarantine_result(load.feed, key, replace(loaded, **columns_said(before)))
-        place.instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=key,
-                check_name=CHECK,
-                passed=result.passed,
-                severity=result.severity,
-                description=result.description,
-                metadata=result.metadata,
-            )
-        )
+        report_result(place.instance, check, result)
 
 
 def _require_place_beside(feed: Feed, key: str, corrected: Path) -> None:

@@ -169,13 +169,11 @@ class Classes:
             of = self._base(module, node, base)
             if of is None or of in seen:
                 continue
-            home = self._project.module(of.module)
-            classes = [s for s in (home.bindings[of.name] if home else ()) if isinstance(s, ast.ClassDef)]
-            own = any(c.keywords or "__init_subclass__" in names_in(c) for c in classes)
+            classes = [(home, s) for home, s in self._project.statements(of) if isinstance(s, ast.ClassDef)]
+            own = any(each.keywords or "__init_subclass__" in names_in(each) for _, each in classes)
             if own or self.are_looked_up:
                 yield of
-            for each in classes if home else ():
-                assert home is not None
+            for home, each in classes:
                 yield from self.bases_that_know(home, each, seen)
 
     def _base(self, module: Module, node: ast.ClassDef, base: ast.expr) -> Definition | None:
@@ -193,32 +191,28 @@ class Classes:
         seen |= {Definition(module.name, node.name)}
         for base in node.bases:
             if (of := self._base(module, node, base)) and of not in seen:
-                home = self._project.module(of.module)
-                for statement in home.bindings[of.name] if home else ():
-                    if home and isinstance(statement, ast.ClassDef):
+                for home, statement in self._project.statements(of):
+                    if isinstance(statement, ast.ClassDef):
                         yield from self.above(home, statement, seen)
         yield Definition(module.name, node.name), module, node
 
     def with_bases(self, of: Definition) -> Iterator[Definition]:
-        home = self._project.module(of.module)
-        for statement in home.bindings.get(of.name, ()) if home else ():
-            if home and isinstance(statement, ast.ClassDef):
+        for home, statement in self._project.statements(of):
+            if isinstance(statement, ast.ClassDef):
                 yield from (each for each, _, _ in self.above(home, statement))
 
     def of_object(self, of: Definition) -> Iterator[Definition]:
         """Yield the class of an object that a definition creates by calling the class, and the bases of the class."""
-        module = self._project.module(of.module)
-        for statement in module.bindings.get(of.name, ()) if module else ():
+        for module, statement in self._project.statements(of):
             match statement:
-                case ast.Assign(value=ast.Call(func=made)) | ast.AnnAssign(value=ast.Call(func=made)) if module:
+                case ast.Assign(value=ast.Call(func=made)) | ast.AnnAssign(value=ast.Call(func=made)):
                     if (found := self._definition(module, made)) and found != of:
                         yield from self.with_bases(found)
 
     def changing_methods(self, of: Definition) -> set[str]:
         """Return the methods of a class that change `self`."""
         if of not in self._methods:
-            module = self._project.module(of.module)
-            bodies = [s for s in (module.bindings[of.name] if module else ()) if isinstance(s, ast.ClassDef)]
+            bodies = [s for _, s in self._project.statements(of) if isinstance(s, ast.ClassDef)]
             methods = [m for body in bodies for m in body.body if isinstance(m, FUNCTIONS) and m.args.args]
             self._methods[of] = {m.name for m in methods if changes_itself(m, m.args.args[0].arg)}
         return self._methods[of]

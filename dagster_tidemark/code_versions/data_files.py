@@ -24,6 +24,7 @@ from dagster_tidemark.code_versions.project import (
     Project,
     Target,
 )
+from dagster_tidemark.code_versions.references import parts_of
 from dagster_tidemark.code_versions.scopes import arguments_of
 
 _PATHS = {"pathlib.Path", "pathlib.PurePath", "pathlib.PosixPath", "pathlib.PurePosixPath"}
@@ -202,20 +203,11 @@ class _Search:
     # Values of expressions
 
     def _target(self, node: ast.expr, local: _Locals) -> Target | None:
-        attributes: list[str] = []
-        while isinstance(node, ast.Attribute):
-            attributes.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id in local:
+        root, attributes = parts_of(node)
+        if not isinstance(root, ast.Name) or root.id in local:
             return None
-        target = self._project.name(self._module, node.id)
-        while attributes and isinstance(target, InModule | External):
-            name = attributes.pop()
-            if isinstance(target, InModule):
-                target = self._project.attribute(target.module, name)
-            else:
-                target = External(f"{target.name}.{name}")
-        return None if attributes else target
+        target, left = self._project.follow(self._project.name(self._module, root.id), attributes)
+        return None if left else target
 
     def _called(self, node: ast.Call, local: _Locals) -> str:
         """Return the dotted name of the called library function; empty if the function is not a library's."""
@@ -429,12 +421,8 @@ class _Search:
         target = self._target(node, local)
         if not isinstance(target, Definition):
             return None
-        module = self._project.module(target.module)
-        statements = module.bindings.get(target.name, []) if module else []
-        if module is None or len(statements) != 1:
-            return None
-        match statements[0]:
-            case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value):
+        match [*self._project.statements(target)]:
+            case [(module, ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value))]:
                 here = (target.module, target.name)
                 if here in self._under_way:
                     return None

@@ -156,13 +156,12 @@ class _Search:
 
     def _is_closure_with_state(self, of: Definition) -> bool:
         """Return True if a function made by another function changes variables of the other."""
-        module = self._project.module(of.module)
-        for value, _ in values_in(module.bindings.get(of.name, ())).get(of.name, ()) if module else ():
-            maker = self._definition(module, value.func) if module and isinstance(value, ast.Call) else None
-            home = self._project.module(maker.module) if maker else None
-            bodies = home.bindings.get(maker.name, ()) if home and maker else ()
-            if any(keeps_state(body) for body in bodies if isinstance(body, FUNCTIONS)):
-                return True
+        for module, statement in self._project.statements(of):
+            for value, _ in values_in([statement]).get(of.name, ()):
+                maker = self._definition(module, value.func) if isinstance(value, ast.Call) else None
+                bodies = (body for _, body in self._project.statements(maker)) if maker else ()
+                if any(keeps_state(body) for body in bodies if isinstance(body, FUNCTIONS)):
+                    return True
         return False
 
     def _stored_into(self, module: Module, nodes: Iterable[ast.AST]) -> Iterator[Definition]:
@@ -217,8 +216,7 @@ class _Search:
         return isinstance(target := self._target(module, called), External) and target.name in PATCHING_BY_NAME
 
     def _is_constant(self, of: Definition) -> bool:
-        module = self._project.module(of.module)
-        values = values_in(module.bindings.get(of.name, ())).get(of.name, []) if module else []
+        values = values_in(statement for _, statement in self._project.statements(of)).get(of.name, [])
         return len(values) == 1 and isinstance(values[0][0], ast.Constant)
 
     def _sets_any_attribute(self, module: Module, call: ast.Call) -> bool:
@@ -226,8 +224,7 @@ class _Search:
         of = self._definition(module, call.func)
         if of is None:
             return not names_attribute(call)
-        home = self._project.module(of.module)
-        return any(sets_attributes(each) for each in (home.bindings[of.name] if home else ()))
+        return any(sets_attributes(each) for _, each in self._project.statements(of))
 
     def _namespace_changed_by(self, module: Module, node: ast.AST) -> Definition | None:
         """Return a stand-in for all names of a module if a node may bind any of them."""

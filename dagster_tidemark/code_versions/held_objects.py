@@ -49,10 +49,8 @@ class HeldObjects:
         """Return the other definitions whose objects a variable holds, or a function returns."""
         if of not in self._behind:
             self._behind[of] = frozenset()  # for names that refer to each other
-            module = self._project.module(of.module)
             found: set[Definition] = set()
-            for statement in module.bindings.get(of.name, ()) if module else ():
-                assert module is not None
+            for module, statement in self._project.statements(of):
                 if isinstance(statement, FUNCTIONS):
                     found |= set(self._returned(module, statement))
                 else:
@@ -65,10 +63,8 @@ class HeldObjects:
         """Return the definitions whose objects are in a collection, or are attributes of a class or its objects."""
         if of not in self._elements:
             self._elements[of] = frozenset()
-            module = self._project.module(of.module)
             found: set[Definition] = set()
-            for statement in module.bindings.get(of.name, ()) if module else ():
-                assert module is not None
+            for module, statement in self._project.statements(of):
                 for home, value in self._parts(module, statement, of.name):
                     found |= {each for each in self.held(home, value, {}) if not self._is_code(each)}
             self._elements[of] = frozenset(found - {of})
@@ -91,17 +87,12 @@ class HeldObjects:
                     yield from ((module, keyword.value) for keyword in keywords)
                 case ast.Call(func=ast.Name() | ast.Attribute() as made):
                     target = self._target(module, made)
-                    home = self._project.module(target.module) if isinstance(target, Definition) else None
-                    classes = home.bindings.get(target.name, ()) if home and isinstance(target, Definition) else ()
-                    for each in classes:
-                        if home and isinstance(each, ast.ClassDef):
+                    for home, each in self._project.statements(target) if isinstance(target, Definition) else ():
+                        if isinstance(each, ast.ClassDef):
                             yield from self._parts(home, each, "")
 
     def _is_code(self, of: Definition) -> bool:
-        module = self._project.module(of.module)
-        return any(
-            isinstance(s, (*FUNCTIONS, ast.ClassDef)) for s in (module.bindings.get(of.name, ()) if module else ())
-        )
+        return any(isinstance(s, (*FUNCTIONS, ast.ClassDef)) for _, s in self._project.statements(of))
 
     def held(
         self, module: Module, node: ast.expr, local: Locals, *, is_each: bool = False, seen: set[str] | None = None
@@ -173,10 +164,10 @@ class HeldObjects:
 
     def _returned_by(self, module: Module, called: ast.expr) -> Iterator[Definition]:
         target = self._target(module, called) if isinstance(called, ast.Name | ast.Attribute) else None
-        if isinstance(target, Definition) and target.name != EVERYTHING:
-            home = self._project.module(target.module)
-            if any(isinstance(each, FUNCTIONS) for each in (home.bindings.get(target.name, ()) if home else ())):
-                yield from self.behind(target)
+        if not isinstance(target, Definition) or target.name == EVERYTHING:
+            return
+        if any(isinstance(each, FUNCTIONS) for _, each in self._project.statements(target)):
+            yield from self.behind(target)
 
     def _returned(self, module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Definition]:
         local = values_in(function.body)

@@ -94,9 +94,8 @@ def _run_by(module: Module, statement: ast.stmt, project: Project) -> Iterator[t
             of = project.target_of(home, node.func) if isinstance(node, ast.Call) else None
             if isinstance(statement, ast.Expr) and isinstance(of, Definition) and of not in seen:
                 seen.add(of)
-                if there := project.module(of.module):
-                    bodies = [s for s in there.bindings.get(of.name, ()) if isinstance(s, FUNCTIONS)]
-                    waiting += [(there, ast.walk(body)) for body in bodies]
+                bodies = [(there, s) for there, s in project.statements(of) if isinstance(s, FUNCTIONS)]
+                waiting += [(there, ast.walk(body)) for there, body in bodies]
 
 
 def _called(

@@ -259,7 +259,7 @@ class _Writer:
         if target is None or (binds and not attributes):
             self.text.append(".".join([f"={self._references.local(root.id)}", *attributes]))
             return
-        self.text.append(self._references.mention(*self._references.follow(target, attributes)))
+        self.text.append(self._references.mention(*self._project.follow(target, attributes)))
 
     def _name_of_file(self, node: ast.expr) -> str | None:
         """Return the name that `Path(__file__).stem` or `os.path.basename(__file__)` gives; None for other code."""

@@ -8,7 +8,7 @@ import ast
 import builtins
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,6 +125,11 @@ class Project:
         if base.is_dir() and _has_modules(base):
             return Module(name, None, ast.Module(body=[], type_ignores=[]), True)
         return None
+
+    def statements(self, of: Definition) -> Iterator[tuple[Module, ast.stmt]]:
+        """Yield the statements that bind or change a definition, in order, each with its module."""
+        if module := self.module(of.module):
+            yield from ((module, statement) for statement in module.bindings.get(of.name, ()))
 
     def modules_below(self, package: str) -> Iterator[Module]:
         """Yield a package's module and its submodules, in the order of names."""
@@ -266,13 +271,17 @@ class Project:
             if isinstance(node, ast.Attribute):
                 attributes.append(node.attr)
             node = node.func if isinstance(node, ast.Call) else node.value
+        return self.follow(target, attributes[::-1])[0]
+
+    def follow(self, target: Target, attributes: Sequence[str]) -> tuple[Target, Sequence[str]]:
+        """Return what an attribute chain of a target refers to, and the attributes that cannot be resolved."""
         while attributes and isinstance(target, InModule | External):
-            name = attributes.pop()
+            name, *attributes = attributes
             if isinstance(target, External):
                 target = External(f"{target.name}.{name}")
             else:
                 target = self.attribute(target.module, name)
-        return target
+        return target, attributes
 
     def external_name(self, module: Module, node: ast.AST) -> str:
         """Return the dotted name of a library's object, such as `a.b` for `a.b[c]`; empty for other objects."""
@@ -281,8 +290,7 @@ class Project:
 
     def is_class(self, of: Definition) -> bool:
         """Return True if a definition is a class."""
-        module = self.module(of.module)
-        return any(isinstance(s, ast.ClassDef) for s in (module.bindings.get(of.name, ()) if module else ()))
+        return any(isinstance(statement, ast.ClassDef) for _, statement in self.statements(of))
 
     def label(self, module: str) -> str:
         """Return the file of a module, relative to the project's root."""
@@ -294,14 +302,20 @@ class Project:
         """Return a hash of the content of data files."""
         if files.path.is_file():
             return hashlib.sha256(files.path.read_bytes()).hexdigest()
-        machinery = self.root.joinpath(*MACHINERY.split("."))
         digest = hashlib.sha256()
-        for path in (p for p in sorted(files.path.rglob("*")) if not p.is_relative_to(machinery)):
-            below = path.relative_to(files.path)
-            hidden = any(part.startswith(".") or part == "__pycache__" for part in below.parts)
-            if path.is_file() and not hidden and path.suffix not in (".py", ".pyc"):
-                digest.update(f"{below.as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        for path in self.files_in(files.path):
+            below = path.relative_to(files.path).as_posix()
+            digest.update(f"{below}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
         return digest.hexdigest()
+
+    def files_in(self, folder: Path) -> Iterator[Path]:
+        """Yield the files below a folder that are neither hidden nor Python, nor of Tidemark, in the order of names."""
+        machinery = self.root.joinpath(*MACHINERY.split("."))
+        for path in (p for p in sorted(folder.rglob("*")) if not p.is_relative_to(machinery)):
+            parts = path.relative_to(folder).parts
+            hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+            if path.is_file() and not hidden and path.suffix not in (".py", ".pyc"):
+                yield path
 
 
 def _has_modules(folder: Path) -> bool:

@@ -168,17 +168,8 @@ class References:
         target = self.target(root.id) if isinstance(root, ast.Name) else None
         if target is None:
             return None
-        target, left = self.follow(target, attributes)
+        target, left = self._project.follow(target, attributes)
         return None if left else target
-
-    def follow(self, target: Target, attributes: Sequence[str]) -> tuple[Target, Sequence[str]]:
-        while attributes and isinstance(target, InModule | External):
-            name, *attributes = attributes
-            if isinstance(target, External):
-                target = External(f"{target.name}.{name}")
-            else:
-                target = self._project.attribute(target.module, name)
-        return target, attributes
 
     def mention(self, target: Target, attributes: Sequence[str] = ()) -> str:
         """Record a reference to a target, and return the text that represents the target in the normal form.

@@ -11,7 +11,8 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 
 import dagster as dg
 import sqlalchemy
@@ -57,6 +58,22 @@ def log_connection(instance: DagsterInstance) -> AbstractContextManager[sqlalche
 def stored_key(asset: str) -> str:
     """Return an asset's key in the form of the column `asset_key` in the log's table."""
     return dg.AssetKey(asset.split("/")).to_string()
+
+
+@lru_cache(maxsize=10_000)
+def asset_of(key: str) -> str:
+    """Return the asset of a key in this form."""
+    return "/".join(json.loads(key))
+
+
+def stored_time(at: float) -> datetime:
+    """Return a time (Unix seconds) in the form of Dagster's tables: in UTC, without a time zone."""
+    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
+
+
+def unix_seconds(stored: datetime | None) -> float:
+    """Return a time of Dagster's tables in Unix seconds; 0 if there is none."""
+    return 0.0 if stored is None else stored.replace(tzinfo=stored.tzinfo or UTC).timestamp()
 
 
 def partitions_of_text(event: str) -> tuple[Partition, ...]:
@@ -183,7 +200,7 @@ def catalog(instance: DagsterInstance) -> dict[str, float]:
     query = sqlalchemy.select(AssetKeyTable.c.asset_key, AssetKeyTable.c.asset_details)
     with log_connection(instance) as connection:
         rows = connection.execute(query).fetchall()
-    return {"/".join(json.loads(key)): _wiped_at(details) for key, details in rows}
+    return {asset_of(key): _wiped_at(details) for key, details in rows}
 
 
 def _wiped_at(details: str | None) -> float:

@@ -5,10 +5,8 @@ Dagster's public API deletes whole runs only. It leaves the rows of their checks
 Does not belong here: the choice of records (`retention`), and ticks (`dagster_internals.old_ticks`).
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +27,7 @@ from dagster._core.storage.runs import SqlRunStorage
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
 from dagster._core.storage.tags import BACKFILL_ID_TAG, RUN_KEY_TAG
 
-from dagster_tidemark.dagster_internals.event_storage import log_connection
+from dagster_tidemark.dagster_internals.event_storage import asset_of, log_connection, unix_seconds
 
 _LOG, _CHECKS, _TAGS = SqlEventLogStorageTable.c, AssetCheckExecutionsTable.c, AssetEventTagsTable.c
 _T = TypeVar("_T")
@@ -120,7 +118,7 @@ def asset_events(instance: DagsterInstance) -> Iterator[LoggedEvent]:
         with log_connection(instance) as connection:
             rows = connection.execute(query).fetchall()
         for id, kind, key, partition, run_id, at, size in rows:
-            yield LoggedEvent(id, kind, _asset(key), partition, run_id or "", _seconds(at), size)
+            yield LoggedEvent(id, kind, asset_of(key), partition, run_id or "", unix_seconds(at), size)
         if not rows:
             return
         after = rows[-1][0]
@@ -146,14 +144,14 @@ def checks(instance: DagsterInstance) -> list[LoggedCheck]:
     return [
         LoggedCheck(
             id,
-            _asset(key),
+            asset_of(key),
             check,
             partition,
             run_id or "",
             event,
             about,
             status,
-            _seconds(at or made),
+            unix_seconds(at or made),
             size,
         )
         for id, key, check, partition, run_id, event, about, status, at, made, size in rows
@@ -318,11 +316,3 @@ def _some(values: Iterable[_T]) -> Iterator[list[_T]]:
     every = iter(values)
     while found := list(islice(every, _AT_ONCE)):
         yield found
-
-
-def _asset(key: str) -> str:
-    return "/".join(json.loads(key))
-
-
-def _seconds(at: datetime | None) -> float:
-    return 0.0 if at is None else at.replace(tzinfo=at.tzinfo or UTC).timestamp()

@@ -3,16 +3,16 @@
 Does not belong here: the choice of sensors and assets (`retention`), and the event log (`old_records`).
 """
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from dagster import DagsterInstance
 from dagster._core.scheduler.instigation import TickStatus
 from dagster._core.storage.schedules.schema import AssetDaemonAssetEvaluationsTable, JobTickTable
 from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
+
+from dagster_tidemark.dagster_internals.event_storage import asset_of, stored_time, unix_seconds
 
 _TICKS, _EVALUATIONS = JobTickTable.c, AssetDaemonAssetEvaluationsTable.c
 _SUCCEEDED = [TickStatus.SKIPPED, TickStatus.SUCCESS]
@@ -69,18 +69,18 @@ def old_ticks(
             is_failure = _TICKS.status.in_([status.value for status in _FAILED])
             newest = connection.execute(sa.select(sa.func.max(_TICKS.timestamp)).where(of_it)).scalar()
             last_good = connection.execute(sa.select(sa.func.max(_TICKS.timestamp)).where(of_it, is_success)).scalar()
-            until = min(before, _seconds(newest)) if newest else before
-            good_until = min(until, _seconds(last_good)) if last_good else until
+            until = min(before, unix_seconds(newest)) if newest else before
+            good_until = min(until, unix_seconds(last_good)) if last_good else until
             counted = (sa.func.count(), sa.func.min(_TICKS.timestamp), sa.func.sum(sa.func.length(_TICKS.tick_body)))
             is_old = sa.or_(
-                sa.and_(is_failure, _TICKS.timestamp < _stored(until)),
-                sa.and_(is_success, _TICKS.timestamp < _stored(good_until)),
+                sa.and_(is_failure, _TICKS.timestamp < stored_time(until)),
+                sa.and_(is_success, _TICKS.timestamp < stored_time(good_until)),
             )
             count, oldest, size = connection.execute(sa.select(*counted).where(of_it, is_old)).one()
         if count:
             ids = (state.instigator_origin_id, state.selector_id)
             found.append(
-                OldTicks(state.instigator_name, *ids, until, good_until, _seconds(oldest), count, int(size or 0))
+                OldTicks(state.instigator_name, *ids, until, good_until, unix_seconds(oldest), count, int(size or 0))
             )
     return found
 
@@ -102,7 +102,7 @@ def old_evaluations(instance: DagsterInstance, before: float, assets: Collection
     query = (
         sa.select(_EVALUATIONS.id, _EVALUATIONS.asset_key, sa.func.length(_EVALUATIONS.asset_evaluation_body))
         .select_from(table)
-        .where(_EVALUATIONS.create_timestamp < _stored(before), _EVALUATIONS.id.not_in(newest))
+        .where(_EVALUATIONS.create_timestamp < stored_time(before), _EVALUATIONS.id.not_in(newest))
         .order_by(_EVALUATIONS.id)
     )
     with _storage(instance).connect() as connection:
@@ -127,14 +127,6 @@ def _storage(instance: DagsterInstance) -> SqlScheduleStorage:
 
 def _asset(key: str | None) -> str:
     try:
-        return "/".join(json.loads(key or ""))
+        return asset_of(key or "")
     except ValueError:  # the key of a check
         return ""
-
-
-def _stored(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
-
-
-def _seconds(at: datetime) -> float:
-    return at.replace(tzinfo=at.tzinfo or UTC).timestamp()

@@ -1,18 +1,13 @@
 """The console logs of runs and sensors, and what Dagster adds to their records."""
 
 import logging
-from collections.abc import Mapping
 
 from dagster import _loggers
 from dagster._core import log_manager
 from dagster._core.definitions import instigation_logger
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
 from dagster._utils import log
 
+from dagster_tidemark.dagster_internals.partitions import partition_ends
 from dagster_tidemark.json_logs import write_json_logs
 from dagster_tidemark.settings import Settings
 
@@ -49,7 +44,7 @@ def facts_of(record: logging.LogRecord) -> dict[str, str]:
         "message": meta.get("orig_message") or record.getMessage(),
         "run_id": meta.get("run_id"),
         "step": meta.get("step_key"),
-        "partition": tags.get(PARTITION_NAME_TAG) or _range(tags),
+        "partition": "...".join(filter(None, partition_ends(tags))),
     }
     if event is not None:
         key, data = event.asset_key, event.event_specific_data
@@ -61,8 +56,3 @@ def facts_of(record: logging.LogRecord) -> dict[str, str]:
             "exception": error.to_string() if error is not None else None,
         }
     return {name: str(value) for name, value in found.items() if value}
-
-
-def _range(tags: Mapping[str, str]) -> str:
-    first, last = tags.get(ASSET_PARTITION_RANGE_START_TAG), tags.get(ASSET_PARTITION_RANGE_END_TAG)
-    return f"{first}...{last}" if first and last else ""

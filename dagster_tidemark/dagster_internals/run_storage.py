@@ -1,7 +1,7 @@
 """Runs of an instance: unfinished runs, processes of runs, reasons of failures, and the queue's limit."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -53,16 +53,18 @@ def errors_of(event: dg.EventLogEntry) -> list[str] | None:
 
 def run_slots(instance: DagsterInstance) -> int | None:
     """Return how many runs of tables the queue may run at once, besides streams; None without a queue or a limit."""
-    queue = instance.get_concurrency_config().run_queue_config
-    if queue is None or queue.max_concurrent_runs <= 0:
-        return None
-    return max(1, queue.max_concurrent_runs - len(unfinished_shifts(instance)))
+    limit = queue_limit(instance)
+    return max(1, limit - len(unfinished_shifts(instance))) if limit else None
+
+
+def unfinished_runs(instance: DagsterInstance) -> Sequence[dg.RunRecord]:
+    """Return the runs that the instance lists as unfinished."""
+    return instance.get_run_records(RunsFilter(statuses=NOT_FINISHED_STATUSES))
 
 
 def unfinished_shifts(instance: DagsterInstance) -> list[dg.RunRecord]:
     """Return the runs of streams that the instance lists as unfinished."""
-    live = RunsFilter(statuses=NOT_FINISHED_STATUSES)
-    return [record for record in instance.get_run_records(live) if STREAM in record.dagster_run.tags]
+    return [record for record in unfinished_runs(instance) if STREAM in record.dagster_run.tags]
 
 
 def end_lost_run(instance: DagsterInstance, run: dg.DagsterRun, message: str) -> None:

@@ -96,7 +96,7 @@ def lags(
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         replay = Replay(instance, History(graph))
         events = replay.until(first)
-        since = since_of(instance, graph, now)
+        since = since_of(instance, graph, now, read_only=True)
         debts = Debts(graph, replay.history, Unbuilt(graph, windows_of(assets)), since)
         course = _Course(debts, OverrideStore(instance).read(), first)
         for at in replay.step_by_step(events, now, lambda at: course.pass_time(min(at, now))):

@@ -101,17 +101,12 @@ def _seen_of(instance: DagsterInstance, assets: AnyGraph, graph: Graph, now: flo
     seen = _seen.get(identity)
     if seen is None or seen.graph is not graph:
         seen = _seen[identity] = _Seen(
-            graph, Unbuilt(graph, windows_of(assets)), _since(instance, graph, now, read_only)
+            graph, Unbuilt(graph, windows_of(assets)), since_of(instance, graph, now, read_only=read_only)
         )
     return seen
 
 
-def since_of(instance: DagsterInstance, graph: Graph, now: float) -> Since:
-    """Return when the evaluation of cron contracts began, without saving anything."""
-    return _since(instance, graph, now, read_only=True)
-
-
-def _since(instance: DagsterInstance, graph: Graph, now: float, read_only: bool) -> Since:
+def since_of(instance: DagsterInstance, graph: Graph, now: float, *, read_only: bool) -> Since:
     """Return when the evaluation of cron contracts began: now for assets that are new to the instance."""
     match instance_store.members_of(instance_store.saved(instance, SINCE)):
         case {"began": int() | float() as began, "assets": dict(assets)}:

@@ -90,8 +90,8 @@ def keep(instance: DagsterInstance, location: str, found: Kept) -> None:
         "code": found.code,
         "watched": found.watched.as_dict(),
         "rows": rows,
+        "left": dict(found.left),
     }
-    value["left"] = dict(found.left)
     instance_store.save(instance, OVERVIEW + location, json.dumps(value))
 
 

@@ -11,9 +11,7 @@ Belongs here: queries of the log's table, and the content of a row. Does not bel
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import sqlalchemy
@@ -23,9 +21,11 @@ from sqlalchemy.sql.elements import ColumnElement
 from dagster_tidemark.dagster_internals.event_storage import (
     CODE_VERSION,
     LOG_COLUMNS,
+    asset_of,
     log_connection,
     partitions_of_text,
     stored_key,
+    stored_time,
 )
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.tags import CONTENT, DATA_VERSION, JOURNAL
@@ -109,10 +109,16 @@ class LogRow(NamedTuple):
     text: str
 
 
-def rows_after(instance: DagsterInstance, after: int, kinds: Collection[EventKind]) -> Iterator[LogRow]:
-    """Yield all rows after a storage id, in ascending order."""
+def rows_after(
+    instance: DagsterInstance, after: int, kinds: Collection[EventKind], *wanted: ColumnElement[bool]
+) -> Iterator[LogRow]:
+    """Yield all rows after a storage id, in ascending order.
+
+    Args:
+        wanted: Further conditions.
+    """
     while True:
-        found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, limit=_PAGE)
+        found = _rows(instance, _of(kinds), LOG_COLUMNS.id > after, *wanted, limit=_PAGE)
         yield from found
         if len(found) < _PAGE:
             return
@@ -144,16 +150,9 @@ def rows_of_assets(
 
     Evaluations of checks are left out, because they cannot be found by asset.
     """
-    keys, after = [stored_key(asset) for asset in assets], 0
-    written = LOG_COLUMNS.timestamp > _stored(since) if since > 0 else LOG_COLUMNS.id > 0
-    while True:
-        found = _rows(
-            instance, _of(kinds), LOG_COLUMNS.asset_key.in_(keys), written, LOG_COLUMNS.id > after, limit=_PAGE
-        )
-        yield from found
-        if len(found) < _PAGE:
-            return
-        after = found[-1].id
+    of_assets = LOG_COLUMNS.asset_key.in_([stored_key(asset) for asset in assets])
+    written = [LOG_COLUMNS.timestamp > stored_time(since)] if since > 0 else []
+    return rows_after(instance, 0, kinds, of_assets, *written)
 
 
 def last_rows_of(instance: DagsterInstance, asset: str, kind: EventKind, limit: int) -> list[LogRow]:
@@ -171,7 +170,7 @@ def last_evaluations(instance: DagsterInstance, check: str, limit: int) -> list[
 def last_id_before(instance: DagsterInstance, id: int, at: float) -> int:
     """Return the largest storage id below an id with an event written up to a time (Unix seconds); 0 if none exists."""
     query = sqlalchemy.select(sqlalchemy.func.max(LOG_COLUMNS.id)).where(
-        LOG_COLUMNS.id < id, LOG_COLUMNS.timestamp <= _stored(at)
+        LOG_COLUMNS.id < id, LOG_COLUMNS.timestamp <= stored_time(at)
     )
     with log_connection(instance) as connection:
         return int(connection.execute(query).scalar() or 0)
@@ -207,7 +206,7 @@ def event_of(row: LogRow, id: int, checks: Collection[str] = ()) -> Event | None
 def _event(row: LogRow, id: int) -> Event:
     entry = json.loads(row.text)
     told = entry["dagster_event"]["event_specific_data"]
-    kind, asset = EventKind(row.kind), _asset(row.key or "")
+    kind, asset = EventKind(row.kind), asset_of(row.key or "")
     partitions: tuple[Partition, ...] = (row.partition,)
     about: Mapping[str, Any] = {}
     if kind is EventKind.PLANNED:
@@ -267,10 +266,6 @@ def _of(kinds: Collection[EventKind]) -> ColumnElement[bool]:
     return LOG_COLUMNS.dagster_event_type.in_([kind.value for kind in kinds])
 
 
-def _stored(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None)
-
-
 def _metadata(entries: Any, label: str) -> str | None:
     for entry in entries:
         if entry["label"] == label:
@@ -279,13 +274,8 @@ def _metadata(entries: Any, label: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=10_000)
-def _asset(key: str) -> str:
-    return "/".join(json.loads(key))
-
-
 def _asset_or_text(key: str) -> str:
     try:
-        return _asset(key)
+        return asset_of(key)
     except (ValueError, TypeError):
         return key

@@ -6,7 +6,7 @@ the content of an observation (`sensors.change_detection`).
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -36,59 +36,41 @@ NOTIFICATIONS = dg.AssetKey(["ops", "landing_events"])
 _WORDS = 20  # folders listed in a description
 
 
-class Ledger(Protocol):
-    """Storage of observations."""
-
-    start: date
-    """First day with partitions. Results omit earlier partitions, and keys that a feed no longer has. These are no
-    longer listed, so they must count neither as removed nor as present."""
-
-    def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
-        """Return the tags of the latest observation by partition, for these partitions or for all."""
-        ...
-
-    def report(self, observations: Sequence[dg.AssetObservation]) -> None:
-        """Write observations durably."""
-        ...
-
-    def tell(self, feed: Feed, alarm: str | None) -> None:
-        """Report that the check on mass removals failed with an alarm, or passed. Write only a changed result."""
-        ...
-
-    def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
-        """Return the misplaced folders of the latest report on a feed; None if it has no report."""
-        ...
-
-    def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
-        """Report that the check on misplaced files failed for these folders, or passed. Write only a new result."""
-        ...
-
-
 class ObservationLedger:
-    """Ledger in the event log of a Dagster instance."""
+    """Storage of observations in the event log of a Dagster instance.
+
+    Args:
+        start: First day with partitions. Results omit earlier partitions, and keys that a feed no longer has. These are
+            no longer listed, so they must count neither as removed nor as present.
+    """
 
     def __init__(self, instance: DagsterInstance, start: date = date.min) -> None:
         self._instance = instance
         self.start = start
 
     def latest(self, feed: Feed, partitions: Collection[Partition] | None = None) -> Mapping[Partition, Tags]:
+        """Return the tags of the latest observation by partition, for these partitions or for all."""
         wanted = {p for p in partitions or () if p is not None} or None
         seen = event_storage.latest_observations(self._instance, source_key(feed), wanted)
         return {p: tags for p, tags in seen.items() if feed.layout.has(p, self.start)}
 
     def report(self, observations: Sequence[dg.AssetObservation]) -> None:
+        """Write observations durably."""
         for observation in observations:
             self._instance.report_runless_asset_event(observation)
             reached("after_observation")
 
     def tell(self, feed: Feed, alarm: str | None) -> None:
+        """Report that the check on mass removals failed with an alarm, or passed. Write only a changed result."""
         key = mass_removal_check(feed)
         said = event_storage.latest_check_metadata(self._instance, key)
         if said is not None and alarm == said.get(ALARM):
             return
-        self._evaluate(key, alarm, {ALARM: alarm} if alarm else {}, passed=alarm is None)
+        result = dg.AssetCheckResult(passed=alarm is None, description=alarm, metadata={ALARM: alarm} if alarm else {})
+        report_result(self._instance, key, result)
 
     def misplaced(self, feed: Feed) -> Mapping[str, Misplaced] | None:
+        """Return the misplaced folders of the latest report on a feed; None if it has no report."""
         said = self._told_of_misplaced(feed)
         return None if said is None else _misplaced_in(said)
 
@@ -100,9 +82,11 @@ class ObservationLedger:
         words = "the dead-letter queue is empty"
         if count:
             words = f"{count} messages could not be processed; `tidemark redrive` sends them again"
-        self._evaluate(key, words, {DEAD_LETTERS: count}, passed=not count)
+        result = dg.AssetCheckResult(passed=not count, description=words, metadata={DEAD_LETTERS: count})
+        report_result(self._instance, key, result)
 
     def tell_misplaced(self, feed: Feed, folders: Mapping[str, Misplaced]) -> None:
+        """Report that the check on misplaced files failed for these folders, or passed. Write only a new result."""
         before = self._told_of_misplaced(feed)
         self._tell_misplaced(feed, before, misplaced_result(folders, _waived_in(before or {})))
 
@@ -123,14 +107,22 @@ class ObservationLedger:
         told = {name: value.value for name, value in result.metadata.items()}
         if before is not None and all(told[name] == before.get(name, {}) for name in (MISPLACED, WAIVED)):
             return
-        self._evaluate(misplaced_check(feed), result.description, result.metadata, passed=result.passed)
+        report_result(self._instance, misplaced_check(feed), result)
         reached("after_observation")
 
-    def _evaluate(self, key: dg.AssetCheckKey, words: str | None, metadata: Mapping[str, Any], *, passed: bool) -> None:
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=key.asset_key, check_name=key.name, passed=passed, description=words, metadata=metadata
+
+def report_result(instance: DagsterInstance, key: dg.AssetCheckKey, result: dg.AssetCheckResult) -> None:
+    """Report the result of a check without a run."""
+    instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
         )
-        self._instance.report_runless_asset_event(evaluation)
+    )
 
 
 def dead_letters_check() -> dg.AssetCheckKey:

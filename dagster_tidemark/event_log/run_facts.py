@@ -25,7 +25,6 @@ from dagster_tidemark.tags import PUBLISHED, REBUILD, REQUESTED_BY
 _PAGE = 1000
 _LONGEST_QUEUE = 60.0  # after an outage runs wait for each other, which is not part of their usual duration
 _RECENTLY = 86_400.0  # the reason for an older failure makes no difference
-_ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 _NO_VERDICT = {SparkUnreachable.__name__, SparkLost.__name__, ReplacedCode.__name__}
 _OF_ENDS = (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_CANCELING)
@@ -66,7 +65,7 @@ def run_facts(instance: DagsterInstance, run_ids: Collection[str]) -> dict[str, 
 
 def _facts(instance: DagsterInstance, record: RunRecord) -> RunFacts:
     run, ended_at, seconds, outcome = record.dagster_run, None, None, Outcome.LOST
-    if run.status in _ENDED:
+    if run.is_finished:
         ended_at = record.end_time or record.update_timestamp.timestamp()
         outcome = _outcome(instance, run, is_recent=ended_at > event_time.now() - _RECENTLY)
     # A run that publishes a preview computes nothing, so its duration is not typical.

@@ -281,11 +281,7 @@ def _exists(pid: int) -> bool:
 
 
 def _servers(instance: DagsterInstance) -> dict[str, Any]:
-    try:
-        found = json.loads(instance_store.saved(instance, CODE_SERVERS) or "{}")
-    except ValueError:  # written by a different release
-        return {}
-    return found if isinstance(found, dict) else {}
+    return instance_store.members_of(instance_store.saved(instance, CODE_SERVERS))
 
 
 def _time_of(noted: Any) -> float:

@@ -4,9 +4,9 @@ A branch begins with the table's current snapshot, and shares the table's files 
 writing, reading, publishing and dropping a branch. Does not belong here: the use of branches (`preview`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
+from pyiceberg.table.snapshots import ancestors_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,10 +17,6 @@ from dagster_tidemark.lakehouse.read import with_declared_columns
 from dagster_tidemark.lakehouse.table import BRANCH_DAYS, CATALOG, SchemaDiffers, Table, as_ddl, quoted
 from dagster_tidemark.lakehouse.table_changes import TableChange, TableChangeKind, require_possible
 from dagster_tidemark.lakehouse.write import RUN_ID, current_snapshot
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.snapshots import Snapshot
 
 
 class ColumnsDiffer(SchemaDiffers):
@@ -145,7 +141,9 @@ _MOVED = ("is not an ancestor of", "CommitFailedException", "Cannot commit")
 def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool:
     """Return True if a snapshot is the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
-        return any(snapshot.snapshot_id == snapshot_id for snapshot in _past(seen))
+        return any(
+            snapshot.snapshot_id == snapshot_id for snapshot in ancestors_of(seen.current_snapshot(), seen.metadata)
+        )
     query = f"SELECT 1 FROM {table.identifier}.history WHERE snapshot_id = {snapshot_id} AND is_current_ancestor"
     return bool(spark.sql(query).head(1))
 
@@ -153,20 +151,13 @@ def has_in_its_past(spark: SparkSession, table: Table, snapshot_id: int) -> bool
 def was_committed_by(spark: SparkSession, table: Table, run_id: str) -> bool:
     """Return True if a run has committed the table's current snapshot or one of its ancestors."""
     if seen := metadata_reads.loaded(spark, table):
-        return any(metadata_reads.properties_of(snapshot).get(RUN_ID) == run_id for snapshot in _past(seen))
+        past = ancestors_of(seen.current_snapshot(), seen.metadata)
+        return any(metadata_reads.properties_of(snapshot).get(RUN_ID) == run_id for snapshot in past)
     query = (
         f"SELECT 1 FROM {table.identifier}.snapshots s JOIN {table.identifier}.history h USING (snapshot_id) "
         f"WHERE h.is_current_ancestor AND s.summary['{RUN_ID}'] = '{run_id}'"
     )
     return bool(spark.sql(query).head(1))
-
-
-def _past(seen: "IcebergTable") -> "Iterator[Snapshot]":
-    """Yield the current snapshot and its unexpired ancestors, newest first."""
-    at = seen.metadata.current_snapshot_id
-    while at is not None and (snapshot := seen.metadata.snapshot_by_id(at)) is not None:
-        yield snapshot
-        at = snapshot.parent_snapshot_id
 
 
 def drop(spark: SparkSession, table: Table, branch: str) -> None:

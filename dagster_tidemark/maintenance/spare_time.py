@@ -6,20 +6,13 @@ Belongs here: the decision, from the plan and the unfinished runs. Does not belo
 
 from dataclasses import dataclass
 
-from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRunStatus
 
 from dagster_tidemark.dagster_internals import run_storage
 from dagster_tidemark.planner.decisions import Plan, State
 from dagster_tidemark.planner.wording import moment, name, names
 from dagster_tidemark.tags import MAINTENANCE, STREAM
 
-_UNFINISHED = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _LONGEST_RUN = 7 * 86_400.0
 """Seconds after which an unfinished run holds no snapshots any more. Its process is long gone."""
 _SOON = (State.NOT_DUE, State.BACKING_OFF)
@@ -61,7 +54,7 @@ class OpenRuns:
 
 def open_runs(instance: DagsterInstance, now: float) -> OpenRuns:
     """Return the unfinished runs of an instance."""
-    records = instance.get_run_records(RunsFilter(statuses=_UNFINISHED))
+    records = run_storage.unfinished_runs(instance)
     others = [record for record in records if MAINTENANCE not in record.dagster_run.tags]
     of_tables = [record for record in others if STREAM not in record.dagster_run.tags]
     queued = [record for record in of_tables if record.dagster_run.status is DagsterRunStatus.QUEUED]

@@ -103,13 +103,8 @@ class DueDeliveries:
     def _has_expectations(self, key: str) -> bool:
         """Return True if an asset, or an asset that it reads at any depth, has expected deliveries."""
         if key not in self._expects:
-            seen, stack = {key}, [key]
-            while stack:
-                node = self.graph.nodes.get(stack.pop())
-                new = [read.key for read in node.inputs if read.key not in seen] if node else []
-                seen.update(new)
-                stack += new
-            self._expects[key] = any(self.graph.nodes[k].promises for k in seen if k in self.graph.nodes)
+            sources = self.graph.sources_of.get(key, frozenset())
+            self._expects[key] = any(self.graph.nodes[k].promises for k in sources if k in self.graph.nodes)
         return self._expects[key]
 
     def _due_of(self, node: Node) -> dict[Partition, DueDelivery]:

@@ -21,6 +21,7 @@ from dagster_tidemark.planner.contracts import (
     InputPromise,
     LagContract,
     Window,
+    first_tick,
     tick_at_or_after,
 )
 from dagster_tidemark.planner.graph import Graph, Input, Node
@@ -239,12 +240,7 @@ def _external(graph: Graph) -> Iterator[InputPromise]:
     for key, node in graph.nodes.items():
         contract = node.contract
         if isinstance(contract, CronContract) and not node.automated:
-            due = partial(_tick_of, contract)
-            yield InputPromise(key, f"promised {told(contract)}", due)
-
-
-def _tick_of(contract: CronContract, window: Window) -> float:
-    return tick_at_or_after(contract, window.end)
+            yield InputPromise(key, f"promised {told(contract)}", partial(first_tick, contract))
 
 
 def _inputs_at_any_depth(graph: Graph, counts: Callable[[Input], bool]) -> dict[str, frozenset[str]]:

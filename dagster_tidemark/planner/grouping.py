@@ -31,7 +31,8 @@ class Requests:
 
     Args:
         aside: Assets whose runs could not be put together, with the reason.
-        found: The result of `steps`.
+        found: The result of `steps`: the runs to request, and changed decisions on partitions that wait or join another
+            run.
     """
 
     graph: Graph
@@ -40,17 +41,11 @@ class Requests:
     aside: dict[Target, str] = field(default_factory=dict)
     found: tuple[list[Request], dict[Target, Decision]] = field(default_factory=lambda: ([], {}))
 
-    def of(self, decisions: Mapping[Target, Decision]) -> tuple[list[Request], dict[Target, Decision]]:
-        """Return the runs to request, and changed decisions on partitions that wait or join another run.
+    def steps(self, decisions: Mapping[Target, Decision]) -> Iterator[None]:
+        """Find the runs in steps, and set `found`. The caller may pause between two steps.
 
         There is one rebuild at a time. A queued rebuild would block partitions that could get new data.
         """
-        for _ in self.steps(decisions):
-            pass
-        return self.found
-
-    def steps(self, decisions: Mapping[Target, Decision]) -> Iterator[None]:
-        """Find the result of `of` in steps, and set `found` to it. The caller may pause between two steps."""
         found = _Found(self.graph, self.history, self.asked, decisions)
         for key in self.graph.nodes:
             self._isolated(found, key)

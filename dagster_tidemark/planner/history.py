@@ -179,7 +179,7 @@ class History:
             self._stop(target, run_id)
             self.dirty.add(target)
             if outcome is Outcome.SUCCEEDED:
-                self._saw(target, run_id, run, as_of)
+                self._saw(target, run, as_of)
                 continue
             built = self.facts.built(target)
             # When the log is read again, this end may be applied after a later build, which replaces the lost run.
@@ -538,7 +538,7 @@ class History:
             self.loops.committed(asset, at)
             self._shorten_pauses(asset)
 
-    def _saw(self, target: Target, run_id: str, run: OpenRun, as_of: int) -> None:
+    def _saw(self, target: Target, run: OpenRun, as_of: int) -> None:
         """Record that a run succeeded without writing a partition: the old content also covers what the run read.
 
         It does not cover what the run itself wrote: Dagster may have skipped the step, because an input of the run was

@@ -8,7 +8,7 @@ partitions that run, and why the code makes them run. Does not belong here: chan
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from dagster_tidemark.planner.decisions import CheckRequest, Decision, Plan, State
@@ -147,7 +147,7 @@ class Rehearsal:
             for target in mine:
                 why = self._why(target, plan.decisions.get(target)) or self._along(target)
                 if why is not None:
-                    self.found.setdefault(target, _due(why, due_at))
+                    self.found.setdefault(target, replace(why, due_at=due_at))
                     if not self.history.facts.is_built(target):
                         self._first.add(target)
             for target in mine:
@@ -211,7 +211,7 @@ class Rehearsal:
         for target, decision in plan.decisions.items():
             why = self._why(target, decision)
             if why is not None and target not in self.found:
-                self.found[target] = _held(why, f"{decision.state}: {decision.reason}")
+                self.found[target] = replace(why, held=f"{decision.state}: {decision.reason}")
         for target, built in self.history.facts.builds().items():
             node = self.graph.nodes.get(target[0])
             if node is None or node.source or target in self.found or self.history.problem(target):
@@ -219,13 +219,5 @@ class Rehearsal:
             aside = plan.aside(node.key)
             reason = node.left_out or aside.get(target[1]) or aside.get(None) or "its runs are only started manually"
             if built.code_version and node.code_version and built.code_version != node.code_version:
-                why = Rebuild(*target, f"code version {built.code_version} -> {node.code_version}")
-                self.found[target] = _held(why, reason)
-
-
-def _due(why: Rebuild, due_at: float | None) -> Rebuild:
-    return Rebuild(why.asset, why.partition, why.reason, why.certain, why.after, due_at)
-
-
-def _held(why: Rebuild, reason: str) -> Rebuild:
-    return Rebuild(why.asset, why.partition, why.reason, why.certain, why.after, held=reason)
+                said = f"code version {built.code_version} -> {node.code_version}"
+                self.found[target] = Rebuild(*target, said, held=reason)

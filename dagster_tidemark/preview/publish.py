@@ -33,6 +33,7 @@ from dagster_tidemark.lakehouse import branches, catalog, write
 from dagster_tidemark.lakehouse.commits import CommitConflict, until_committed
 from dagster_tidemark.lakehouse.content import content_of
 from dagster_tidemark.lakehouse.loading.load import Loaded
+from dagster_tidemark.lakehouse.loading.provenance import as_keys
 from dagster_tidemark.lakehouse.loading.quarantine_counts import backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.read import SnapshotExpired
@@ -182,7 +183,7 @@ class Publisher:
         if now == own.base and len(decided) == len(own.partitions):
             branches.fast_forward(self.spark, table, self.manifest.branch)
             return
-        keys = _keys(decided)
+        keys = as_keys(decided)
         rows = branches.rows_of(self.spark, table, keys, own.head)
         write.replace_since(now, rows, table, table.predicate(keys), run_id=self._run_id)
 
@@ -230,7 +231,7 @@ class Publisher:
 
     def _differing(self, own: TablePreview, one: int | None, other: int | None) -> set[Partition]:
         """Return the partitions whose content differs between two snapshots; all if either snapshot has expired."""
-        keys, table = _keys(own.partitions), self._table(own)
+        keys, table = as_keys(own.partitions), self._table(own)
         try:
             before, after = (content_of(self.spark, table, keys, at) for at in (one, other))
         except SnapshotExpired:
@@ -283,7 +284,7 @@ class Publisher:
         now = write.current_snapshot(self.spark, table)
         if now == own.head:
             return own.content()
-        found = content_of(self.spark, table, _keys(own.partitions), now)
+        found = content_of(self.spark, table, as_keys(own.partitions), now)
         return {partition: content.version for partition, content in found.items()}
 
     def _tell(self, run: RunPreview, owns: Sequence[TablePreview], part: Sequence[Partition]) -> set[Partition]:
@@ -395,7 +396,3 @@ class Publisher:
     @property
     def _run_id(self) -> str:
         return f"preview-{self.manifest.id}"
-
-
-def _keys(partitions: Sequence[Partition]) -> list[str] | None:
-    return None if None in partitions else [str(p) for p in partitions]

@@ -9,6 +9,7 @@ runs. Belongs here: the choice, as plain data. Does not belong here: its proof (
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus
@@ -215,7 +216,7 @@ class RecordChooser:
 
     def _foreign(self, run: dg.DagsterRun, assets: Collection[str], events: Sequence[LoggedEvent]) -> str:
         """Return the reason why a run is not for this location to delete; empty if it is."""
-        if old_records.backfill_of(run) in self._backfills():
+        if old_records.backfill_of(run) in self._backfills:
             return _UNFINISHED
         if not self._unplanned and not self._is_planned(run, assets):
             return _NOT_PLANNED
@@ -228,10 +229,9 @@ class RecordChooser:
                     return f"have events that the code location {other.name} has not saved yet"
         return ""
 
+    @cached_property
     def _backfills(self) -> frozenset[str]:
-        if not hasattr(self, "_unfinished_backfills"):
-            _, self._unfinished_backfills = old_records.needed_by_unfinished(self._instance)
-        return self._unfinished_backfills
+        return old_records.needed_by_unfinished(self._instance)[1]
 
     def _is_planned(self, run: dg.DagsterRun, assets: Collection[str]) -> bool:
         home = run_storage.location_of(run)

@@ -17,7 +17,7 @@ import dagster as dg
 from dagster_tidemark.engine.engine import reporting
 from dagster_tidemark.event_log.observations import (
     CONTENT,
-    Ledger,
+    ObservationLedger,
     Tags,
     holds_files,
     source_key,
@@ -71,7 +71,9 @@ class DetectedChanges:
         )
 
 
-def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]) -> DetectedChanges:
+def observe(
+    ledger: ObservationLedger, bucket: Bucket, notified: Mapping[tuple[Feed, Partition], datetime]
+) -> DetectedChanges:
     """List notified partitions again, and report the changed ones."""
     looked: dict[Feed, dict[Partition, Listing]] = {}
     found = DetectedChanges()
@@ -95,7 +97,9 @@ def observe(ledger: Ledger, bucket: Bucket, notified: Mapping[tuple[Feed, Partit
     return found
 
 
-def observe_beside(ledger: Ledger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]) -> DetectedChanges:
+def observe_beside(
+    ledger: ObservationLedger, bucket: Bucket, folders: Mapping[Feed, Collection[str]]
+) -> DetectedChanges:
     """List the misplaced folders that notifications named, and report their objects in the check `misplaced`."""
     patience = _Patience(bucket)
     for feed, names in folders.items():
@@ -151,7 +155,9 @@ class _Patience:
         return None
 
 
-def ask_again(ledger: Ledger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]) -> DetectedChanges:
+def ask_again(
+    ledger: ObservationLedger, bucket: Bucket, feed: Feed, partitions: Collection[Partition]
+) -> DetectedChanges:
     """Report partitions as changed, even if they are unchanged, so that a load reads them again.
 
     Raises:
@@ -179,7 +185,7 @@ def _asked_again(tags: Tags, before: Tags) -> str:
 
 
 def look_at_feed(
-    ledger: Ledger,
+    ledger: ObservationLedger,
     bucket: Bucket,
     feed: Feed,
     *,
@@ -200,7 +206,7 @@ def look_at_feed(
 
 
 def look_at_days(
-    ledger: Ledger,
+    ledger: ObservationLedger,
     bucket: Bucket,
     feed: Feed,
     days: Collection[date],
@@ -225,7 +231,7 @@ def look_at_days(
 
 
 def _compare(
-    ledger: Ledger,
+    ledger: ObservationLedger,
     feed: Feed,
     walk: Walk,
     partitions: Collection[Partition] | None = None,
@@ -253,7 +259,7 @@ def _compare(
     return found
 
 
-def report_changes(ledger: Ledger, found: DetectedChanges) -> None:
+def report_changes(ledger: ObservationLedger, found: DetectedChanges) -> None:
     """Report the changed partitions, and the alarms about feeds."""
     ledger.report(found.changed)
     for feed, alarm in found.alarms.items():
@@ -264,7 +270,7 @@ def changes(
     feed: Feed,
     listings: Mapping[Partition, Listing],
     seen: Mapping[Partition, Tags],
-    ledger: Ledger,
+    ledger: ObservationLedger,
     *,
     notified: Mapping[Partition, datetime] | None = None,
     accept_removals: bool = False,

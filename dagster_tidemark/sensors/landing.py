@@ -19,7 +19,7 @@ import dagster as dg
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.doubts import LANDING, Looked, note_look
 from dagster_tidemark.engine.engine import engine_of
-from dagster_tidemark.event_log.observations import QUARANTINE, Ledger, ObservationLedger, holds_files, source_key
+from dagster_tidemark.event_log.observations import QUARANTINE, ObservationLedger, holds_files, source_key
 from dagster_tidemark.failpoints import reached
 from dagster_tidemark.resources.aws import LandingResource, QueueResource
 from dagster_tidemark.sensors.catch_up import due_now
@@ -195,7 +195,7 @@ def landing_sensor(
     return landing_events
 
 
-def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: Ledger) -> Taken:
+def take(hold: Hold, zone: LandingZone, bucket: Bucket, ledger: ObservationLedger) -> Taken:
     """Run one tick: receive messages, list and observe their partitions, then delete them.
 
     A message is delivered again if any of its partitions could not be listed.
@@ -259,7 +259,7 @@ def _receive_more(hold: Hold, wait_seconds: int, received: Received) -> list[Mes
 
 def loads_for_misplaced(
     context: dg.SensorEvaluationContext,
-    ledger: Ledger,
+    ledger: ObservationLedger,
     feeds: Sequence[Feed],
     due: Sequence[dg.RunRequest] = (),
     settings: Settings | None = None,

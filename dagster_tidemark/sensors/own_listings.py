@@ -32,7 +32,7 @@ from dagster_tidemark.engine.complete_listings import (
     read_listings,
 )
 from dagster_tidemark.engine.engine import reporting
-from dagster_tidemark.event_log.observations import Ledger, Tags, source_key, version_of, when_listed
+from dagster_tidemark.event_log.observations import ObservationLedger, Tags, source_key, version_of, when_listed
 from dagster_tidemark.pauses import growing_pause
 from dagster_tidemark.sensors.change_detection import DetectedChanges, changes, look_at_days, observe, report_changes
 from dagster_tidemark.sensors.reconcile_schedules import last_days
@@ -86,7 +86,7 @@ class FirstListings:
         self._again_at = float("-inf")
 
     def step(
-        self, instance: DagsterInstance, ledger: Ledger, bucket: Bucket, seconds: float = SLICE_SECONDS
+        self, instance: DagsterInstance, ledger: ObservationLedger, bucket: Bucket, seconds: float = SLICE_SECONDS
     ) -> tuple[DetectedChanges, list[str]]:
         """List for some seconds, report the changed partitions, and record the progress.
 
@@ -158,7 +158,7 @@ class _FirstListing:
     def __str__(self) -> str:
         return f"{self.files:,} files in {len(self._there):,} partitions"
 
-    def advance(self, ledger: Ledger, bucket: Bucket, end: float) -> DetectedChanges:
+    def advance(self, ledger: ObservationLedger, bucket: Bucket, end: float) -> DetectedChanges:
         """List pages until a time (by `time.monotonic`), and report the partitions that differ. Read at least one page.
 
         Raises:
@@ -185,7 +185,9 @@ class _FirstListing:
         self.held += found.held
         return found
 
-    def _compare(self, ledger: Ledger, bucket: Bucket, listings: Mapping[Partition, Listing]) -> DetectedChanges:
+    def _compare(
+        self, ledger: ObservationLedger, bucket: Bucket, listings: Mapping[Partition, Listing]
+    ) -> DetectedChanges:
         if not listings:
             return DetectedChanges()
         with reporting():
@@ -198,7 +200,7 @@ class _FirstListing:
         now = datetime.now(UTC)
         return found + observe(ledger, bucket, {(self.feed, partition): now for partition in differing})
 
-    def _end(self, ledger: Ledger) -> DetectedChanges:
+    def _end(self, ledger: ObservationLedger) -> DetectedChanges:
         """Report the vanished partitions and the misplaced files."""
         with reporting():
             seen = ledger.latest(self.feed)
@@ -269,7 +271,7 @@ class ListingsAfterFaults:
                 self._places[place] = notified[place], failed[place]
                 self._put_off()
 
-    def step(self, ledger: Ledger, bucket: Bucket) -> tuple[DetectedChanges, Collection[Feed]]:
+    def step(self, ledger: ObservationLedger, bucket: Bucket) -> tuple[DetectedChanges, Collection[Feed]]:
         """List the due places for some seconds. Return the changes, and the feeds whose newest days were listed."""
         found, listed, end = DetectedChanges(), list[Feed](), time.monotonic() + _FAULT_SECONDS
         if time.monotonic() < self._again_at:
@@ -330,7 +332,7 @@ class OwnListings:
         return _of
 
     def step(
-        self, context: dg.SensorEvaluationContext, ledger: Ledger, bucket: Bucket, begun: float
+        self, context: dg.SensorEvaluationContext, ledger: ObservationLedger, bucket: Bucket, begun: float
     ) -> DetectedChanges:
         """List the due places for some seconds, and log the results.
 
@@ -345,7 +347,7 @@ class OwnListings:
         finally:
             self._lock.release()
 
-    def _step(self, context: dg.SensorEvaluationContext, ledger: Ledger, bucket: Bucket) -> DetectedChanges:
+    def _step(self, context: dg.SensorEvaluationContext, ledger: ObservationLedger, bucket: Bucket) -> DetectedChanges:
         found, listed = self.after_faults.step(ledger, bucket)
         if listed:
             names = ", ".join(feed.name for feed in listed)

@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from dagster_tidemark.engine.complete_listings import note_listing, place_of
 from dagster_tidemark.errors import Transient
 from dagster_tidemark.event_log.executor import recorded_in_process
-from dagster_tidemark.event_log.observations import Ledger, ObservationLedger
+from dagster_tidemark.event_log.observations import ObservationLedger
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.change_detection import DetectedChanges, look_at_days, look_at_feed
 from dagster_tidemark.sensors.scope import WHOLE_LOCATION, LocationScope
@@ -37,7 +37,7 @@ listing (Unix seconds)."""
 
 
 def reconcile(
-    ledger: Ledger,
+    ledger: ObservationLedger,
     bucket: Bucket,
     feeds: Iterable[Feed],
     *,

@@ -11,13 +11,10 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRun
 from dagster._core.definitions.partitions.context import PartitionLoadingContext, partition_loading_context
 from dagster._core.errors import DagsterInvalidSubsetError
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
+from dagster._core.storage.tags import PARTITION_NAME_TAG
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.dagster_internals.partitions import range_tags
 from dagster_tidemark.sources.feed import Partition
 
 
@@ -27,8 +24,7 @@ def partition_tags(partitions: Sequence[Partition]) -> dict[str, str]:
         return {}
     if len(partitions) == 1:
         return {PARTITION_NAME_TAG: str(partitions[0])}
-    first, last = str(partitions[0]), str(partitions[-1])
-    return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+    return range_tags(str(partitions[0]), str(partitions[-1]))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.deployed import code_of
 from dagster_tidemark.event_log.executor import recorded_in_process
-from dagster_tidemark.event_log.observations import QUARANTINE
+from dagster_tidemark.event_log.observations import QUARANTINE, report_result
 from dagster_tidemark.event_log.standby import has_replaced_code
 from dagster_tidemark.resources.aws import ImpatientS3, LandingResource
 from dagster_tidemark.settings import Settings
@@ -251,14 +251,4 @@ class InstanceLog:
     def refused(self, asset: str, by_reason: Mapping[str, int]) -> None:
         """Report the number of an asset's messages in the quarantine, by reason."""
         key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), QUARANTINE)
-        found = refused_result(by_reason)
-        self._instance.report_runless_asset_event(
-            dg.AssetCheckEvaluation(
-                asset_key=key.asset_key,
-                check_name=key.name,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-                metadata=found.metadata,
-            )
-        )
+        report_result(self._instance, key, refused_result(by_reason))

@@ -73,7 +73,7 @@ class Reports:
             kept.others = True
             self._since = time.monotonic() - self.stream.quiet.total_seconds()
 
-    def added(self, rows: list[dict[str, Any]], kept: StreamTable, not_before: datetime | None = None) -> None:
+    def added(self, rows: list[dict[str, Any]], not_before: datetime | None = None) -> None:
         """Record committed rows for the next report.
 
         Args:

@@ -255,7 +255,7 @@ class Shift:
         self._linger = _LINGER_UNDER_LOAD_SECONDS if _LOAD <= len(batch.records) < _LARGE else _LINGER_SECONDS
         self._commits_since_look_after += 1
         reached("stream_committed")
-        self.reports.added(made, self._kept, self._read_at.get(inlet.name))
+        self.reports.added(made, self._read_at.get(inlet.name))
         told_why = self._react(rows_of(self._kept.table.schema, made), faults)
         self._count(len(batch.records), added, len(faults))
         # The senders of these messages get an answer, so the messages are deleted below.

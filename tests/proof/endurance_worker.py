@@ -25,7 +25,6 @@ from dagster_tidemark.streams import job
 from dagster_tidemark.streams.reports import Reports
 from dagster_tidemark.streams.shift import Shift
 from dagster_tidemark.streams.stream_declaration import StreamContext
-from dagster_tidemark.streams.stream_table import StreamTable
 from tests.tidemark.streams import toy
 
 assert job.shift_job
@@ -38,8 +37,8 @@ class Measured(Reports):
     file: Path = Path("lags")
     _me: psutil.Process = field(default_factory=psutil.Process)
 
-    def added(self, rows: list[dict[str, Any]], kept: StreamTable, not_before: datetime | None = None) -> None:
-        super().added(rows, kept, not_before)
+    def added(self, rows: list[dict[str, Any]], not_before: datetime | None = None) -> None:
+        super().added(rows, not_before)
         now = time.time()
         lags = sorted(now - row["sent_at"].timestamp() for row in rows)
         if lags:

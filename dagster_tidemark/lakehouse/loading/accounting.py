@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse.loading.load_plan import Version
+from dagster_tidemark.lakehouse.loading.provenance import of_versions
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Partition
 
@@ -108,7 +109,4 @@ def _version(file: SourceFile) -> Version:
 
 
 def _rows_of(rows: DataFrame, versions: set[Version]) -> DataFrame:
-    wanted = rows.sparkSession.createDataFrame(
-        sorted({(key, version) for _, key, version in versions}), "source_file string, source_version string"
-    )
-    return rows.join(F.broadcast(wanted), on=["source_file", "source_version"], how="left_semi")
+    return of_versions(rows, {(key, version) for _, key, version in versions})

@@ -16,6 +16,7 @@ from dagster_tidemark.lakehouse.loading import new_columns, rejected_rows
 from dagster_tidemark.lakehouse.loading.judged_rows import judge_rows, read_files
 from dagster_tidemark.lakehouse.loading.load import Landing, Load, Observed, is_emptied, look_into_files
 from dagster_tidemark.lakehouse.loading.load_state import look
+from dagster_tidemark.lakehouse.loading.provenance import of_versions
 from dagster_tidemark.lakehouse.loading.quarantine_table import NO_ROWS, QUARANTINE, within
 from dagster_tidemark.lakehouse.readers.batch import FileBatch
 from dagster_tidemark.lakehouse.readers.files import NotScanned
@@ -120,12 +121,9 @@ def rehearse(spark: SparkSession, landing: Landing, load: Load, partitions: Sequ
 def _entries_now(spark: SparkSession, load: Load, partitions: Sequence[Partition], reading: FileBatch) -> DataFrame:
     """Return the quarantine entries of the files that were read."""
     files = {*reading.files, *(fault.file for fault in reading.faults)}
-    read = spark.createDataFrame(
-        sorted((file.key, file.version) for file in files), "source_file string, source_version string"
-    )
     condition = f"{within(load.asset, partitions)} AND t.reason <> '{NO_ROWS}'"
     now = spark.table(QUARANTINE.identifier).alias("t").where(condition)
-    return now.join(F.broadcast(read), on=["source_file", "source_version"], how="left_semi")
+    return of_versions(now, {(file.key, file.version) for file in files})
 
 
 def _compared(now: DataFrame, then: DataFrame) -> tuple[Counter[tuple[str | None, str | None]], list[ReasonChange]]:

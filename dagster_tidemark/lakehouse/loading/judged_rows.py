@@ -3,8 +3,8 @@
 If all values of a row are in plain form, the row is sent to Spark as values, not as texts. Few such rows are rejected,
 so the texts of their content are read from their records afterwards.
 
-Belongs here: caching these rows, excluding files that cannot be read, and the content of rejected rows. Does not belong
-here: the verdicts (`validation`), and writing the rows (`load`).
+Belongs here: reading these rows, caching them, excluding files that cannot be read, and the content of rejected rows.
+Does not belong here: the verdicts (`validation`), and writing the rows (`load`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Judged:
 
 
 def read_files(spark: SparkSession, landing: Landing, load: Load, inspected: Inspected) -> FileBatch:
-    """Return a batch of a load's inspected files."""
+    """Read the small ones of the inspected files, and return a batch with their rows and with the large files."""
     return reading_of(
         spark,
         landing,

@@ -29,7 +29,7 @@ from dagster_tidemark.lakehouse.loading.load_plan import AGAIN, Where
 from dagster_tidemark.lakehouse.loading.load_state import LoadState, Observed, holds_the_same, look
 from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.lakehouse.loading.one_pass import UncommittedLoad, is_grouped_by_task, write_in_one_pass
-from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, rows_at
+from dagster_tidemark.lakehouse.loading.provenance import PartitionContents, as_keys, held_at, of_versions, rows_at
 from dagster_tidemark.lakehouse.loading.quarantine_counts import QuarantineCount, backlog_of, largest_share
 from dagster_tidemark.lakehouse.loading.quarantine_table import WAIVERS
 from dagster_tidemark.lakehouse.loading.spec import Landing, Load
@@ -432,7 +432,7 @@ def _commit(load: Load, found: LoadState, rows: DataFrame, run_id: str, *, is_la
         standing = rows.sparkSession.table(table.rows_identifier).where(table.predicate(as_keys(added_to)))
         if outdated := {pair for p in added_to for pair in found.steps[p].outdated}:
             _require_keys(load, found, rows, standing)
-            standing = _of_versions(standing, outdated, how="left_anti")
+            standing = of_versions(standing, outdated, how="left_anti")
         refused = [file.key for file in found.unavailable if file not in found.archived]
         if refused:
             # Rows that are removed now may have superseded rows of unavailable files. So mark these files to be read
@@ -456,19 +456,11 @@ def _require_keys(load: Load, found: LoadState, rows: DataFrame, standing: DataF
     corrected = [p for p, step in found.steps.items() if step.corrects]
     if not corrected or "source_file" in load.table.row_key:  # then no row of another file has the same key
         return
-    old = _of_versions(standing, {pair for p in corrected for pair in found.steps[p].outdated}, how="left_semi")
+    old = of_versions(standing, {pair for p in corrected for pair in found.steps[p].outdated})
     not_older = "struct(s.arrived_at, s.source_file) >= struct(t.arrived_at, t.source_file)"
     is_covered = F.expr(f"{load.table.same_key()} AND {not_older}")
     if not old.alias("t").join(rows.alias("s"), on=is_covered, how="left_anti").isEmpty():
         raise _KeysAreMissing(corrected)
-
-
-def _of_versions(rows: DataFrame, versions: Collection[tuple[str, str]], *, how: str) -> DataFrame:
-    """Return the rows of some file versions (`left_semi`), or the other rows (`left_anti`)."""
-    names = ["source_file", "source_version"]
-    # By a join, because there may be thousands of versions.
-    wanted = rows.sparkSession.createDataFrame(sorted(versions), ", ".join(f"{c} string" for c in names))
-    return rows.join(F.broadcast(wanted), on=names, how=how)
 
 
 def _joins_existing_rows(found: LoadState) -> bool:

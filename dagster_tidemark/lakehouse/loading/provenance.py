@@ -11,17 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from dagster_tidemark.lakehouse import metadata_reads
 from dagster_tidemark.lakehouse.content import Content, content_of_files
 from dagster_tidemark.lakehouse.loading.load_plan import KnownFile, Version, Where
-from dagster_tidemark.lakehouse.loading.quarantine_table import within
+from dagster_tidemark.lakehouse.loading.quarantine_table import FILE, within
 from dagster_tidemark.lakehouse.loading.spec import Load
 from dagster_tidemark.lakehouse.read import naming_an_expired_snapshot
 from dagster_tidemark.lakehouse.table import Table, quoted
 from dagster_tidemark.sources.feed import Partition
-
-_FILE = ("source_file", "source_version", "loaded_by")
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,11 @@ def _looked_up(
     """Return the records without a Spark query; None if only Spark can query them."""
     held = _held(spark, load.table, partitions, snapshot_id) if snapshot_id else {}
     about = [{"asset": load.asset, "partition": partition} for partition in {*partitions, None}]
-    columns = ("partition", *_FILE, "row_number", "reason")
+    columns = ("partition", *FILE, "row_number", "reason")
     if held is None or (entries := metadata_reads.few_rows(spark, load.quarantine, columns, about)) is None:
         return None
     is_whole = entries.append_column("is_whole", pc.is_null(entries["row_number"]))
-    entered = _counted(is_whole, ("partition", *_FILE, "is_whole", "reason"))
+    entered = _counted(is_whole, ("partition", *FILE, "is_whole", "reason"))
     return [
         *((p, *file, Where.WHOLE_FILE if whole else Where.REJECTED_ROWS, why, 0) for p, *file, whole, why in entered),
         *((partition, *file, Where.TABLE, "", count) for (partition, *file), count in held.items()),
@@ -109,11 +108,11 @@ def _held(
 ) -> dict[tuple[Any, ...], int] | None:
     """Return the number of rows in the table by partition, file, version and code; None if only Spark can count."""
     by, values = table.partition_columns, {p: table.partition_values(p) for p in partitions}
-    rows = metadata_reads.few_rows(spark, table, (*by, *_FILE), list(values.values()), snapshot_id)
+    rows = metadata_reads.few_rows(spark, table, (*by, *FILE), list(values.values()), snapshot_id)
     if rows is None:
         return None
     partition_of = {tuple(of[c] for c in by): partition for partition, of in values.items()}
-    counted = _counted(rows, (*by, *_FILE))
+    counted = _counted(rows, (*by, *FILE))
     return {(partition_of[group[: len(by)]], *group[len(by) :]): count for group, count in counted.items()}
 
 
@@ -125,14 +124,14 @@ def _counted(rows: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], int]:
 
 def _queried(spark: SparkSession, load: Load, partitions: Sequence[Partition], snapshot_id: int | None) -> _Found:
     """Return the records with one Spark query."""
-    table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *_FILE])
+    table, by = load.table, ", ".join([*map(quoted, load.table.partition_columns), *FILE])
     entries = (
-        f"SELECT partition, {', '.join(_FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
+        f"SELECT partition, {', '.join(FILE)}, if(row_number IS NULL, '{Where.WHOLE_FILE}', "
         f"'{Where.REJECTED_ROWS}') AS place, reason, 0L FROM {load.quarantine.rows_identifier} t "
-        f"WHERE {within(load.asset, {*partitions, None})} GROUP BY partition, {', '.join(_FILE)}, place, reason"
+        f"WHERE {within(load.asset, {*partitions, None})} GROUP BY partition, {', '.join(FILE)}, place, reason"
     )
     rows = (
-        f"SELECT {table.partition_key_sql} AS partition, {', '.join(_FILE)}, '{Where.TABLE}', '', rows "
+        f"SELECT {table.partition_key_sql} AS partition, {', '.join(FILE)}, '{Where.TABLE}', '', rows "
         f"FROM (SELECT {by}, count(*) AS rows FROM {table.identifier} VERSION AS OF {snapshot_id} "
         f"WHERE {table.predicate(as_keys(partitions))} GROUP BY {by}) UNION ALL "
     )
@@ -157,6 +156,14 @@ def rows_at(
     if snapshot_id is None:
         return spark.table(table.identifier).limit(0)
     return spark.sql(f"SELECT * FROM {table.identifier} VERSION AS OF {snapshot_id}").where(table.predicate(partitions))
+
+
+def of_versions(rows: DataFrame, versions: Collection[tuple[str, str]], *, how: str = "left_semi") -> DataFrame:
+    """Return the rows of some file versions (`left_semi`), or the other rows (`left_anti`)."""
+    names = ["source_file", "source_version"]
+    # By a join, because there may be thousands of versions.
+    wanted = rows.sparkSession.createDataFrame(sorted(versions), ", ".join(f"{c} string" for c in names))
+    return rows.join(F.broadcast(wanted), on=names, how=how)
 
 
 def held_at(

@@ -26,7 +26,8 @@ from dagster_tidemark.sources.feed import Partition
 NO_ROWS = "no rows"
 """Reason of an entry about a file that has no row in the table and no fault. The entry makes the file known."""
 
-_FILE = ("source_file", "source_version", "loaded_by")
+FILE = ("source_file", "source_version", "loaded_by")
+"""Columns of the lineage that name a version of a file, and the run that read it."""
 
 QUARANTINE = Table(
     name="ops.quarantine",
@@ -41,7 +42,7 @@ QUARANTINE = Table(
     },
     # The key has file version and code version, because overlapping runs may differ in both, and must not change each
     # other's entries.
-    row_key=("asset", "partition", *_FILE, "row_number"),
+    row_key=("asset", "partition", *FILE, "row_number"),
     comment="A rejected row or file, with the reason",
     stored_by=("asset", "partition"),
 )
@@ -160,9 +161,9 @@ def _changes(
     spark = entries.sparkSession
     there = spark.table(table.rows_identifier).alias("t").where(within(asset, {p for p, *_ in seen}))
     named = [(*file, where is Where.WHOLE_FILE) for *file, where in sorted(seen, key=repr)]
-    columns = ", ".join(f"{c} string" for c in ("partition", *_FILE))
+    columns = ", ".join(f"{c} string" for c in ("partition", *FILE))
     files = spark.createDataFrame(named, f"{columns}, is_whole boolean").alias("s")
-    is_named = F.expr(f"{_same(('partition', *_FILE))} AND (t.row_number IS NULL) = s.is_whole")
+    is_named = F.expr(f"{_same(('partition', *FILE))} AND (t.row_number IS NULL) = s.is_whole")
     new = entries.alias("s")
     leaving = (
         there.join(F.broadcast(files), on=is_named, how="left_semi")

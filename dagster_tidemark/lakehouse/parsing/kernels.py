@@ -65,7 +65,7 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
         lengths = pc.binary_length(text)
         return pc.if_else(pc.equal(lengths, 0), None, text) if pc.min(lengths).as_py() == 0 else text, None
     target = arrow_type(kind)
-    plain = _plain(text, kind, target)
+    plain = _plain(text, target)
     if plain is None:
         wrong = np.zeros(len(text), np.bool_)
         return _cast(text, target, wrong), wrong if wrong.any() else None
@@ -77,7 +77,7 @@ def typed(text: pa.Array, kind: str) -> tuple[pa.Array, Mask | None]:
     return values, wrong if wrong.any() else None
 
 
-def _plain(text: pa.Array, kind: str, target: pa.DataType) -> Mask | None:
+def _plain(text: pa.Array, target: pa.DataType) -> Mask | None:
     """Return a mask of the texts in the plain form of a type; None if all texts are. It is undefined for nulls."""
     if pa.types.is_integer(target):
         return _plain_numbers(text, most_whole={8: 2, 16: 4, 32: 9, 64: 18}[target.bit_width], most_places=0)

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dagster_tidemark.lakehouse.readers.text import BLANKS
+from dagster_tidemark.lakehouse.readers.values import FIRST_DAY, LAST_DAY
 from dagster_tidemark.sources.time_patterns import MONTHS
 from dagster_tidemark.sources.zone_table import ZoneTable
 
 _Ints = npt.NDArray[np.int64]
 
-_BLANKS = "".join(map(chr, range(33)))
 _A_SECOND, _A_DAY = 1_000_000, 86_400
 _MOST_DIGITS = 18  # any number with this many digits fits into 64 bits
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # first day of year 1 and last day of year 9999, since 1970
 _DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
 _DAYS_IN = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
@@ -56,7 +56,7 @@ def without_nulls(texts: pa.Array, kind: str, nulls: Sequence[str]) -> pa.Array:
     """
     if not nulls:
         return texts
-    compared = texts if kind == "string" else pc.ascii_trim(texts, characters=_BLANKS)
+    compared = texts if kind == "string" else pc.ascii_trim(texts, characters=BLANKS)
     is_missing = pc.is_in(compared, pa.array(nulls, pa.string()))
     return pc.if_else(is_missing, pa.scalar(None, pa.string()), texts) if is_missing.true_count else texts
 
@@ -80,7 +80,7 @@ class NumberForm:
 
     def plain(self, texts: pa.Array) -> pa.Array:
         """Return the texts that casts read; null for a text without this form."""
-        texts = pc.utf8_trim(texts, characters=_BLANKS)
+        texts = pc.utf8_trim(texts, characters=BLANKS)
         mark = re.escape(self.decimal)
         group = "" if self.thousands is None else group_mark(self.thousands)
         places = f"(?:{mark}[0-9]+)?"
@@ -198,7 +198,7 @@ class AnyForm:
 
 def _extracted(texts: pa.Array, regex: str) -> dict[str, pa.Array]:
     """Return the named groups of an expression: null if a text does not match, empty if an optional group is absent."""
-    found = pc.extract_regex(pc.utf8_trim(texts, characters=_BLANKS), regex)
+    found = pc.extract_regex(pc.utf8_trim(texts, characters=BLANKS), regex)
     return {f.name: pc.struct_field(found, f.name) for f in found.type}
 
 
@@ -247,7 +247,7 @@ def _days(found: Mapping[str, pa.Array]) -> tuple[_Ints, npt.NDArray[np.bool_]]:
     longest = _DAYS_IN[month - 1] + (is_leap & (month == 2))
     before = year - 1
     days = before * 365 + before // 4 - before // 100 + before // 400
-    days = days + _DAYS_BEFORE[month - 1] + (is_leap & (month > 2)) + day - 1 + _FIRST_DAY
+    days = days + _DAYS_BEFORE[month - 1] + (is_leap & (month > 2)) + day - 1 + FIRST_DAY
     return days, is_valid & (day >= 1) & (day <= longest) & (year >= 1)
 
 
@@ -280,7 +280,7 @@ def _texts_of(
     Args:
         rest: Digits after the microseconds. A cast drops them, and `Feed.exact` refuses them.
     """
-    least, most = _FIRST_DAY * _A_DAY * _A_SECOND, (_LAST_DAY + 1) * _A_DAY * _A_SECOND
+    least, most = FIRST_DAY * _A_DAY * _A_SECOND, (LAST_DAY + 1) * _A_DAY * _A_SECOND
     is_valid = is_valid & (micros >= least) & (micros < most)
     times = pa.array(np.where(is_valid, micros, 0), pa.int64(), mask=~is_valid).view(pa.timestamp("us"))
     texts = times.cast(pa.string())

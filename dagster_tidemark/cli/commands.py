@@ -58,7 +58,7 @@ class Commands(TyperGroup):
 def _require_values(words: list[str]) -> None:
     """Refuse options with an empty value, such as `--group "$GROUP"` with an unset variable.
 
-    Some commands select everything without an option, so an empty value must not count as none.
+    Without an option a command may concern everything, so an empty value must not count as none.
     """
     for before, word in pairwise(["", *words]):
         name, equals, value = (before, "=", "") if word == "" and before.startswith("-") else word.partition("=")

@@ -204,7 +204,8 @@ def csv_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
         names, above = [], []
     else:
         names = [rows[0][0].strip()]
-        _require_header(table, above, is_header_known=is_header_known)
+        if above:
+            _require_header(table, above, is_header_known=is_header_known)
     ahead = sum(line.startswith(MARK) for line in above)
     comments = []
     if "comment" not in given and not (names and header.startswith(MARK)):

@@ -155,7 +155,7 @@ def _holds_nanoseconds(kind: pa.DataType) -> bool:
         return any(_holds_nanoseconds(of.type) for of in kind)
     if pa.types.is_nested(kind):
         return _holds_nanoseconds(kind.value_type)
-    return getattr(kind, "unit", None) == "ns"
+    return bool(getattr(kind, "unit", None) == "ns")
 
 
 def _json_of_parts(value: pa.Scalar) -> str:

@@ -71,6 +71,8 @@ WALKS: dict[str, tuple[str, bytes, list[tuple[Any, ...]]]] = {
         b"Shops; 2026\nn,name\n# a\n1,a\n2,b\n3,c\n",
         [(1, "a"), (2, "b"), (3, "c")],
     ),
+    "texts alone": ("a.csv", b"word,other\nalpha,a\nbeta,b\n", [("alpha", "a"), ("beta", "b")]),
+    "comments among texts alone": ("a.csv", b"word,other\n# x\nalpha,a\n", [("alpha", "a")]),
     "a heading inside of quotes is no comment": (
         "a.csv",
         b'n,text\n1,"a\n# b\nc"\n2,#d\n',

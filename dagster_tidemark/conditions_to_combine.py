@@ -51,12 +51,13 @@ def _updated(name: str) -> Condition:
 def _until_requested(event: Condition) -> Condition:
     """Return a condition that is true from an event until the asset's next run is requested.
 
-    Dagster's `since_last_handled` also ends when a run is done, and so forgets events that came during this run.
-    The condition is false during a run: a second run at the same time could end first, and the older one would
-    overwrite its data.
+    Dagster's `since_last_handled` also ends when a run is done, and so forgets events that came during this run. It
+    forgets events between a request and the next evaluation too, because `since` prefers the reset. The condition is
+    false during a run: a second run at the same time could end first, and the older one would overwrite its data.
     """
-    handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.initial_evaluation()
-    waiting: Condition = event.since(handled.with_label("requested")) & ~dg.AutomationCondition.in_progress()
+    requested = dg.AutomationCondition.newly_requested() & ~event
+    handled = (requested | dg.AutomationCondition.initial_evaluation()).with_label("requested")
+    waiting: Condition = event.since(handled) & ~dg.AutomationCondition.in_progress()
     return waiting
 
 

@@ -218,7 +218,7 @@ class Night:
         )
         self.term = term(dice, start.astimezone(UTC))
         x = asset(X, A, B, by=self.by, automation_condition=self.term.condition)
-        assets = [source("a", self.by), source("b", self.by), x]
+        assets: list[Any] = [source("a", self.by), source("b", self.by), x]
         assets += [asset(f"core/{name}", f"raw/{name}", by=self.by, **ASAP) for name in "ab"]
 
         @dg.asset_check(asset=dg.AssetKey.from_user_string(A), name="complete")

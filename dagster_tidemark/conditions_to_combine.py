@@ -45,18 +45,19 @@ def updated(*inputs: str) -> Condition:
 def _updated(name: str) -> Condition:
     key = dg.AssetKey.from_user_string(name)
     changed: Condition = dg.AutomationCondition.asset_matches(key, update_of_input())
-    return _until_requested(changed).with_label(f"updated({name})")
+    return _until_requested(changed, f"updated({name})")
 
 
-def _until_requested(event: Condition) -> Condition:
+def _until_requested(event: Condition, label: str) -> Condition:
     """Return a condition that is true from an event until the asset's next run is requested.
 
-    Dagster's `since_last_handled` also ends when a run is done, and so forgets events that came during this run.
-    The condition is false during a run: a second run at the same time could end first, and the older one would
-    overwrite its data.
+    Dagster's `since_last_handled` also ends when a run is done, and so forgets events that came during this run. It
+    forgets events between a request and the next evaluation too, because `since` prefers the reset. The condition is
+    false during a run: a second run at the same time could end first, and the older one would overwrite its data.
     """
-    handled = dg.AutomationCondition.newly_requested() | dg.AutomationCondition.initial_evaluation()
-    waiting: Condition = event.since(handled.with_label("requested")) & ~dg.AutomationCondition.in_progress()
+    requested = dg.AutomationCondition.newly_requested() & ~event
+    handled = (requested | dg.AutomationCondition.initial_evaluation()).with_label("requested")
+    waiting: Condition = (event.since(handled) & ~dg.AutomationCondition.in_progress()).with_label(label)
     return waiting
 
 
@@ -68,7 +69,7 @@ def every(cron: str, timezone: str = "UTC") -> Condition:
     """
     passed: Condition = dg.AutomationCondition.cron_tick_passed(cron, timezone)
     latest: Condition = dg.AutomationCondition.in_latest_time_window()
-    return (latest & _until_requested(passed)).with_label(f"every({cron}, {timezone})")
+    return (latest & _until_requested(passed, "passed")).with_label(f"every({cron}, {timezone})")
 
 
 def between(start: str, end: str = "24:00", timezone: str = "UTC") -> Condition:

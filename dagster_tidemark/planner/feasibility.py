@@ -152,7 +152,7 @@ def _partitions_read(
 ) -> set[Partition] | None:
     """Return the partitions of a source that a partition of a table requires; None means all."""
     wanted: dict[str, set[Partition]] = {key: {partition}}
-    for one in reversed(graph.nodes):
+    for one in reversed(list(graph.nodes)):
         for read in graph.nodes[one].inputs if one in wanted else ():
             is_on_the_way = read.key == source or source in required.get(read.key, ())
             if is_on_the_way and not (read.optional or read.use_latest or read.key == one):

@@ -89,6 +89,17 @@ def test_updates_during_a_run_are_remembered_until_the_next_request() -> None:
     assert simulation.tables.fresh(("core/x", None)) and simulation.tables.fresh(("core/y", None))
 
 
+def test_update_between_a_request_and_the_next_evaluation_is_remembered() -> None:
+    simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=updated("raw/a"))], own_every=600)
+    simulation.slow("core/x", seconds=300)  # it ends before the next evaluation, and has not seen the update
+    for minute in (1, 12):
+        simulation.arrive("raw/a", at=simulation.time(minutes=minute), version=str(minute))
+    simulation.run(minutes=25)
+    start = simulation.time()
+    assert [int((run.created_at - start) / 60) for run in simulation.runs_of("core/x")] == [10, 20]
+    assert simulation.tables.fresh(("core/x", None))
+
+
 def test_older_run_never_overwrites_the_data_of_a_newer_one() -> None:
     simulation = play([source("a"), asset("core/x", "raw/a", automation_condition=updated("raw/a"))], own_every=30)
     simulation.slow("core/x", seconds=300)

@@ -1,4 +1,4 @@
-"""Random days of random conditions, and an oracle of the requests that they must give.
+"""Random nights of random conditions, many with a clock change, and an oracle of the requests that they must give.
 
 The oracle knows the arrivals, the runs and the times of ticks. It shares no code with the conditions: it replays their
 documented meaning. Its wall clocks and schedules come from the standard library.
@@ -21,9 +21,15 @@ from tests.tidemark.toy_graph import ASAP, asset, source
 
 X, A, B = "core/x", "core/a", "core/b"
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Santiago")
-STARTS = ("2026-03-07", "2026-03-28", "2026-04-04", "2026-09-05", "2026-10-03", "2026-10-24", "2026-10-31")
-"""Days before the clock changes in one of the zones."""
-EVERY = 900.0
+EVENINGS = {
+    "Europe/Berlin": ("2026-03-28", "2026-10-24"),
+    "America/New_York": ("2026-03-07", "2026-10-31"),
+    "Australia/Lord_Howe": ("2026-04-04", "2026-10-03"),
+    "America/Santiago": ("2026-04-04", "2026-09-05"),
+}
+"""Evenings before the clocks change, by zone."""
+HOURS = 8
+EVERY = 300.0
 """Seconds between two evaluations of the conditions."""
 
 
@@ -144,36 +150,40 @@ def _no(term: Term) -> Term:
     return Term(f"~{term.said}", ~term.condition, lambda facts, p: not term.is_true(facts, p))
 
 
-def _wall(dice: random.Random) -> str:
-    return f"{dice.randrange(24):02}:{dice.choice((0, 15, 30, 45)):02}"
+def _wall(dice: random.Random, begin: datetime, zone: str) -> datetime:
+    """Return a time of the night by the wall clock of a zone, to the half hour."""
+    at = (begin + timedelta(hours=dice.uniform(0, HOURS))).astimezone(ZoneInfo(zone))
+    return at.replace(minute=at.minute // 30 * 30)
 
 
-def state(dice: random.Random) -> Term:
+def state(dice: random.Random, begin: datetime) -> Term:
     """Return a condition that depends on the time of day or on a check."""
-    start, end = dice.sample([f"{h:02}:{m:02}" for h in range(24) for m in (0, 30)], 2)
-    found = _checked() if dice.random() < 0.3 else _between(start, end, dice.choice(ZONES))
+    zone = dice.choice(ZONES)
+    start, end = (_wall(dice, begin, zone).strftime("%H:%M") for _ in range(2))
+    found = _checked() if start == end or dice.random() < 0.3 else _between(start, end, zone)
     return _no(found) if dice.random() < 0.3 else found
 
 
-def event(dice: random.Random) -> Term:
+def event(dice: random.Random, begin: datetime) -> Term:
     """Return a condition that is false after a request."""
     if dice.random() < 0.6:
         return _updated(*dice.choice(((A,), (B,), (A, B))))
-    weekdays = set(range(7)) if dice.random() < 0.6 else set(dice.sample(range(7), 3))
-    hour = dice.randrange(24)
+    zone = dice.choice(ZONES)
+    wall = _wall(dice, begin, zone)
+    weekdays = set(range(7)) if dice.random() < 0.6 else {wall.isoweekday() % 7, dice.randrange(7)}
     # Dagster shifts a time in a gap at midnight by an hour, and others to the end of the gap.
-    return _every(hour, dice.choice((0, 10, 30)) if hour else 0, weekdays, dice.choice(ZONES))
+    return _every(wall.hour, wall.minute if wall.hour else 0, weekdays, zone)
 
 
-def term(dice: random.Random) -> Term:
+def term(dice: random.Random, begin: datetime) -> Term:
     """Return a condition that is true after some event, and false after the request."""
-    found = event(dice)
+    found = event(dice, begin)
     if dice.random() < 0.6:
-        found = dice.choice((_both, _either))(found, event(dice))
+        found = dice.choice((_both, _either))(found, event(dice, begin))
     if dice.random() < 0.6:
-        found = _both(found, state(dice))
+        found = _both(found, state(dice, begin))
     if dice.random() < 0.2:
-        found = _either(found, _both(event(dice), state(dice)))
+        found = _either(found, _both(event(dice, begin), state(dice, begin)))
     return found
 
 
@@ -191,24 +201,24 @@ class Watched(Simulation):
 
 
 @dataclass
-class Day:
+class Night:
     """A simulated platform with one random condition."""
 
     seed: int
-    days: int = 2
 
     def __post_init__(self) -> None:
         dice = random.Random(self.seed)
         self.zone = dice.choice(ZONES)
-        start = datetime.fromisoformat(dice.choice(STARTS)).replace(tzinfo=ZoneInfo(self.zone))
+        evening = dice.choice(EVENINGS.get(self.zone, ("2026-10-31",)))
+        start = datetime.fromisoformat(f"{evening}T21:00").replace(tzinfo=ZoneInfo(self.zone))
         self.by = (
             dg.DailyPartitionsDefinition((start - timedelta(days=4)).strftime("%Y-%m-%d"), timezone=self.zone)
             if dice.random() < 0.5
             else None
         )
-        self.term = term(dice)
+        self.term = term(dice, start.astimezone(UTC))
         x = asset(X, A, B, by=self.by, automation_condition=self.term.condition)
-        assets = [source("a", self.by), source("b", self.by), x]
+        assets: list[Any] = [source("a", self.by), source("b", self.by), x]
         assets += [asset(f"core/{name}", f"raw/{name}", by=self.by, **ASAP) for name in "ab"]
 
         @dg.asset_check(asset=dg.AssetKey.from_user_string(A), name="complete")
@@ -216,23 +226,23 @@ class Day:
             raise NotImplementedError
 
         self.simulation = Watched(dg.Definitions(assets=assets, asset_checks=[complete]), start=start, own_every=EVERY)
-        for _ in range(dice.randrange(3, 9) * self.days):
-            at = self.simulation.time(hours=dice.uniform(0.5, 24 * self.days - 3))
+        for _ in range(dice.randrange(10, 30)):
+            at = self.simulation.time(hours=dice.uniform(0.2, HOURS - 0.5))
             self.simulation.arrive(f"raw/{dice.choice('ab')}", self._partition(dice, at), at=at)
         runs = self.simulation._runs
         runs.failing.append(lambda run, check: CheckFate.FAILS if dice.random() < 0.2 else None)
-        runs.lasting.append(lambda run, at: dice.choice((10.0, 10.0, 2_000.0)) if at == X else None)
+        runs.lasting.append(lambda run, at: dice.choice((10.0, 1_500.0, 3_000.0)) if at == X else None)
 
     def _partition(self, dice: random.Random, at: float) -> Partition:
         if self.by is None:
             return None
-        day = datetime.fromtimestamp(at, ZoneInfo(self.zone)).date() - timedelta(days=dice.choice((1, 1, 1, 2)))
+        day = datetime.fromtimestamp(at, ZoneInfo(self.zone)).date() - timedelta(days=dice.choice((1, 1, 1, 1, 2)))
         return day.isoformat()
 
     def differences(self) -> list[str]:
-        """Run the days. Return each difference between the requests and the oracle's."""
+        """Run the night. Return each difference between the requests and the oracle's."""
         simulation, found = self.simulation, list[str]()
-        simulation.run(days=self.days)
+        simulation.run(hours=HOURS)
         assert not simulation.failed_ticks, simulation.failed_ticks
         requested: dict[Partition, float] = {}
         first = simulation.seen[0][0]

@@ -138,7 +138,7 @@ def contract_sensor(
             )
             book = note_incidents(instance, assets, settings, look, routes)
         standings = doubted(standings, graph, doubt)
-        told = cursor_of(context, _told_in, {}, "each check is written again")
+        told = cursor_of(context, _told_in, dict[str, Any](), "each check is written again")
         states = {asset: _state(standing, built.get(asset)) for asset, standing in standings.items()}
         of_streams, stream_states = changed_streams(instance, watched or Watched(), doubt, plan.now, told)
         changed = [standing for asset, standing in standings.items() if told.get(asset) != states[asset]]
@@ -153,7 +153,7 @@ def contract_sensor(
     return contracts
 
 
-def _told_in(said: Any) -> Mapping[str, Any]:
+def _told_in(said: Any) -> dict[str, Any]:
     return dict(said.items())
 
 

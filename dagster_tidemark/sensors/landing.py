@@ -272,7 +272,9 @@ def loads_for_misplaced(
         due: The other requests of this tick. A run that they already contain is not requested again.
     """
     graph = context.repository_def.asset_graph if context.repository_def else None
-    asked = cursor_of(context, _asked_in, {}, "runs for misplaced files are requested again")
+    asked = cursor_of(
+        context, _asked_in, dict[str, tuple[str, float]](), "runs for misplaced files are requested again"
+    )
     requests = []
     for feed in feeds:
         said = ledger.misplaced(feed) or {}

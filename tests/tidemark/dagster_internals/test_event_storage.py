@@ -103,9 +103,14 @@ def test_event_log_table_has_one_row_per_event_with_its_columns(instance: dg.Dag
     run_id = dg.materialize([table], instance=instance).run_id
     columns = (LOG_COLUMNS.id, LOG_COLUMNS.asset_key, LOG_COLUMNS.partition, LOG_COLUMNS.run_id, LOG_COLUMNS.event)
     written = LOG_COLUMNS.dagster_event_type == "ASSET_MATERIALIZATION"
-    assert LOG_COLUMNS.timestamp is not None
     with event_storage.log_connection(instance) as connection:
-        ((number, key, partition, run, text),) = connection.execute(sqlalchemy.select(*columns).where(written))
+        ((at, number, key, partition, run, text),) = connection.execute(
+            sqlalchemy.select(LOG_COLUMNS.timestamp, *columns).where(written)
+        )
+    (record,) = instance.fetch_materializations(dg.AssetKey(["core", "table"]), limit=1).records
+    assert event_storage.unix_seconds(at) == pytest.approx(record.timestamp, abs=0.001)
+    assert event_storage.stored_time(event_storage.unix_seconds(at)) == at and event_storage.unix_seconds(None) == 0
+    assert event_storage.asset_of(key) == "core/table"
     assert number <= event_storage.last_event_id(instance)
     assert (key, partition, run) == (event_storage.stored_key("core/table"), None, run_id)
     assert f'"{CODE_VERSION}": "7"' in text

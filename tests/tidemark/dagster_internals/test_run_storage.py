@@ -50,6 +50,8 @@ def test_unfinished_runs_are_found_by_status_and_tags(instance: dg.DagsterInstan
     run(instance, 1, DagsterRunStatus.SUCCESS, kind="a")
     started = run(instance, 2, DagsterRunStatus.STARTED, kind="a", **{STREAM: "readings"})
     queued = run(instance, 3, DagsterRunStatus.QUEUED)
+    unfinished = {record.dagster_run.run_id for record in run_storage.unfinished_runs(instance)}
+    assert unfinished == {started.run_id, queued.run_id}
     assert [record.dagster_run.run_id for record in run_storage.unfinished_shifts(instance)] == [started.run_id]
     assert run_storage.has_unfinished_run(instance, {"kind": "a"}) and not run_storage.has_unfinished_run(
         instance, {"kind": "b"}

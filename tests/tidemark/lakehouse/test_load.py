@@ -229,9 +229,9 @@ def test_correction_with_an_older_time_gives_way_to_rows_that_lost_to_the_old_ve
         is_a = file.key == key(orders, "a.csv")
         return dataclasses.replace(file, arrived_at=file.arrived_at - timedelta(hours=is_a))
 
-    source_file = load_state._source_file
+    source_file = load_state.source_file
     monkeypatch.setattr(load_plan, "FEW_FILES", 2)
-    monkeypatch.setattr(load_state, "_source_file", hours_earlier)
+    monkeypatch.setattr(load_state, "source_file", hours_earlier)
     put(key(orders, "a.csv"), csv(line(2, 21)))
     assert loading(orders, HOUR).files_read == 3
     assert quantities(spark, orders) == {1: 1, 2: 2, 4: 4}

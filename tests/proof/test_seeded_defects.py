@@ -512,7 +512,7 @@ DEFECTS = [
         ("static",),
     ),
     Defect(
-        "engine.overview:_since",
+        "engine.overview:since_of",
         "if key in assets and key not in promised and not node.source",
         "if False",
         deploys.test_partitions_without_a_contract_are_not_breached_when_the_contract_returns,

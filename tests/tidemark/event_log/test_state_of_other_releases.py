@@ -174,7 +174,7 @@ def test_each_saved_value_of_another_release_counts_as_none(text: str) -> None:
         [upkeep] = maintained_tables.saved_upkeep(instance, "here", ["core.orders"]).values()
         assert not upkeep.last and upkeep.searched is None
         assert PartitionsDefinitions.of(instance, "here", graph).since.keys() >= {"core/orders"}
-        assert overview.since_of(instance, graph, 7.0).began == 7.0
+        assert overview.since_of(instance, graph, 7.0, read_only=True).began == 7.0
         note_code_server(instance)
 
 

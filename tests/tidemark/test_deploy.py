@@ -362,6 +362,7 @@ LOCAL_STATE = {
     "lakehouse/session.py": "`run/pgpass`",
     "preview/manifest.py": "manifests of previews",
     "scaffold/new_project.py": "new files of a project",
+    "sensors/reachable.py": "the default catalog",
     "settings.py": "`TIDEMARK_STATE_DIR`",
 }
 """Modules that use local folders, and the words for it in docs/production.md. A laptop's own are in `local`."""

@@ -69,6 +69,7 @@ def head_of(history: History, reader: dict[str, Any], rest: dict[str, Any] | Non
         "first_seen": history.first_seen,
         "leads": {asset: list(seconds) for asset, seconds in history.durations.samples.items()},
         "strides": history.durations.per_partition,
+        "ranges": history.durations.ranges,
         **keys_of(history),
         "set_aside": [[*target, why] for target, why in history.set_aside.items()],
         "former": [list(target) for target in history.former],
@@ -143,6 +144,7 @@ def completed(history: History, state: dict[str, Any]) -> Checkpoint:
     history.durations = RunDurations(
         {asset: deque(seconds, SAMPLES) for asset, seconds in _only(known, state["leads"]).items()},
         _only(known, state["strides"]),
+        _only(known, state.get("ranges", {})),
     )
     history.set_aside = {(asset, partition): why for asset, partition, why in state["set_aside"] if asset in known}
     history.former |= {(asset, partition) for asset, partition in state.get("former", ()) if asset in known}

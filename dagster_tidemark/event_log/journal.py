@@ -51,6 +51,7 @@ def write(
     """
     assets = {asset for asset, _ in targets}
     samples, per_partition = history.durations.samples, history.durations.per_partition
+    ranges = history.durations.ranges
     note = {
         "form": _FORM,
         "location": location,
@@ -59,6 +60,7 @@ def write(
         "shifts": [list(shift) for shift in shifts],
         "leads": {asset: list(samples[asset]) for asset in assets if asset in samples},
         "strides": {asset: per_partition[asset] for asset in assets if asset in per_partition},
+        "ranges": {asset: ranges[asset] for asset in assets if asset in ranges},
         "first_seen": {asset: history.first_seen[asset] for asset in assets if asset in history.first_seen},
         **beside_rows(history),
         "rows": [row_of(history, target) for target in sorted(targets, key=repr)],
@@ -151,6 +153,9 @@ def restore(
     for asset in assets & note["strides"].keys():
         if is_newest or asset not in history.durations.per_partition:
             history.durations.per_partition[asset] = note["strides"][asset]
+    for asset, seconds in note.get("ranges", {}).items():
+        if asset in assets and (is_newest or asset not in history.durations.ranges):
+            history.durations.ranges[asset] = seconds
     for asset, at in note["first_seen"].items():
         if asset in assets:
             history.first_seen[asset] = min(at, history.first_seen.get(asset, at))

@@ -31,10 +31,12 @@ class RunDurations:
     Args:
         samples: Seconds of the last runs over a few partitions.
         per_partition: Seconds per partition in the latest run.
+        ranges: Seconds of the latest run over many partitions.
     """
 
     samples: dict[str, deque[float]] = field(default_factory=dict)
     per_partition: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, float] = field(default_factory=dict)
 
     def add(self, partitions: Mapping[str, int], seconds: float) -> None:
         """Record a run that has succeeded, with the number of partitions it built by asset."""
@@ -42,6 +44,8 @@ class RunDurations:
             self.per_partition[asset] = seconds / count
             if count <= FEW:
                 self.samples.setdefault(asset, deque(maxlen=SAMPLES)).append(seconds)
+            else:
+                self.ranges[asset] = seconds
 
     def is_known(self, asset: str) -> bool:
         """Return True if a run of the asset was recorded."""
@@ -53,10 +57,13 @@ class RunDurations:
         The longest sample counts, because data promised for nine o'clock must be ready even if the run is slow again.
         From four samples on, the result is at most twice the second longest. Otherwise a single run that hung for an
         hour would make the next twenty runs start an hour too early.
+
+        Without samples, the latest run over many partitions counts: perhaps every run is over many, such as those of
+        hours that read a whole day. After a first load, one run then starts too early, and is the first sample.
         """
         samples = self.samples.get(asset)
         if not samples:
-            return DEFAULT_SECONDS
+            return self.ranges.get(asset, DEFAULT_SECONDS)
         *_, second, longest = [0.0, *sorted(samples)]
         return min(longest, 2 * second) if len(samples) > _TOO_FEW_FOR_AN_OUTLIER else longest
 

@@ -95,6 +95,13 @@ def test_checkpoint_with_rows_newer_than_its_head_agrees_with_the_event_log(simu
     assert_knows_all(simulation, restarted)
 
 
+def test_durations_of_runs_are_kept_by_a_checkpoint(simulation: Simulation) -> None:
+    durations = follower_of(simulation).history.durations
+    durations.add({next(iter(durations.samples)): 24}, 900.0)
+    follower_of(simulation).save(simulation.instance)
+    assert warm(simulation).history.durations == durations
+
+
 def test_interrupted_checkpoint_save_keeps_the_previous_checkpoint(simulation: Simulation) -> None:
     follower_of(simulation).save(simulation.instance)
     at = follower_of(simulation).cursor

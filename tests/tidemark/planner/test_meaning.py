@@ -268,6 +268,15 @@ def test_expected_duration_is_the_longest_of_20_runs_without_one_outlier() -> No
     assert w.history.durations.of_partition(CORE) == 100
 
 
+def test_expected_duration_of_an_asset_that_was_only_built_in_ranges_is_that_of_the_latest_range() -> None:
+    w = world(RAW, CORE_ASAP)
+    w.arrive(H7, "v1")
+    w.made(CORE, *hours_of(D20)[:9], seconds=900)
+    assert w.history.durations.of_run(CORE) == 900
+    w.made(CORE, H7, seconds=5)
+    assert w.history.durations.of_run(CORE) == 5
+
+
 def test_contract_state_depends_on_the_deadline_and_not_the_request_time() -> None:
     w = world(RAW, CORE_ASAP, hourly(HOURLY, reads(CORE), contract=LagContract(3600, warn=1800)))
     w.arrive(H7, "v1")

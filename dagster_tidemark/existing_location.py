@@ -1,4 +1,4 @@
-"""What `extend` does with the definitions of an existing code location.
+"""Checks and changes by `extend` of the definitions of an existing code location.
 
 They are checked before and after Tidemark's definitions are made, hand over the assets that Tidemark automates, and
 keep what their jobs, schedules and sensors select. `AssetSelection.all()`, a group or everything downstream of an asset

@@ -11,7 +11,6 @@ Belongs here too: the extras of an asset's last event, a small JSON object that 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ from dagster_tidemark.asset_events.event import AssetEvent
 from dagster_tidemark.asset_events.receive import EXTRAS
 from dagster_tidemark.dagster_internals import event_storage, event_time
 from dagster_tidemark.pauses import growing_pause
+from dagster_tidemark.planner.user_code import LimitedCall
 from dagster_tidemark.tags import CONTENT, DATA_VERSION
 
 _SECONDS = 20.0  # with the longest call less than the minute that a tick may take
@@ -119,32 +119,23 @@ class ListenerCalls:
     called with this event again in the meantime.
     """
 
-    _open: dict[int, tuple[threading.Thread, list[str]]] = field(default_factory=dict)
+    _open: dict[int, LimitedCall[object]] = field(default_factory=dict)
 
     def may_begin(self, id: int) -> bool:
         """Return True if a call with an event can begin, or has begun."""
-        return id in self._open or sum(thread.is_alive() for thread, _ in self._open.values()) < _MOST_OPEN
+        return id in self._open or sum(each.is_open for each in self._open.values()) < _MOST_OPEN
 
     def problem(self, id: int, call: Callable[[], object]) -> str:
         """Call a function, or wait for its open call. Return why it has not succeeded; empty if it has."""
         if id not in self._open:
-            outcome: list[str] = []
-
-            def _run() -> None:
-                try:
-                    call()
-                    outcome.append("")
-                except BaseException as error:  # user code may also raise SystemExit
-                    outcome.append(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
-
-            self._open[id] = threading.Thread(target=_run, name=f"listener, event {id}", daemon=True), outcome
-            self._open[id][0].start()
-        thread, outcome = self._open[id]
-        thread.join(_LONGEST_CALL)
-        if thread.is_alive():
+            self._open[id] = LimitedCall(f"listener, event {id}", call)
+        if not self._open[id].wait(_LONGEST_CALL):
             return f"it has not returned within {_LONGEST_CALL:.0f} s"
-        del self._open[id]
-        return outcome[0]
+        try:
+            self._open.pop(id).result()
+        except BaseException as error:  # user code may also raise SystemExit
+            return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        return ""
 
 
 def hear(

@@ -156,7 +156,7 @@ def keep_failed_requests(
 
 
 def failed_requests(instance: DagsterInstance, graph: Graph) -> tuple[dict[Target, str], dict[str, str]]:
-    """Return the failed requests of all code locations about a graph's assets, as `aside` and `unplannable`."""
+    """Return failed requests for a graph's assets, by any code location: `aside` and `unplannable`."""
     said = [_failures_in(text) for text in instance_store.saved_under(instance, ASKED_IN_VAIN).values()]
     aside = {(asset, partition): why for each in said for asset, partition, why in each["aside"]}
     unplannable = {asset: why for each in said for asset, why in each["unplannable"].items()}

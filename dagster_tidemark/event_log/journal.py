@@ -147,15 +147,16 @@ def restore(
         heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
         history.are_keys_now(target for target in heard_of if history.problem(target) is None)
     is_newest = only is None and knows_better  # the notes are read in the order in which they were written
-    for asset in assets & note["leads"].keys():
-        if is_newest or asset not in history.durations.samples:
-            history.durations.samples[asset] = deque(note["leads"][asset], SAMPLES)
-    for asset in assets & note["strides"].keys():
-        if is_newest or asset not in history.durations.per_partition:
-            history.durations.per_partition[asset] = note["strides"][asset]
-    for asset, seconds in note.get("ranges", {}).items():
-        if asset in assets and (is_newest or asset not in history.durations.ranges):
-            history.durations.ranges[asset] = seconds
+    durations = history.durations
+    samples = {asset: deque(seconds, SAMPLES) for asset, seconds in note["leads"].items()}
+    of_runs: Sequence[tuple[dict[str, Any], Mapping[str, Any]]] = (
+        (durations.samples, samples),
+        (durations.per_partition, note["strides"]),
+        (durations.ranges, note.get("ranges", {})),
+    )
+    for kept, noted in of_runs:
+        new = assets & (noted.keys() if is_newest else noted.keys() - kept.keys())
+        kept.update((asset, noted[asset]) for asset in new)
     for asset, at in note["first_seen"].items():
         if asset in assets:
             history.first_seen[asset] = min(at, history.first_seen.get(asset, at))

@@ -7,7 +7,6 @@ each stored attempt, so two daemons do not send at once. Does not belong here: m
 """
 
 import math
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, In
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.wording import one_line
 from dagster_tidemark.pauses import growing_pause
-from dagster_tidemark.planner.user_code import called
+from dagster_tidemark.planner.user_code import LimitedCall, called
 from dagster_tidemark.settings import Settings
 
 DEAD_SECONDS = 60.0
@@ -68,7 +67,7 @@ class Sender:
     settings: Settings
     clock: Callable[[], float]
     holder: str
-    _open: dict[str, threading.Thread] = field(default_factory=dict)
+    _open: dict[str, LimitedCall[object]] = field(default_factory=dict)
     """The last attempt of each channel that may still be open."""
 
     @classmethod
@@ -193,27 +192,17 @@ class Sender:
                 in another order.
         """
         before = self._open.get(channel.label)
-        if before is not None and before.is_alive():
+        if before is not None and before.is_open:
             raise ChannelUnavailable("the last attempt has not ended")
-        threads, errors = list[object](), list[BaseException]()
-
-        def _send() -> None:
-            try:
-                threads.append(channel.send(delivery))
-            except SystemExit as error:
-                errors.append(RuntimeError(f"it called sys.exit({error.code!r})"))
-            except BaseException as error:  # raised again by the caller
-                errors.append(error)
-
-        attempt = self._open[channel.label] = threading.Thread(target=_send, name=channel.label, daemon=True)
-        attempt.start()
-        attempt.join(_LONGEST_ATTEMPT)
-        if errors:
-            raise errors[0]
-        if not threads:
+        attempt = self._open[channel.label] = LimitedCall[object](channel.label, partial(channel.send, delivery))
+        if not attempt.wait(_LONGEST_ATTEMPT):
             raise ChannelUnavailable(f"no answer within {_LONGEST_ATTEMPT:.0f} s")
+        try:
+            thread = attempt.result()
+        except SystemExit as error:
+            raise RuntimeError(f"it called sys.exit({error.code!r})") from None
         # The message is sent, so an odd result of a user's own channel must not cause a repetition.
-        return threads[0] if isinstance(threads[0], str) and len(threads[0]) <= _LONGEST_THREAD else ""
+        return thread if isinstance(thread, str) and len(thread) <= _LONGEST_THREAD else ""
 
     def _with_attempt(self, book: Book, id_: str) -> Book:
         leased = self._leased(book)

@@ -111,7 +111,7 @@ _PYSPARK = str(Path(pyspark.__file__).parent)
 
 
 def note_callers_quickly() -> None:
-    """Let PySpark note who calls a column function, for its errors, without a search for IPython in each call.
+    """Let PySpark note the caller of a column function, for errors, without a search for IPython in each call.
 
     PySpark names the cell of a notebook there. Without IPython it searches all folders of modules each time: 5/6 of the
     time that an expression takes.

@@ -219,7 +219,7 @@ class _Later:
         )
 
     def _due(self, window: Window, partition: Partition) -> float | None:
-        """Return when the last data of a partition is promised; None if none of it is."""
+        """Return when the last data of a partition is promised; None without a promise."""
         at = (self.number, window)
         if at not in self.dues:
             self.dues[at] = self._computed(window)

@@ -271,7 +271,7 @@ class _Table:
 
     @property
     def dialect(self) -> Dialect:
-        """The rule by which the lines are split."""
+        """The rule for splitting a line into values."""
         return Dialect(self.format)
 
 

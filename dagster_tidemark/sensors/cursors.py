@@ -20,7 +20,7 @@ def cursor_of(context: dg.SensorEvaluationContext, read: Callable[[Any], T], def
     Args:
         read: Converts the parsed JSON. It raises an error if the JSON has another form.
         default: The result without a readable cursor.
-        then: What the sensor does without it, for the warning.
+        then: Consequence of an unreadable cursor, for the warning.
     """
     if not context.cursor:
         return default

@@ -1,7 +1,7 @@
 """Inlet of messages from a queue of any `MessageSource`.
 
-Received messages stay in hand until they are acknowledged or given up, and hidden from other receivers meanwhile. A
-waiting message therefore does not approach the queue's limit of receives. If the process dies, the queue delivers the
+Received messages stay in hand until they are acknowledged or given up. Until then they are hidden from other receivers.
+A waiting message therefore does not approach the queue's limit of receives. If the process dies, the queue delivers the
 messages again. Does not belong here: logs, which are read by offset (`sources.kafka`).
 """
 

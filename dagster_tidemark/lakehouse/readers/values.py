@@ -88,7 +88,8 @@ def texts_of(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pc.replace_substring_regex(pc.cast(column, pa.string()), r"(\.0*|(\.[0-9]*[1-9])0*)?Z$", r"\2")
     if pa.types.is_nested(kind):
-        return pa.array([_json_of(value) for value in column], pa.binary()).view(pa.string())
+        in_parts = _holds_nanoseconds(kind)
+        return pa.array([_json_of(value, in_parts=in_parts) for value in column], pa.binary()).view(pa.string())
     # Invalid texts are kept here, because `typed_rows` reports them.
     return pc.cast(column, options=pc.CastOptions(pa.string(), allow_invalid_utf8=True))
 
@@ -134,11 +135,11 @@ def _number(value: float | Decimal, kind: pa.DataType) -> str:
     return f"{'-' if value < 0 else ''}{first}.{''.join(rest) or '0'}E{shortest.adjusted()}"
 
 
-def _json_of(value: pa.Scalar) -> bytes | None:
+def _json_of(value: pa.Scalar, *, in_parts: bool) -> bytes | None:
     if not value.is_valid:
         return None
     try:
-        if _holds_nanoseconds(value.type):
+        if in_parts:
             return _json_of_parts(value).encode()
         return _json(value.as_py(), value.type).encode()
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from dagster_tidemark.lakehouse.loading.all_or_none import BadRow, Refusal
+from dagster_tidemark.lakehouse.readers.files import FileFault
 from dagster_tidemark.planner.wording import counted
 from dagster_tidemark.sources.manifests import DeliveryManifest
 from dagster_tidemark.streams.deliveries.files import Checked, CheckedFile
@@ -145,7 +146,11 @@ def not_loaded(
         refusal: The reasons why files that match the manifest cannot be loaded.
     """
     refusal = refusal or Refusal()
-    reports = [_report(each, manifest.key_of(each.listed), refusal) for each in checked.files]
+    found = {fault.file.key: fault for fault in refusal.faults}
+    keys = [manifest.key_of(each.listed) for each in checked.files]
+    reports = [
+        _report(each, found.get(key), refusal.bad_rows.get(key)) for each, key in zip(checked.files, keys, strict=True)
+    ]
     faults = [(each.listed.path, fault) for each, (_, fault) in zip(checked.files, reports, strict=True) if fault]
     is_incomplete = checked.is_incomplete and not checked.is_wrong
     said = f"Nothing is loaded: {_named(faults)}."
@@ -168,14 +173,13 @@ def not_loaded(
     )
 
 
-def _report(each: CheckedFile, key: str, refusal: Refusal) -> tuple[dict[str, Any], str]:
+def _report(each: CheckedFile, fault: FileFault | None, bad: Mapping[str, int] | None) -> tuple[dict[str, Any], str]:
     """Return the finding for a file, and its fault as text; the text is empty if there is none."""
     report: dict[str, Any] = {"key": each.listed.path}
-    if bad := refusal.bad_rows.get(key):
+    if bad:
         count, reasons = sum(bad.values()), ", ".join(f"{number} {reason}" for reason, number in sorted(bad.items()))
         rows = {"finding": "bad_rows", "bad_rows": count, "reasons": dict(bad)}
         return report | rows, f"{counted(count, 'bad row')} ({reasons})"
-    fault = next((fault for fault in refusal.faults if fault.file.key == key), None)
     finding, message = (fault.reason, fault.message) if fault else (str(each.finding), each.message)
     return report | {"finding": finding} | ({"message": message} if message else {}), message
 

@@ -121,7 +121,7 @@ class Checker:
             return replace(checked, files=tuple(pool.map(self._verified, checked.files)))
 
     def with_fault(self, checked: Checked, error: ObjectChanged | ObjectUnavailable) -> Checked:
-        """Return the files with a finding for one that has changed or become unreadable since the listing."""
+        """Return the files, with a finding for the file that has changed or become unreadable since the listing."""
         files = (
             self._faulty(each, error) if each.file and each.file.key == error.key else each for each in checked.files
         )

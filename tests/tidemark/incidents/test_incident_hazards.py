@@ -105,7 +105,7 @@ def test_message_that_fails_each_time_delays_no_later_incident(store: IncidentSt
 def test_channel_that_never_returns_delays_no_other_channel(
     store: IncidentStore, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_LONGEST_ATTEMPT", 0.05)
+    monkeypatch.setattr(sending, "_LONGEST_ATTEMPT", 0.4)
     ended, calls = threading.Event(), list[str]()
 
     def _hangs(delivery: Delivery) -> None:
@@ -123,7 +123,7 @@ def test_channel_that_never_returns_delays_no_other_channel(
     assert len(calls) == 1, "a second attempt could overtake the first"
     assert store.read().channels["hanging"].error == "the last attempt has not ended"
     ended.set()
-    sender._open["hanging"].join(10)
+    assert sender._open["hanging"].wait(10)
     clock.now += 400
     sender.send(seconds=60)
     assert len(hanging.sent) == 2 and store.read().outbox == ()

@@ -138,7 +138,7 @@ def test_channel_with_an_async_send_is_refused() -> None:
 def test_hanging_channel_holds_up_no_other_channel(
     store: IncidentStore, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sender, "_LONGEST_ATTEMPT", 0.05)
+    monkeypatch.setattr(sender, "_LONGEST_ATTEMPT", 0.4)
     over, sound = threading.Event(), FakeChannel()
     hanging = Own(does=lambda _: str(over.wait(60)))
     passes(store, hanging, sound)

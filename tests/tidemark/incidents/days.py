@@ -154,6 +154,7 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
         case "notifications unread for twelve minutes":
             simulation.switch("landing", on=False, at=at())
             simulation.switch("landing", on=True, at=at(minutes=12))
+            location.until(hours=hour)
             unread = Cause("queue landing-events", at(), "the queue landing-events cannot be read")
             sources = [f"raw/{each}" for each in (*location.chains, "tills", "bells")]
             location.doubts = Doubts(sources=dict.fromkeys(sources, unread))
@@ -164,6 +165,7 @@ def inject(fault: Fault, location: Location, chain: str, hour: int) -> None:
             simulation.pause(f"core/{chain}", at=at(), until=end)
         case "service down for two minutes" | "service down for twelve minutes":
             end = 2 if "two" in fault.name.split() else 12
+            location.until(hours=hour)  # known before it began, it would make tables of the hour before late
             location.lose_spark(at())
             if end == 12:
                 for each in location.chains:

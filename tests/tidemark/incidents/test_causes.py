@@ -58,13 +58,13 @@ class Location:
     ) -> None:
         self.simulation = Simulation(dg.Definitions(assets or graph()), start=START)
         self.every, self.looked_at, self.chains = every, None, tuple(chains)
-        self.channel = FakeChannel()
+        self.channel, self.settings = FakeChannel(), load_settings()
         self.doubts = Doubts()
         self.blind = False
         self.warn: Callable[[str], None] = logger.warning
         self.expected: list[ExpectedArrival] = []
         self.files: dict[str, ArrivedFiles] = {}
-        self.store = IncidentStore(self.simulation.instance, load_settings().code_location)
+        self.store = IncidentStore(self.simulation.instance, self.settings.code_location)
         for minute in (1, 11, 21, 31):
             for name in chains:
                 self.arrives(name, "2026-10-05-00:00", minutes=minute)
@@ -110,7 +110,7 @@ class Location:
                 contents=lambda _, asked: {p: self.files[p] for p in asked if p in self.files},
                 warn=self.warn,
             )
-            note_incidents(instance, assets, load_settings(), look, [self.channel.route])
+            note_incidents(instance, assets, self.settings, look, [self.channel.route])
         self.looked_at = plan.now
 
     @property

@@ -126,6 +126,7 @@ def since_of(instance: DagsterInstance, graph: Graph, now: float, *, read_only: 
 
 def windows_of(assets: AnyGraph) -> Windows:
     """Return the function that lists the partitions of an asset by the end of their windows."""
+
     def _keys(by: dg.PartitionsDefinition | None, after: float, until: float) -> Iterable[str]:
         if isinstance(by, dg.TimeWindowPartitionsDefinition):
             listed = _ends(by, after // 3600 * 3600, -(-until // 3600) * 3600)  # whole hours, which are cached

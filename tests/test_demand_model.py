@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import HistGradientBoostingRegressor
-from skops.io.exceptions import UntrustedTypesFoundException
-from threadpoolctl import threadpool_info
 
 from dagster_tidemark.models import ModelStore
 from pipelines.assets.ml.demand_model import WORSE_BY, verdict
@@ -63,12 +60,17 @@ def test_earlier_demand_model_version_predicts_the_same_after_loading(rows: pd.D
 
 
 def test_model_file_with_untrusted_types_is_not_loaded(tmp_path: Path) -> None:
+    from skops.io.exceptions import UntrustedTypesFoundException  # a second that each collection would take
+
     demand.DemandModel(pickle.Pickler).save(tmp_path)
     with pytest.raises(UntrustedTypesFoundException):
         SMALL.load(tmp_path)
 
 
 def test_demand_model_is_fitted_in_one_thread(rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_info
+
     threads: set[int] = set()
     fit = HistGradientBoostingRegressor.fit
 

@@ -60,7 +60,7 @@ def test_earlier_demand_model_version_predicts_the_same_after_loading(rows: pd.D
 
 
 def test_model_file_with_untrusted_types_is_not_loaded(tmp_path: Path) -> None:
-    from skops.io.exceptions import UntrustedTypesFoundException  # a second that each collection would take
+    from skops.io.exceptions import UntrustedTypesFoundException
 
     demand.DemandModel(pickle.Pickler).save(tmp_path)
     with pytest.raises(UntrustedTypesFoundException):

@@ -294,6 +294,20 @@ def test_source_without_owners_belongs_to_the_owners_of_its_direct_readers() -> 
     assert found["core/prices"].owners == (), "a table does not belong to its readers"
 
 
+def test_short_service_outage_is_not_blamed_for_a_table_whose_runs_take_longer_than_its_contract() -> None:
+    location = Location()
+    for minutes in (60, 70):
+        location.simulation.slow("core/orders", seconds=310)
+        location.arrives("orders", "2026-10-05-00:00", minutes=minutes)
+        location.simulation.run_until(location.simulation.time(minutes=minutes + 9))
+    location.lose_spark(location.simulation.clock.now)
+    location.until(hours=1, minutes=20)
+    assert location.all == [], "a minute without Spark makes no table late"
+    location.until(hours=1, minutes=25)
+    (opened,) = location.book.open
+    assert opened.cause.subject == "Spark" and "core/orders" in {each.asset for each in opened.assets}
+
+
 def test_service_outage_is_one_incident_and_not_one_per_failing_asset() -> None:
     location = Location()
     down = location.simulation.time(hours=1)

@@ -109,6 +109,7 @@ class SensorTick:
         unreachable: True if that tick failed because Dagster's daemon cannot reach or load the code location. `error`
             is then the reason why loading fails, or empty if the code server does not answer.
         every: The sensor's minimum interval in seconds.
+        started: Time when the sensor was last switched on; 0 if unknown.
     """
 
     sensor: str
@@ -117,6 +118,7 @@ class SensorTick:
     error: str = ""
     unreachable: bool = False
     every: float = 0.0
+    started: float = 0.0
 
 
 def sensor_ticks(instance: dg.DagsterInstance, location: str = "") -> list[SensorTick]:
@@ -189,9 +191,9 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
     data, is_off, name = state.instigator_data, state.status is InstigatorStatus.STOPPED, state.instigator_name
     if not isinstance(data, SensorInstigatorData) or not (data.last_tick_timestamp or data.last_tick_start_timestamp):
         return None
-    every = float(data.min_interval or 0)
+    every, started = float(data.min_interval or 0), data.last_sensor_start_timestamp or 0.0
     if data.last_tick_success_timestamp is not None:
-        return SensorTick(name, data.last_tick_success_timestamp, is_off, every=every)
+        return SensorTick(name, data.last_tick_success_timestamp, is_off, every=every, started=started)
     # The newest tick has not ended, or it failed.
     origin, selector = state.instigator_origin_id, state.selector_id
     complete = instance.get_ticks(origin, selector, limit=1, statuses=[TickStatus.SUCCESS, TickStatus.SKIPPED])
@@ -203,8 +205,8 @@ def _sensor_tick(instance: dg.DagsterInstance, state: InstigatorState) -> Sensor
         why = _first_line(refused)
         # After half a minute Dagster reports an unreachable code server as a load error.
         is_away = DagsterUserCodeUnreachableError.__name__ in why
-        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True, every=every)
-    return SensorTick(name, at, is_off, _first_line(error), every=every)
+        return SensorTick(name, at, is_off, "" if is_away else why, unreachable=True, every=every, started=started)
+    return SensorTick(name, at, is_off, _first_line(error), every=every, started=started)
 
 
 def _first_line(error: SerializableErrorInfo | None) -> str:

@@ -233,6 +233,8 @@ _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
 
 
 _SERVICE = "check that {} runs, and that the settings have its address and credentials"
+_START_SECONDS = 60.0
+"""Most seconds, besides its interval, until a sensor that was switched on ends a tick."""
 _TICKS = "check the sensor's ticks in the UI, under Automation"
 
 
@@ -386,10 +388,16 @@ def _of_sensors(instance: DagsterInstance, location: str, now: float) -> dict[st
     for tick in sorted(quiet, key=lambda tick: tick.sensor):
         # A tick that has not finished has no error yet. If the code server is unreachable, that is why.
         away = no_code and not tick.is_off and (tick.unreachable or not tick.error)
-        kind = (away, tick.sensor if tick.is_off else "", "" if away or tick.is_off else tick.error)
+        alone = tick.is_off or (_is_starting(tick, now) and not away)
+        kind = (away, tick.sensor if alone else "", "" if away or alone else tick.error)
         kinds.setdefault(kind, []).append(tick)
     causes = {kind: _of_ticks(ticks, kind[0], now) for kind, ticks in kinds.items()}
     return {tick.sensor.removeprefix(PREFIX): causes[kind] for kind, ticks in kinds.items() for tick in ticks}
+
+
+def _is_starting(tick: sensor_states.SensorTick, now: float) -> bool:
+    """Return True if a sensor that had ticked before was switched off and on, and its next tick may still come."""
+    return not tick.is_off and 0.0 < tick.at < tick.started and now - tick.started <= _START_SECONDS + tick.every
 
 
 def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float) -> Cause:
@@ -401,6 +409,8 @@ def _of_ticks(ticks: Sequence[sensor_states.SensorTick], away: bool, now: float)
         return Cause("code server", since, f"code server: {said}", "check its log, fix the code, and start it again")
     if ticks[0].is_off:
         return Cause(name, since, f"{name} is switched off", f"switch it on: dagster sensor start {ticks[0].sensor}")
+    if _is_starting(ticks[0], now):  # for an incident this is still the fault "switched off"
+        return Cause(name, since, f"{name} was switched on, and has not ticked yet")
     have = "have" if len(ticks) > 1 else "has"
     said = lasting = f"{name} has not completed a tick yet"
     if last:

@@ -103,9 +103,15 @@ def ticked(
     status: Any = InstigatorStatus.RUNNING,
     location: str = "here",
     every: int = 1,
+    started: float | None = None,
 ) -> None:
     code = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), "__repository__")
-    data = SensorInstigatorData(last_tick_timestamp=at, last_tick_success_timestamp=at, min_interval=every)
+    data = SensorInstigatorData(
+        last_tick_timestamp=at,
+        last_tick_success_timestamp=at,
+        min_interval=every,
+        last_sensor_start_timestamp=started,
+    )
     state = InstigatorState(RemoteInstigatorOrigin(code, sensor), InstigatorType.SENSOR, status, data)
     held = instance.get_instigator_state(state.instigator_origin_id, state.selector_id)
     (instance.add_instigator_state if held is None else instance.update_instigator_state)(state)
@@ -161,6 +167,19 @@ def test_contract_state_is_unknown_when_its_sensor_does_not_tick(instance: Dagst
     assert set(told(instance).values()) == {"sensor automation last ticked 3 min ago"}
     ticked(instance, "automation", NOW - 5, InstigatorStatus.STOPPED)
     assert set(told(instance).values()) == {"sensor automation is switched off"}
+
+
+def test_sensor_that_was_switched_on_again_is_the_same_fault_until_its_first_tick(instance: DagsterInstance) -> None:
+    ticked(instance, "automation", NOW - 180, InstigatorStatus.STOPPED)
+    (off,) = doubts(instance, WATCHED, NOW).sensors.values()
+    ticked(instance, "automation", NOW - 180, started=NOW - 30)
+    (on,) = doubts(instance, WATCHED, NOW).sensors.values()
+    assert on.said == "sensor automation was switched on, and has not ticked yet" and on.identity == off.identity
+    ticked(instance, "automation", NOW - 180, started=NOW - 90)
+    (silent,) = doubts(instance, WATCHED, NOW).sensors.values()
+    assert silent.said == "sensor automation last ticked 3 min ago", "a minute later something else is wrong"
+    ticked(instance, "automation", NOW - 5, started=NOW - 30)
+    assert doubts(instance, WATCHED, NOW).sensors == {}
 
 
 def test_sensors_of_other_code_locations_make_nothing_unknown(instance: DagsterInstance) -> None:

@@ -100,9 +100,16 @@ def test_instance_without_schedule_storage_has_no_stopped_sensors(instance: dg.D
 def test_sensor_tick_is_the_end_of_the_last_successful_one() -> None:
     with dg.instance_for_test() as instance:
         stored(instance, "never", InstigatorStatus.RUNNING)
-        data = SensorInstigatorData(last_tick_timestamp=9.0, last_tick_success_timestamp=8.0, min_interval=60)
+        data = SensorInstigatorData(
+            last_tick_timestamp=9.0,
+            last_tick_success_timestamp=8.0,
+            min_interval=60,
+            last_sensor_start_timestamp=7.0,
+        )
         stored(instance, "landing", InstigatorStatus.STOPPED, data=data)
-        assert sensor_states.sensor_ticks(instance) == [SensorTick("landing", 8.0, is_off=True, every=60.0)]
+        assert sensor_states.sensor_ticks(instance) == [
+            SensorTick("landing", 8.0, is_off=True, every=60.0, started=7.0)
+        ]
 
 
 def test_ticks_of_other_code_locations_are_left_out_unless_the_location_has_none() -> None:

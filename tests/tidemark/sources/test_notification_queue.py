@@ -5,6 +5,7 @@ import time
 import pytest
 
 from dagster_tidemark.sources.notification_queue import FakeMessageSource, QueueOutlet, holding
+from tests.live.waiting import eventually
 
 
 def test_held_messages_are_extended_until_the_work_ends() -> None:
@@ -12,8 +13,7 @@ def test_held_messages_are_extended_until_the_work_ends() -> None:
     queue.send("a")
     with holding(queue, every_seconds=0.04) as hold:
         hold.add(queue.receive(0))
-        time.sleep(0.3)
-    assert queue.extended >= 3
+        eventually(lambda: queue.extended >= 3, seconds=30, every=0.01)
     extended = queue.extended
     time.sleep(0.1)
     assert queue.extended == extended
@@ -36,8 +36,7 @@ def test_failed_message_extension_ends_the_hold_but_not_the_work() -> None:
     queue.send("a")
     with holding(queue, every_seconds=0.01) as hold:
         hold.add(queue.receive(0))
-        time.sleep(0.1)
-    assert "the queue is away" in str(hold.fault)
+        eventually(lambda: "the queue is away" in str(hold.fault), seconds=30, every=0.01)
 
 
 def test_message_received_too_often_becomes_a_dead_letter() -> None:

@@ -9,6 +9,7 @@ duration follows runs that become slower (`RunDurations.usual`). If something hi
 duration, so that a person has that much time to act.
 """
 
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -181,9 +182,7 @@ class _Search:
             # Data may have arrived right after the last tick.
             since = causes[0].since
             promised = deadline(node.contract, since, None)
-            takes = self._longest(asset) + _NEXT_LOOK
-            # If its runs take longer than the contract allows, the table is late without the fault, too.
-            is_missed = self._now + (takes if since + takes <= promised else 0.0) > promised
+            is_missed = self._now + self._margin(asset, promised - since) > promised
             if all(_ends_by_itself(cause) for cause in causes):
                 is_missed = self._now > promised
             yield _Promise(asset, None, promised, None, causes, is_missed)
@@ -382,7 +381,9 @@ class _Search:
                 takes = self._longest(asset) if is_hindered else self._usual(asset)
                 return max([now, *(end for end, _ in ends)]) + takes, is_hindered
             case _:
-                return now + self._longest(asset) + _NEXT_LOOK, True
+                arrived, promised = decision.oldest_arrival, decision.deadline
+                allowed = promised - arrived if promised is not None and arrived is not None else math.inf
+                return now + self._margin(asset, allowed), True
 
     def _waits_long(self, target: Target) -> bool:
         """Return True if the run of a partition has been in the queue for longer than it takes to leave a free one."""
@@ -395,6 +396,14 @@ class _Search:
         """Return the longest duration of the asset's runs; 0 if none was measured, so that no guess warns."""
         durations = self._evidence.history.durations
         return durations.of_run(asset) if durations.samples.get(asset) else 0.0
+
+    def _margin(self, asset: str, allowed: float) -> float:
+        """Return the seconds before a deadline at which a hindered run counts as late.
+
+        They are the longest duration of the asset's runs, so that a person can still prevent the breach. A contract may
+        allow less than that from the arrival on, and any short fault would count: then it is the usual duration, or 0.
+        """
+        return next((t for of in (self._longest, self._usual) if (t := of(asset) + _NEXT_LOOK) <= allowed), 0.0)
 
     def _usual(self, asset: str) -> float:
         return self._evidence.history.durations.usual(asset)

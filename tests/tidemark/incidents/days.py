@@ -217,6 +217,8 @@ def play(seed: int, hours: int, chains: Sequence[str] = OF_A_DAY, among: Sequenc
     chance, location = random.Random(seed), Location(assets_of(chains), chains=chains)
     location.expected = [EXPECTED]
     location.arrives("bells", "2026-10-04-23:00", minutes=59, seconds=30)
+    location.files["2026-10-04-23:00"] = ArrivedFiles(2, 100, "2026-10-05--1:00")  # the first hour may repeat it
+    location.arrives("tills", "2026-10-04-23:00", minutes=59, seconds=30)
     location.until(minutes=59, seconds=59)
     faults = [chance.choice(among) for _ in range(hours)]
     written: list[tuple[int, str, str]] = []

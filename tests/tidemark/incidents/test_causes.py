@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from dagster_tidemark import ExpectedArrival
 from dagster_tidemark.asset_graph.planner_graph import graph_of
@@ -294,18 +295,27 @@ def test_source_without_owners_belongs_to_the_owners_of_its_direct_readers() -> 
     assert found["core/prices"].owners == (), "a table does not belong to its readers"
 
 
-def test_short_service_outage_is_not_blamed_for_a_table_whose_runs_take_longer_than_its_contract() -> None:
+@pytest.mark.parametrize("fault", ["Spark", "sensor"])
+def test_short_fault_is_not_blamed_for_a_table_whose_runs_take_longer_than_its_contract(fault: str) -> None:
     location = Location()
+    simulation, of_sensor = location.simulation, fault == "sensor"
     for minutes in (60, 70):
-        location.simulation.slow("core/orders", seconds=310)
+        simulation.slow("core/orders", seconds=310)
         location.arrives("orders", "2026-10-05-00:00", minutes=minutes)
-        location.simulation.run_until(location.simulation.time(minutes=minutes + 9))
-    location.lose_spark(location.simulation.clock.now)
-    location.until(hours=1, minutes=20)
-    assert location.all == [], "a minute without Spark makes no table late"
-    location.until(hours=1, minutes=25)
+        simulation.run_until(simulation.time(minutes=minutes + 9))
+    for minutes in (80, 90):
+        location.arrives("orders", "2026-10-05-00:00", minutes=minutes)
+        simulation.run_until(simulation.time(minutes=minutes + 9))
+    if of_sensor:
+        simulation.switch("automation", on=False, at=simulation.clock.now)
+    else:
+        location.lose_spark(simulation.clock.now)
+    location.arrives("orders", minutes=100)
+    location.until(minutes=101)
+    assert location.all == [], "a minute of it makes no table late"
+    location.until(minutes=106)
     (opened,) = location.book.open
-    assert opened.cause.subject == "Spark" and "core/orders" in {each.asset for each in opened.assets}
+    assert fault in opened.cause.subject and "core/orders" in {each.asset for each in opened.assets}
 
 
 def test_service_outage_is_one_incident_and_not_one_per_failing_asset() -> None:

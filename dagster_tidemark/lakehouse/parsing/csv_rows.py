@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
+from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
@@ -31,6 +31,7 @@ from dagster_tidemark.lakehouse.parsing.text_blocks import (
     with_line_feeds,
 )
 from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import (
     CONTINUES,
     LONGEST_RECORD,
@@ -51,6 +52,8 @@ def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Pa
     dialect = layout.dialect
     header_is_ahead = part.begin == 0 and dialect.has_header
     blocks = lines_in_blocks(source, shape.charset, part, keep_ends=declared.multiline)
+    if dialect.may_be_log:
+        blocks = _of_same_names(declared, layout, shape, blocks)
     if part.begin == 0 and dialect.has_lines_ahead:
         blocks = _from_header(dialect, blocks)
     found: Iterator[Marked]
@@ -132,6 +135,44 @@ class _Layout:
         if values > self.width and self.dialect.quote:
             said += f"; a value with {self.dialect.separator!r} in it needs quotes"
         return said
+
+
+def _of_same_names(
+    declared: DeclaredContent, layout: _Layout, shape: Shape, blocks: Iterator[Block]
+) -> Iterator[Block]:
+    """Return the blocks of a log, if its lines `#Fields:` agree on the places of the declared columns.
+
+    Raises:
+        Unusable: a line names a declared column at another place, or another number of columns.
+    """
+    for block in blocks:
+        for names in _names_in(block):
+            found = declared.found_in(names)
+            place = {c: names.index(found[c]) if c in found else None for c in declared.columns}
+            if len(names) != layout.width or place != layout.position:
+                raise Unusable(
+                    "columns_change",
+                    f"a line {NAMES_OF_LOG} has other columns than the rows above it: expected "
+                    f"{' '.join(name for name, _ in shape.columns)}; found {' '.join(names)}; cut the file above this "
+                    "line, and land each part as a file",
+                )
+        yield block
+
+
+def _names_in(block: Block) -> Iterator[list[str]]:
+    if isinstance(block, list):
+        lines = [line.text for line in block]
+    elif NAMES_OF_LOG[0].encode() in block:  # a search for one byte takes much less time than the next one
+        found = _NAMES_OF_LOG.finditer(block)
+        lines = [at[0].decode() for at in found if block[max(0, at.start() - 1) : at.start()] in (b"", b"\n", b"\r")]
+    else:
+        lines = []
+    for line in lines:
+        if names := names_in_log(line):
+            yield names
+
+
+_NAMES_OF_LOG = re.compile(NAMES_OF_LOG.encode() + rb"[^\r\n]*")
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

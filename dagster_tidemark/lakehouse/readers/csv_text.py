@@ -40,7 +40,7 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
         raise Unusable("unreadable", f"the {where} is binary, not text")
     if not head.complete_records:
         raise Unusable("unreadable", f"the {where} is longer than {head.size} bytes")
-    names = dialect.names_of(first) if dialect.has_header else dialect.fields or tuple(feed.columns)
+    names = dialect.names_of(first) if dialect.has_header else head.names or dialect.fields or tuple(feed.columns)
     columns = tuple((name, "string") for name in names)
     shape = CsvShape(Format.CSV, columns, head.charset, is_over_lines=head.multiline, ahead=head.ahead)
     if dialect.has_header and len(names) == 1 and not any(name in feed.known_names for name in names):

@@ -36,6 +36,7 @@ class Head:
         size: Number of bytes of text.
         multiline: True if a record may have several lines, because the feed declares this or the text shows it.
         ahead: Upper bound of the number of bytes up to the end of a CSV header, in the encoding of the file.
+        names: Names in the line `#Fields:` above the rows of a web server's log; None if there is none.
     """
 
     records: list[TextRecord]
@@ -45,6 +46,7 @@ class Head:
     size: int
     multiline: bool
     ahead: int = 0
+    names: list[str] | None = None
 
     @property
     def complete_records(self) -> list[TextRecord]:
@@ -107,7 +109,8 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialec
     records = records_of(head, encoding=charset, multiline=multiline, json=json, dialect=dialect)
     if records:
         ahead = 0 if dialect is None else _bytes_ahead(dialect, head, charset)
-        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline, ahead)
+        names = dialect.names_ahead(lines_of(head, charset)) if dialect and dialect.may_be_log else None
+        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline, ahead, names)
     if b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")
     return None

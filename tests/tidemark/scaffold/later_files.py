@@ -83,6 +83,7 @@ NO_ROW = Named("the line is no row of this file")
 CITIES = text("city,n", "Zürich,1", "Bern,2", charset="cp1252")
 NS = pa.timestamp("ns")
 WHOLE, BELOW = 1_767_355_200_123_456_000, 1_767_355_200_123_456_789
+IIS = text("#Software: IIS", "#Fields: date sc-status cs(User-Agent) time-taken", "2026-01-02 200 a 31")
 WIDE = [f"Q{n} (share, %)" for n in range(500)]
 LONG = "x" * 300_000
 OBJECT = {"meta": {"station": "KZH"}, "next": None, "rows": [{"id": n, "name": "station " * 4} for n in range(6)]}
@@ -103,6 +104,47 @@ LATER_FILES = [
               lines({"c": "NA", "n": "NA"}, {"c": None, "n": 6}), [("NA", None), (None, 6)]),
     LaterFile("a mark that the user names counts in texts too", "a.csv", text("c,n", "DE,5", "FR,NA"),
               text("c,n", "NA,NA"), [(None, None)], options={"nulls": ("NA",)}),
+    # Logs of web servers.
+    LaterFile("IIS: the columns in another order, and one more", "u_ex.log", IIS,
+              text("#Software: IIS", "#Fields: time-taken date c-ip sc-status cs(User-Agent)", "31 2026-01-03 10.0.0.1 200 a",
+                   "#Date: later", "#Fields:  time-taken date c-ip  sc-status cs(User-Agent)", "7 2026-01-03 ::1 404 b"),
+              [(date(2026, 1, 3), 200, "a", 31), (date(2026, 1, 3), 404, "b", 7)],
+              said=["the names are those in '#Fields: date sc-status cs(User-Agent) time-taken'"]),
+    LaterFile("IIS: a column fewer", "u_ex.log", IIS, text("#Fields: sc-status date time-taken", "200 2026-01-03 31"),
+              [(date(2026, 1, 3), 200, None, 31)]),
+    LaterFile("IIS: settings that change in the middle of a file", "u_ex.log", IIS,
+              IIS + text("#Fields: sc-status date cs(User-Agent) time-taken", "404 2026-01-03 b 7"),
+              refused="a line #Fields: has other columns than the rows above it: expected date sc_status"),
+    LaterFile("IIS: a column more in the middle of a file", "u_ex.log", IIS,
+              IIS + text("#Fields: date sc-status cs(User-Agent) time-taken c-ip", "2026-01-03 404 b 7 ::1"),
+              refused="found date sc-status cs(User-Agent) time-taken c-ip; cut the file above this line"),
+    LaterFile("IIS: settings that change after a megabyte of rows", "u_ex.log", IIS,
+              IIS + b"2026-01-02 200 a 31\n" * 60_000 + text("#Fields: sc-status date cs(User-Agent) time-taken"),
+              refused="a line #Fields: has other columns"),
+    LaterFile("IIS: names above no row, then others", "u_ex.log", IIS,
+              text("#Fields: date sc-status", "#Fields: sc-status date", "200 2026-01-03"),
+              refused="a line #Fields: has other columns"),
+    LaterFile("IIS: rows above the first line of names", "u_ex.log", IIS,
+              text("2026-01-02 200 a 31", "#Fields: sc-status date cs(User-Agent) time-taken", "404 2026-01-03 b 7"),
+              refused="a line #Fields: has other columns"),
+    LaterFile("IIS: none of the names", "u_ex.log", IIS, text("#Fields: s-ip s-port", "10.0.0.1 80"),
+              refused="none of the declared columns"),
+    LaterFile("CloudFront: a new version with more columns", "a.log.gz",
+              gzip.compress(text("#Version: 1.0", "#Fields: date x-edge-location sc-bytes", "2026-01-02\tFRA2\t512")),
+              gzip.compress(text("#Version: 2.0", "#Fields: date sc-bytes x-host-header x-edge-location",
+                                 "2026-01-03\t7\th\tFRA1")),
+              [(date(2026, 1, 3), "FRA1", 7)]),
+    LaterFile("a log with the user's names", "a.log", text("#Fields: date sc-status", "2026-01-02 200"),
+              text("#Fields: sc-status date", "404 2026-01-03"), [(date(2026, 1, 3), 404)],
+              options={"header": False, "fields": ("day", "status")}),
+    LaterFile("a log whose first lines are skipped by number", "a.log",
+              text("junk by hand", "#Fields: date sc-status", "2026-01-02 200", "2026-01-02 201"),
+              text("junk by hand", "#Fields: sc-status date", "404 2026-01-03"), [(date(2026, 1, 3), 404)],
+              options={"skip_lines": 2}),
+    LaterFile("a log in UTF-16", "a.log", text("#Fields: date user", "2026-01-02 漢").decode().encode("utf-16"),
+              text("#Fields: user date", "Zoë 2026-01-03").decode().encode("utf-16"), [(date(2026, 1, 3), "Zoë")]),
+    LaterFile("a text that begins like a line of names is a value", "a.csv", text("n,text", "1,x", "2,y"),
+              text("n,text", "3,#Fields: a b"), [(3, "#Fields: a b")]),
     # Comments and lines above the header.
     LaterFile("sensor export: comments above, then tags that begin with #", "a.csv",
               text("# export", "# of tags", "tag,n", "a,1", "b,2"), text("# export", "tag,n", "#c,3", "d,4"),

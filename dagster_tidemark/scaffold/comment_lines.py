@@ -66,5 +66,5 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     return found, [
         f"separator {separator!r}: most lines have {len(names)} values by it, as many as there are names",
         f"comment {MARK!r}: a load skips each line that begins with it",
-        f"header=False, fields: the names are those in {shown!r}; a later file may have its own such line",
+        f"header=False, fields: the names are those in {shown!r}; each later file is read by its own",
     ]

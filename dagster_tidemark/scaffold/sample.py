@@ -285,13 +285,12 @@ def _with_form(
             settings, format=None if is_plain else declared, multiline=settings.multiline or multiline
         ), evidence
     if read_as.name == Format.JSON:
-        if options:
-            return replace(settings, format=Json(**_of_format(options, Json))), []
+        given = _of_format(options, Json)
         # In a file of lines the only line is a row, not an object around the rows.
-        in_array = None if is_lines else json_found(text, settings.encoding)
-        if in_array is None:
-            return (replace(settings, format=Json()) if settings.suffixes else settings), []
-        return replace(settings, format=in_array[0]), [in_array[1]]
+        in_array = None if is_lines or "rows" in given else json_found(text, settings.encoding)
+        if in_array is not None:
+            return replace(settings, format=replace(in_array[0], **given)), [in_array[1]]
+        return replace(settings, format=Json(**given) if given or settings.suffixes else None), []
     if options:
         raise ValueError(f"format {read_as.name} takes no {', '.join(options)}")
     return settings, []

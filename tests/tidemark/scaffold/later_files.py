@@ -128,6 +128,8 @@ LATER_FILES = [
     LaterFile("IIS: rows above the first line of names", "u_ex.log", IIS,
               text("2026-01-02 200 a 31", "#Fields: sc-status date cs(User-Agent) time-taken", "404 2026-01-03 b 7"),
               refused="a line #Fields: has other columns"),
+    LaterFile("IIS: an hour without requests", "u_ex.log", IIS,
+              text("#Software: IIS", "#Fields: sc-status date", "#Date: 2026-01-03")),
     LaterFile("IIS: none of the names", "u_ex.log", IIS, text("#Fields: s-ip s-port", "10.0.0.1 80"),
               refused="none of the declared columns"),
     LaterFile("CloudFront: a new version with more columns", "a.log.gz",

@@ -6,7 +6,7 @@ Does not belong here: separators, headers and quotes (`sniffing`).
 from collections.abc import Mapping
 from typing import Any
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, Dialect, names_in_log
+from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.text import charset_of
 from dagster_tidemark.sources.text_formats import Csv
@@ -45,7 +45,8 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     Raises:
         ValueError: the file has several such lines, with different names, or the user gave another number of names.
     """
-    if NAMES_OF_LOG not in text.decode(charset_of(encoding, text), errors="replace"):
+    whole = text.decode(charset_of(encoding, text), errors="replace")
+    if NAMES_OF_LOG not in whole and NAMES_OF_ZEEK not in whole:
         return None
     lines = [each.text for each in records_of(text, encoding=encoding, multiline=False, json=False)]
     named = list(dict.fromkeys(tuple(names) for line in lines if (names := names_in_log(line))))

@@ -15,10 +15,14 @@ from dagster_tidemark.sources.text_formats import Csv
 NAMES_OF_LOG = "#Fields:"
 """The beginning of the lines that name the columns in the W3C extended logs of web servers."""
 
+NAMES_OF_ZEEK = "#fields\t"
+"""The same in the logs of Zeek."""
+
 
 def names_in_log(line: str) -> list[str] | None:
     """Return the names in a line `#Fields:`; None for other lines."""
-    return line.removeprefix(NAMES_OF_LOG).split() if line.startswith(NAMES_OF_LOG) else None
+    is_of_names = line.startswith((NAMES_OF_LOG, NAMES_OF_ZEEK))
+    return line[len(NAMES_OF_LOG) :].split() if is_of_names else None
 
 
 class Dialect:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, Dialect, names_in_log
+from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
@@ -172,7 +172,7 @@ def _names_in(block: Block) -> Iterator[list[str]]:
             yield names
 
 
-_NAMES_OF_LOG = re.compile(NAMES_OF_LOG.encode() + rb"[^\r\n]*")
+_NAMES_OF_LOG = re.compile(f"(?:{NAMES_OF_LOG}|{NAMES_OF_ZEEK})[^\r\n]*".encode())
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

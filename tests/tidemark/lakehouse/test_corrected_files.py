@@ -16,6 +16,7 @@ from dagster_tidemark.lakehouse.readers import small_files
 from dagster_tidemark.lakehouse.readers.files import SourceFile
 from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import LandedObject
+from tests.sampling import sample
 from tests.tidemark.lakehouse.conftest import HOUR, Delete, Loading, Put, csv, key, line
 
 HOURS = (HOUR, "2026-10-01-08:00")
@@ -23,7 +24,7 @@ NAMES = ("a.csv", "a+b.csv", "a%2Bb c.csv", "ü 漢#?.csv")
 TIMES = [datetime(year, 1, 1, tzinfo=UTC) for year in (1999, 2026, 2026, 2199)]
 
 
-@pytest.mark.parametrize("few_files", [2, 50])
+@pytest.mark.parametrize("few_files", sample([2, 50], 2))
 @pytest.mark.parametrize("size", [0, small_files.SMALL], ids=["workers", "run"])
 def test_table_follows_corrected_moved_and_removed_files_whatever_their_times(
     spark: SparkSession,
@@ -49,14 +50,14 @@ def test_table_follows_corrected_moved_and_removed_files_whatever_their_times(
     monkeypatch.setattr(small_files, "SMALL", size)
 
     def write(at: str, hour: Partition, content: dict[int, int]) -> None:
-        put(at, csv(*(line(n, quantity) for n, quantity in content.items())))
+        put(at, csv(*(line(n, quantity, f"2026-10-01T{hour[11:13]}:15:00Z") for n, quantity in content.items())))
         files[at], times[at] = (hour, content), random.choice(TIMES)
 
     def remove(at: str) -> tuple[Partition, dict[int, int]]:
         delete(at)
         return files.pop(at)
 
-    for step in range(8):
+    for step in range(6):
         for _ in range(6 if not step else random.randint(1, 3)):
             hour = random.choice(HOURS)
             at = key(orders, random.choice(NAMES), hour)

@@ -162,9 +162,13 @@ def _of_same_names(
 def _names_in(block: Block) -> Iterator[list[str]]:
     if isinstance(block, list):
         lines = [line.text for line in block]
-    elif NAMES_OF_LOG[0].encode() in block:  # a search for one byte takes much less time than the next one
-        found = _NAMES_OF_LOG.finditer(block)
-        lines = [at[0].decode() for at in found if block[max(0, at.start() - 1) : at.start()] in (b"", b"\n", b"\r")]
+    elif b"#" in block:
+        # Arrays, because a search for the text would take 10 % of the time of rows that contain `#`.
+        data = np.frombuffer(block, np.uint8)
+        after_end = (data[1:] == ord("#")) & ((data[:-1] == _LINE_END) | (data[:-1] == _RETURN))
+        begins = [0, *(np.flatnonzero(after_end) + 1).tolist()]
+        ends = [(at, block.find(b"\n", at) + 1 or None) for at in begins if block.startswith(_BEGINS_OF_NAMES, at)]
+        lines = [_LINES.match(block[at:end].decode())[0] for at, end in ends]  # type: ignore[index]
     else:
         lines = []
     for line in lines:
@@ -172,7 +176,7 @@ def _names_in(block: Block) -> Iterator[list[str]]:
             yield names
 
 
-_NAMES_OF_LOG = re.compile(f"(?:{NAMES_OF_LOG}|{NAMES_OF_ZEEK})[^\r\n]*".encode())
+_BEGINS_OF_NAMES = (NAMES_OF_LOG.encode(), NAMES_OF_ZEEK.encode())
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

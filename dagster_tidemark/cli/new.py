@@ -52,6 +52,9 @@ def feed(
     time: Annotated[
         list[str] | None, typer.Option(help="COLUMN=PATTERN, such as booked_on=dd.MM.yy; may be repeated.")
     ] = None,
+    timezone: Annotated[
+        str, typer.Option(help="Zone of times that are written without one, such as Europe/Berlin. Default: UTC.")
+    ] = "",
     places: Annotated[
         str, typer.Option(help="Text of fixed width: NAME=FIRST:WIDTH of each column, such as id=1:6,name=7:20.")
     ] = "",
@@ -95,6 +98,7 @@ def feed(
         "nulls": tuple(null or ()),
         "typed_nulls": tuple(typed_null or ()),
         "times": dict(part.rpartition("=")[::2] for part in time or ()),
+        "timezone": timezone,
         "rows": rows,
         "columns": _places(places),
     }

@@ -3,18 +3,15 @@
 Does not belong here: separators, headers and quotes (`sniffing`).
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
+from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.text import charset_of
-from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.sources.text_formats import Csv
 
 MARK = "#"
-_FIELDS = "#Fields:"
 _SHOWN = 60  # maximum number of characters of a line in the evidence
 
 
@@ -46,27 +43,29 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
         given: The user's options.
 
     Raises:
-        ValueError: the file has several such lines, with different names.
+        ValueError: the file has several such lines, with different names, or the user gave another number of names.
     """
-    if _FIELDS not in text.decode(charset_of(encoding, text), errors="replace"):
+    whole = text.decode(charset_of(encoding, text), errors="replace")
+    if NAMES_OF_LOG not in whole and NAMES_OF_ZEEK not in whole:
         return None
     lines = [each.text for each in records_of(text, encoding=encoding, multiline=False, json=False)]
-    named = list(dict.fromkeys(line for line in lines if line.startswith(_FIELDS)))
+    named = list(dict.fromkeys(tuple(names) for line in lines if (names := names_in_log(line))))
     rows = [line for line in lines if not line.startswith(MARK)]
-    if not named or not rows or given.get("header") or not given.keys().isdisjoint(("skip_lines", "comment")):
+    if not named or not rows or given.get("header") or given.get("comment", MARK) != MARK:
         return None
     if len(named) > 1:
-        raise ValueError(f"it has {len(named)} lines {_FIELDS} with different names; cut it into a file for each")
-    names = given.get("fields") or named[0].removeprefix(_FIELDS).split()
+        raise ValueError(f"it has {len(named)} lines {NAMES_OF_LOG} with different names; cut it into a file for each")
+    names = named[0]
     separator = given.get("separator") or ("\t" if all("\t" in line for line in rows) else " ")
     dialect = Dialect(Csv(separator=separator))
     if len(names) < 2 or 2 * sum(len(dialect.fields_of(line)) == len(names) for line in rows) <= len(rows):
         return None
-    others = declared_names(names)
-    found = Csv(separator=separator, header=False, fields=tuple(others.get(n, n) for n in names), comment=MARK)
-    shown = re.sub(r"\s+", " ", named[0])[:_SHOWN]
+    if len(given.get("fields", names)) != len(names):
+        raise ValueError(f"its line {NAMES_OF_LOG} has {len(names)} names, and --names {len(given['fields'])}")
+    found = Csv(separator=separator, header=False, fields=names, comment=MARK)
+    shown = f"{NAMES_OF_LOG} {' '.join(names)}"[:_SHOWN]
     return found, [
         f"separator {separator!r}: most lines have {len(names)} values by it, as many as there are names",
         f"comment {MARK!r}: a load skips each line that begins with it",
-        f"header=False, fields: the names are those in {shown!r}; every file needs them in this order",
+        f"header=False, fields: the names are those in {shown!r}; each later file is read by its own",
     ]

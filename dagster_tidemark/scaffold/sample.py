@@ -26,6 +26,7 @@ from dagster_tidemark.lakehouse.readers.format_registry import format_named, for
 from dagster_tidemark.lakehouse.readers.probe import with_declared_names
 from dagster_tidemark.lakehouse.readers.text import charset_of, is_over_lines, text_of
 from dagster_tidemark.scaffold.column_types import type_of
+from dagster_tidemark.scaffold.comment_lines import log_found
 from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.scaffold.row_key import guessed, repeated
 from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
@@ -132,7 +133,8 @@ class SampleSettings:
         if isinstance(self.format, Csv | FixedWidth):
             as_texts |= {"decimal": ".", "thousands": None}
         format = self.format and replace(self.format, **as_texts)
-        columns = format.fields if isinstance(format, Csv | FixedWidth) and format.fields else columns
+        if isinstance(format, Csv | FixedWidth) and format.fields:
+            columns = [{old: new for new, (old,) in self.names.items()}.get(name, name) for name in format.fields]
         return Feed(
             name,
             f"{name}/",
@@ -208,8 +210,8 @@ def read_sample(
                 "--separator, and --header none if the first line is a row"
             )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
-        if has_header and not isinstance(settings.format, FixedWidth):  # otherwise the user named the columns
-            others = declared_names(names)
+        if not isinstance(settings.format, FixedWidth):  # otherwise the user named the columns
+            others = {old: new for new, (old,) in settings.names.items()} or declared_names(names)
             settings = replace(settings, names={new: (old,) for old, new in others.items()})
             evidence += [f"names {new}: no column can be called {old!r}" for old, new in others.items()]
             rows, kinds = [_renamed(row, others) for row in rows], _renamed(kinds, others)
@@ -269,6 +271,8 @@ def _with_form(
     if read_as.name == Format.CSV:
         if "separator" not in options and (width := width_found(text, settings.encoding)):
             raise ValueError(f"each line has {width} characters, no separator and several blanks: {_NOT_SNIFFED}")
+        if of_log := log_found(text, settings.encoding, options):
+            return _of_log(settings, *of_log, options)
         found, multiline, evidence = csv_found(text, settings.encoding, options)
         shown: dict[str, Any] = found.options
         if not options.keys().isdisjoint(("header", "skip_lines", "fields")):
@@ -281,16 +285,26 @@ def _with_form(
             settings, format=None if is_plain else declared, multiline=settings.multiline or multiline
         ), evidence
     if read_as.name == Format.JSON:
-        if options:
-            return replace(settings, format=Json(**_of_format(options, Json))), []
+        given = _of_format(options, Json)
         # In a file of lines the only line is a row, not an object around the rows.
-        in_array = None if is_lines else json_found(text, settings.encoding)
-        if in_array is None:
-            return (replace(settings, format=Json()) if settings.suffixes else settings), []
-        return replace(settings, format=in_array[0]), [in_array[1]]
+        in_array = None if is_lines or "rows" in given else json_found(text, settings.encoding)
+        if in_array is not None:
+            return replace(settings, format=replace(in_array[0], **given)), [in_array[1]]
+        return replace(settings, format=Json(**given) if given or settings.suffixes else None), []
     if options:
         raise ValueError(f"format {read_as.name} takes no {', '.join(options)}")
     return settings, []
+
+
+def _of_log(
+    settings: SampleSettings, found: Csv, evidence: list[str], options: Mapping[str, Any]
+) -> tuple[SampleSettings, list[str]]:
+    """Return the settings of a web server's log. Names that the user gave are declared for those in the file."""
+    given = _of_format(options, Csv)
+    others = dict(zip(found.fields, given.pop("fields", ()), strict=False)) or declared_names(found.fields)
+    names = {new: (old,) for old, new in others.items() if new != old}
+    evidence = [line for line in evidence if re.split("[ =:]", line)[0] not in options]
+    return replace(settings, format=Csv(**found.options | given), names=names), evidence
 
 
 def _of_format(options: Mapping[str, Any], format: type[AnyText]) -> dict[str, Any]:

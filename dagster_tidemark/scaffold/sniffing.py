@@ -19,7 +19,7 @@ from dagster_tidemark.lakehouse.parsing.json_places import elements_at, likely_p
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.csv_text import SEPARATORS
 from dagster_tidemark.lakehouse.readers.text import charset_of, lines_of
-from dagster_tidemark.scaffold.comment_lines import MARK, comments_found, log_found
+from dagster_tidemark.scaffold.comment_lines import MARK, comments_found
 from dagster_tidemark.sources.text_formats import Csv, Json
 
 _FIRST_BYTES = 256 << 10
@@ -146,8 +146,6 @@ def csv_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     Raises:
         ValueError: the first line may be a header or a row, or the user's options contradict each other.
     """
-    if of_log := log_found(text, encoding, given):
-        return of_log[0], False, of_log[1]
     marks = {name: given[name] for name in ("quote", "escape", "comment") if name in given}
     separator, has_header = given.get("separator", ""), given.get("header") is not False
     is_header_known = not given.keys().isdisjoint(("header", "skip_lines", "fields"))

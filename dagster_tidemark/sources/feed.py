@@ -58,6 +58,9 @@ _KINDS: dict[str, type] = {
     "multiline": bool,
     "exact": bool,
 }
+FOLDER_OF_HADOOP = "_$folder$"
+"""The ending of the empty objects that Hadoop and EMR write for folders, such as `orders_$folder$`."""
+
 _UNFINISHED = (".tmp", ".part", ".partial", ".filepart", ".crc", "._copying_", "~")
 
 
@@ -308,14 +311,17 @@ class Feed:
 
     def is_named_like_data(self, key: str) -> bool:
         """Return True if a key is named like data, unlike a folder key or a marker of a writer (`_SUCCESS`, `.tmp`)."""
-        name = key.rpartition("/")[2]
-        endings = tuple(ending.lower() for ending in self.endings)
-        return bool(name) and name[0] not in "._" and name.lower().endswith(endings)
+        return not is_marker(key) and key.lower().endswith(tuple(ending.lower() for ending in self.endings))
 
     def is_meant_as_data(self, key: str) -> bool:
         """Return True if a key was meant as data, whatever its ending: it is no marker and no unfinished upload."""
-        name = key.rpartition("/")[2]
-        return bool(name) and name[0] not in "._" and not name.lower().endswith(_UNFINISHED)
+        return not is_marker(key) and not key.lower().endswith(_UNFINISHED)
+
+
+def is_marker(key: str) -> bool:
+    """Return True if a key is a folder, or a file that a writer put beside its data, such as `_SUCCESS`."""
+    name = key.rpartition("/")[2]
+    return not name or name[0] in "._" or name.endswith(FOLDER_OF_HADOOP)
 
 
 def require_readable(feed: Feed) -> None:

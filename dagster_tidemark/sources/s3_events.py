@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from dagster_tidemark.errors import Terminal
-from dagster_tidemark.sources.feed import Feed, Partition
+from dagster_tidemark.sources.feed import FOLDER_OF_HADOOP, Feed, Partition
 from dagster_tidemark.sources.misplaced import MisplacedFolder, Span, place_of
 
 ReadsMessage = Callable[[Mapping[str, Any]], Iterable[str] | None]
@@ -145,7 +145,7 @@ class LandingZone:
         if event.bucket != self.bucket:
             raise NotOurs(f"expected an event of bucket {self.bucket!r}, found {event.bucket!r}")
         feed = next((feed for feed in self.feeds if event.key.startswith(feed.prefix)), None)
-        if feed is None and event.key.startswith(self.elsewhere):
+        if feed is None and (event.key.startswith(self.elsewhere) or event.key.endswith(FOLDER_OF_HADOOP)):
             return None
         if feed is None:
             raise NotOurs(f"{event.key!r} belongs to no declared feed")

@@ -72,7 +72,7 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
     is_bad = F.col("_verdict").isNotNull()
     # Rows of typed formats have no record. Their content in the quarantine is their values as text.
     shown = F.when(_is_odd(), _json(texts)).when(
-        F.col("_record").isNull(), _json({c: F.col(c).cast("string") for c in feed.columns})
+        F.col("_record").isNull(), _json({c: _shown(c, kind) for c, kind in feed.columns.items()})
     )
     content = F.when(F.col("_why").isNotNull(), F.col("_record")).otherwise(shown)
     return rows.select(
@@ -90,6 +90,12 @@ def judge(read: DataFrame, feed: Feed, table: Table) -> DataFrame:
         F.when(is_bad & content.isNull(), F.col("_record")).alias("_record"),
         "_report",
     )
+
+
+def _shown(column: str, kind: str) -> Column:
+    """Return a value as text. Bytes that are no text are hexadecimal."""
+    text = F.col(column).cast("string")
+    return F.coalesce(F.try_validate_utf8(text), F.hex(column)) if kind == "binary" else text
 
 
 def _is_odd() -> Column:

@@ -12,6 +12,18 @@ from collections.abc import Sequence
 from dagster_tidemark.lakehouse.readers.text import BLANKS, TextRecord
 from dagster_tidemark.sources.text_formats import Csv
 
+NAMES_OF_LOG = "#Fields:"
+"""The beginning of the lines that name the columns in the W3C extended logs of web servers."""
+
+NAMES_OF_ZEEK = "#fields\t"
+"""The same in the logs of Zeek."""
+
+
+def names_in_log(line: str) -> list[str] | None:
+    """Return the names in a line `#Fields:`; None for other lines."""
+    is_of_names = line.startswith((NAMES_OF_LOG, NAMES_OF_ZEEK))
+    return line[len(NAMES_OF_LOG) :].split() if is_of_names else None
+
 
 class Dialect:
     """The separator, quote and other marks of a CSV file, and how to read a line with these marks.
@@ -58,6 +70,20 @@ class Dialect:
     def has_lines_ahead(self) -> bool:
         """True if there are lines above the header, which must be skipped."""
         return bool(self.skip_lines) or self.header_begins is not None
+
+    @property
+    def may_be_log(self) -> bool:
+        """True if lines `#Fields:` name the columns of a file: no header does, and the feed skips such lines."""
+        return self.fields is not None and (self.comment == NAMES_OF_LOG[0] or self.skip_lines > 0)
+
+    def names_ahead(self, lines: Sequence[TextRecord]) -> list[str] | None:
+        """Return the names in the first line `#Fields:` above the rows of a log; None if there is none."""
+        begin = next((n for n, line in enumerate(lines) if n >= self.skip_lines and self._is_row(line.text)), None)
+        named = (names_in_log(line.text) for line in lines[:begin])
+        return next((names for names in named if names), None)
+
+    def _is_row(self, line: str) -> bool:
+        return bool(line.strip(self.blanks)) and not line.startswith(NAMES_OF_LOG[0])
 
     def is_terminated(self, line: str) -> bool:
         """Return True if the quotes of a line are closed."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import Dialect
+from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
@@ -31,6 +31,7 @@ from dagster_tidemark.lakehouse.parsing.text_blocks import (
     with_line_feeds,
 )
 from dagster_tidemark.lakehouse.readers.file_format import Shape
+from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.text import (
     CONTINUES,
     LONGEST_RECORD,
@@ -51,6 +52,8 @@ def rows_of(declared: DeclaredContent, shape: Shape, source: FileBytes, part: Pa
     dialect = layout.dialect
     header_is_ahead = part.begin == 0 and dialect.has_header
     blocks = lines_in_blocks(source, shape.charset, part, keep_ends=declared.multiline)
+    if dialect.may_be_log:
+        blocks = _of_same_names(declared, layout, shape, blocks)
     if part.begin == 0 and dialect.has_lines_ahead:
         blocks = _from_header(dialect, blocks)
     found: Iterator[Marked]
@@ -132,6 +135,48 @@ class _Layout:
         if values > self.width and self.dialect.quote:
             said += f"; a value with {self.dialect.separator!r} in it needs quotes"
         return said
+
+
+def _of_same_names(
+    declared: DeclaredContent, layout: _Layout, shape: Shape, blocks: Iterator[Block]
+) -> Iterator[Block]:
+    """Return the blocks of a log, if its lines `#Fields:` agree on the places of the declared columns.
+
+    Raises:
+        Unusable: a line names a declared column at another place, or another number of columns.
+    """
+    for block in blocks:
+        for names in _names_in(block):
+            found = declared.found_in(names)
+            place = {c: names.index(found[c]) if c in found else None for c in declared.columns}
+            if len(names) != layout.width or place != layout.position:
+                raise Unusable(
+                    "columns_change",
+                    f"a line {NAMES_OF_LOG} has other columns than the rows above it: expected "
+                    f"{' '.join(name for name, _ in shape.columns)}; found {' '.join(names)}; cut the file above this "
+                    "line, and land each part as a file",
+                )
+        yield block
+
+
+def _names_in(block: Block) -> Iterator[list[str]]:
+    if isinstance(block, list):
+        lines = [line.text for line in block]
+    elif b"#" in block:
+        # Arrays, because a search for the text would take 10 % of the time of rows that contain `#`.
+        data = np.frombuffer(block, np.uint8)
+        after_end = (data[1:] == ord("#")) & ((data[:-1] == _LINE_END) | (data[:-1] == _RETURN))
+        begins = [0, *(np.flatnonzero(after_end) + 1).tolist()]
+        ends = [(at, block.find(b"\n", at) + 1 or None) for at in begins if block.startswith(_BEGINS_OF_NAMES, at)]
+        lines = [_LINES.match(block[at:end].decode())[0] for at, end in ends]  # type: ignore[index]
+    else:
+        lines = []
+    for line in lines:
+        if names := names_in_log(line):
+            yield names
+
+
+_BEGINS_OF_NAMES = (NAMES_OF_LOG.encode(), NAMES_OF_ZEEK.encode())
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

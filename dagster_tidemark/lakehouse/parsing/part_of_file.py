@@ -207,11 +207,25 @@ def _is_lost(written: pa.Array, plain: pa.Array) -> list[Mask]:
     return [mask]
 
 
+def _shown(column: pa.Array) -> pa.Array:
+    """Return the texts of typed values. Bytes that are no text are hexadecimal, as in `validation`."""
+    if not pa.types.is_binary(column.type):
+        return texts_of(column)
+    return pa.array([None if v is None else _text_or_hex(v) for v in column.to_pylist()], pa.string())
+
+
+def _text_or_hex(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex().upper()
+
+
 def _texts_of_rows(columns: Sequence[pa.Array], odd: Mask) -> pa.Array:
     """Return, for each odd row, the list of its texts in all columns. Other rows are null."""
     chosen = pa.array(np.flatnonzero(odd))
     taken = [column.take(chosen) for column in columns]
-    texts = [column if column.type == pa.string() else texts_of(column) for column in taken]
+    texts = [column if column.type == pa.string() else _shown(column) for column in taken]
     count, width = len(chosen), len(texts)
     row_by_row = np.arange(count * width).reshape(width, count).T.ravel()
     values = pa.concat_arrays(texts).take(pa.array(row_by_row))

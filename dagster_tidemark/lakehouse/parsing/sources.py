@@ -86,7 +86,7 @@ class BucketFile:
         self.key, self.size = key, size
         try:
             self._file = system.open_input_file(f"{bucket}/{key}")
-            found_etag = (self._file.metadata() or {}).get(b"ETag", b"").decode().strip('"')
+            found_etag = (self._file.metadata() or {}).get("ETag", b"").decode().strip('"')
             found_size = self._file.size()
         except (OSError, pa.ArrowException) as error:
             raise StoreFault(str(error)) from error

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, arrow_type
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Rows
 from dagster_tidemark.lakehouse.readers.files import Unusable
-from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import FIRST_DAY, LAST_DAY, PER_SECOND, far_time, texts_of
 
 MOST_ROWS = 8192
@@ -29,8 +28,17 @@ MOST_ROWS = 8192
 MOST_BYTES = 32 << 20
 """Largest number of bytes in a batch. A single row may be larger."""
 
+NO_TEXT = "not valid UTF-8: such bytes are shown as \\xNN; declare a column of other bytes than texts as binary"
+
 _MICROSECONDS = pa.timestamp("us")
 _A_DAY = 86_400_000_000  # microseconds
+_KINDS_OF_BYTES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
 
 
 def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -> Rows:
@@ -64,7 +72,7 @@ def rows_of_table(declared: DeclaredContent, table: pa.Table | pa.RecordBatch) -
         # The record of a faulty row shows all columns, including typed columns.
         faulty = pa.array(np.flatnonzero(wrong))
         texts = {c: _texts(c, column.take(faulty), declared.columns[c]) for c, column in found.items()}
-        records, faults = _at(wrong, _records_of(texts)), _at(wrong, [not_valid("utf-8")] * len(faulty))
+        records, faults = _at(wrong, _records_of(texts)), _at(wrong, [NO_TEXT] * len(faulty))
         columns = {c: _without(wrong, column) for c, column in columns.items()}
     columns = {c: _as_declared(column, declared.columns[c]) for c, column in columns.items()}
     return Rows(columns, table.num_rows, records, faults)
@@ -148,6 +156,8 @@ def _values(column: pa.Array, target: pa.DataType, is_exact: bool) -> pa.Array |
     try:
         if pa.types.is_null(kind):
             return pa.nulls(len(column), target)
+        if pa.types.is_binary(target):  # any bytes, even if they are no text
+            return column.cast(target) if any(is_kind(kind) for is_kind in _KINDS_OF_BYTES) else None
         if pa.types.is_boolean(kind) or pa.types.is_floating(kind):
             # The float 0.1 is 0.1 as a text, but 0.10000000149 as a double. The double 1e39 is infinite as a float.
             return column if kind == target else None

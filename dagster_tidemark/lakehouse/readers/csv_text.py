@@ -32,15 +32,15 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
     declared = feed.text_format if isinstance(feed.text_format, Csv) else None
     dialect = Dialect(declared)
     head = head_of(feed, source, json=False, dialect=dialect)
-    first, fault = head.records[0]
+    first, fault = head.first
     where = "header" if dialect.has_header and dialect.has_lines_ahead else "first line"
     if head.complete_records and fault in encoding_faults(head.charset):
         raise Unusable("unreadable", f"the {where} is not {encoding_name(head.charset)} text: {first[:100]!r}")
     if "\0" in first:
         raise Unusable("unreadable", f"the {where} is binary, not text")
-    if not head.complete_records:
+    if head.is_cut and not head.complete_records:
         raise Unusable("unreadable", f"the {where} is longer than {head.size} bytes")
-    names = dialect.names_of(first) if dialect.has_header else dialect.fields or tuple(feed.columns)
+    names = dialect.names_of(first) if dialect.has_header else head.names or dialect.fields or tuple(feed.columns)
     columns = tuple((name, "string") for name in names)
     shape = CsvShape(Format.CSV, columns, head.charset, is_over_lines=head.multiline, ahead=head.ahead)
     if dialect.has_header and len(names) == 1 and not any(name in feed.known_names for name in names):

@@ -138,9 +138,9 @@ def _shape(feed: Feed, source: FileBytes) -> CsvShape:
     format = format_of(DeclaredContent(feed.columns, format=feed.text_format))
     lines = Dialect(Csv(header=False, fields=format.fields, quote=None, skip_lines=format.skip_lines))
     head = head_of(feed, source, json=False, dialect=lines)
-    if "\0" in head.records[0].text:
+    if "\0" in head.first.text:
         raise Unusable("unreadable", "the first line is binary, not text")
-    if not head.complete_records:
+    if head.is_cut and not head.complete_records:
         raise Unusable("unreadable", f"the first line is longer than {head.size} bytes")
     columns = tuple((name, "string") for name in format.fields)
     return CsvShape(Format.FIXED_WIDTH, columns, head.charset, ahead=head.ahead)

@@ -29,13 +29,14 @@ class Head:
     """The beginning of a text file.
 
     Args:
-        records: Records in the head, at least one.
+        records: Records in the head, at least one unless the head has `names`.
         charset: Encoding of the file.
         is_cut: True if the last record may continue after the head.
         is_whole: True if the head is the whole file.
         size: Number of bytes of text.
         multiline: True if a record may have several lines, because the feed declares this or the text shows it.
         ahead: Upper bound of the number of bytes up to the end of a CSV header, in the encoding of the file.
+        names: Names in the line `#Fields:` above the rows of a web server's log; None if there is none.
     """
 
     records: list[TextRecord]
@@ -45,11 +46,17 @@ class Head:
     size: int
     multiline: bool
     ahead: int = 0
+    names: list[str] | None = None
 
     @property
     def complete_records(self) -> list[TextRecord]:
         """Records that end in the head."""
         return self.records[:-1] if self.is_cut else self.records
+
+    @property
+    def first(self) -> TextRecord:
+        """The first record; an empty one if there is none."""
+        return self.records[0] if self.records else TextRecord("")
 
 
 def head_of(feed: Feed, source: FileBytes, *, json: bool, dialect: Dialect | None = None) -> Head:
@@ -105,9 +112,10 @@ def _head(feed: Feed, key: str, text: bytes, *, is_all: bool, json: bool, dialec
     through = head if end < 0 else text[: end + len(line_end)]
     multiline = feed.multiline or (json and (in_array or is_over_lines(key, through, charset)))
     records = records_of(head, encoding=charset, multiline=multiline, json=json, dialect=dialect)
-    if records:
+    names = dialect.names_ahead(lines_of(head, charset)) if dialect and dialect.may_be_log else None
+    if records or names:
         ahead = 0 if dialect is None else _bytes_ahead(dialect, head, charset)
-        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline, ahead)
+        return Head(records, charset, is_cut, end < 0 and is_all, len(head), multiline, ahead, names)
     if b"\0" in head and len(line_end) == 1:
         raise Unusable("unreadable", "the first line is binary, not text")
     return None

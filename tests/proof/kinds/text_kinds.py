@@ -381,6 +381,16 @@ LAYOUTS = [
         format=Csv(separator=" ", header=False, comment="#"),
     ),
     text(
+        "IIS logs: the columns in another order, and one more",
+        TIMES,
+        lambda n, pad: f"{pad} 200 {n} 2026-01-02T13:05:00Z",
+        lambda n, pad: (n, AT, pad),
+        head="#Software: IIS\n#Fields: text sc-status n at\n",
+        key="f.log",
+        suffixes=(".log",),
+        format=Csv(separator=" ", header=False, comment="#"),
+    ),
+    text(
         "CloudFront: comments, tabs, gzip",
         TIMES,
         lambda n, pad: f"{n}\t2026-01-02T13:05:00Z\t{pad}",

@@ -7,12 +7,14 @@ import json
 from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from dagster_tidemark import LINEAGE, Csv, Feed, Grain, Json, Table
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.loading.quarantine_table import QUARANTINE
 from dagster_tidemark.lakehouse.readers.small_files import SMALL
+from tests.parquet_files import parquet_of
 from tests.tidemark.lakehouse.conftest import Loading, Put, renamed
 
 DAY = "2025-12-08"
@@ -112,3 +114,46 @@ def test_small_and_large_json_array_load_the_same_rows_and_rejections(
         (entry,) = entries.collect()
         assert entry.message == "at: expected timestamp written as epoch millis, found noon"
         assert json.loads(entry.content) == {"event_id": f"{name}-late", "at": "noon"}
+
+
+def test_small_and_large_logs_are_read_by_their_own_names_or_refused(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
+    columns = {"n": "bigint", "path": "string"}
+    form = Csv(separator=" ", header=False, fields=("n", "path"), comment="#")
+    feed = Feed("requests", "requests/", Grain.DAY, columns, required=("n",), suffixes=(".log",), format=form)
+    table = Table("core.requests", {"day": "date"} | columns | LINEAGE, ("day", "n"), partitioned_by="day")
+    load = renamed(Load(feed, table, lambda landed: landed, code_version="1"))
+    sizes = {"small.log": (0, 20), "large.log": (1000, 60_000)}
+    for name, (begin, count) in sizes.items():
+        body = "#Fields: path status n\n" + "".join(f"/some/page/{n} 200 {n}\n" for n in range(begin, begin + count))
+        assert (len(body) > SMALL) is (name == "large.log")
+        put(load.feed.prefix_of(DAY) + name, body)
+        put(load.feed.prefix_of(DAY) + f"changed-{name}", f"{body}#Fields: n path\n1 /\n")
+    loading(load, DAY)
+    rows = {tuple(row) for row in spark.table(load.table.identifier).select("n", "path").collect()}
+    assert rows == {(n, f"/some/page/{n}") for begin, count in sizes.values() for n in range(begin, begin + count)}
+    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
+    assert {(e.source_file.rpartition("/")[2], e.reason) for e in entries} == {
+        ("changed-small.log", "columns_change"),
+        ("changed-large.log", "columns_change"),
+    }
+
+
+def test_bytes_that_are_no_text_are_loaded_and_shown_in_the_quarantine(
+    spark: SparkSession, put: Put, loading: Loading
+) -> None:
+    columns = {"n": "bigint", "raw": "binary"}
+    feed = Feed("blobs", "blobs/", Grain.DAY, columns, required=("n",))
+    table = Table("core.blobs", {"day": "date"} | columns | LINEAGE, ("day", "n"), partitioned_by="day")
+    load = renamed(Load(feed, table, lambda landed: landed, code_version="1"))
+    put(load.feed.prefix_of(DAY) + "typed.parquet", parquet_of(pa.table({"n": [1, None], "raw": [b"\xff\0", b"\xfe"]})))
+    put(load.feed.prefix_of(DAY) + "texts.parquet", parquet_of(pa.table({"n": ["2", "x"], "raw": [b"\xfd", b"\xfc"]})))
+    loading(load, DAY)
+    rows = {tuple(row) for row in spark.table(load.table.identifier).selectExpr("n", "hex(raw)").collect()}
+    assert rows == {(1, "FF00"), (2, "FD")}
+    entries = spark.table(QUARANTINE.identifier).where(f"asset = '{load.asset}'").collect()
+    assert {(e.reason, e.content) for e in entries} == {
+        ("null_value", '{"raw":"FE"}'),
+        ("bad_type", '{"n":"x","raw":"FC"}'),
+    }

@@ -174,6 +174,8 @@ def fill(put: list[Callable[[str, bytes], None]], random: Random, *, has_rivals:
                 if has_rivals and expected.rows and random.random() < 0.1:
                     row["id"] = random.choice(list(expected.rows))[1]
                 of_row, reason = spoiled(random, row)
+                if ending == "parquet" and row["raw"] is not None:
+                    row["raw"] += b"\xff\0"  # not UTF-8
                 rows.append(row)
                 texts.append(of_row)
                 reasons.append(reason)

@@ -24,13 +24,14 @@ from dagster_tidemark.lakehouse.loading.judged_rows import _rows_alone, judge_ro
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.lakehouse.parsing.part_of_file import REPORT, PartOfFile, PartReport
 from dagster_tidemark.lakehouse.parsing.rows import WHOLE, DeclaredContent, FileBytes, Part, Rows
+from dagster_tidemark.lakehouse.parsing.sources import BucketAddress, BucketFile, StoreFault
 from dagster_tidemark.lakehouse.parsing.spark_tasks import Scan
 from dagster_tidemark.lakehouse.readers import format_registry, probe, small_files
 from dagster_tidemark.lakehouse.readers.batch import FileBatch, reading_of
 from dagster_tidemark.lakehouse.readers.file_format import Shape
 from dagster_tidemark.lakehouse.readers.files import NotScanned, SourceFile
 from dagster_tidemark.lakehouse.readers.probe import Inspected
-from dagster_tidemark.settings import Settings
+from dagster_tidemark.settings import LOCAL_KEY, Settings
 from dagster_tidemark.sources import file_endings
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.s3 import S3Bucket
@@ -216,6 +217,17 @@ def test_overwritten_file_is_not_reported_as_damaged() -> None:
     longer.body += b"1,x\n"
     report = report_of(scan)
     assert report.fault is None and report.refused and "written again" in report.refused
+
+
+def test_worker_refuses_an_object_that_was_replaced_by_one_of_the_same_size(
+    cloud: Settings, landing: S3Bucket, put: Put
+) -> None:
+    put("replaced/a.csv", b"a\n1\n")
+    (listed,) = landing.list("replaced/a.csv").objects
+    put("replaced/a.csv", b"a\n2\n")
+    system = BucketAddress(landing.name, cloud.aws_region, cloud.aws_endpoint_url, LOCAL_KEY).connect()
+    with pytest.raises(StoreFault, match="it was written again: 4 bytes"):
+        BucketFile(system, landing.name, listed.key, listed.size, listed.etag)
 
 
 @pytest.mark.usefixtures("formats")

@@ -1,7 +1,7 @@
 """From a sample to its rows with no file edited by hand, for five kinds of files: in memory, without Spark."""
 
 import gzip
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,12 +95,23 @@ BY_HAND: dict[str, tuple[tuple[str, ...], bytes, list[tuple[Any, ...]]]] = {
         [(1, "a"), (2, None)],
     ),
     "missing numbers": (("--typed-null", "?"), b"n,name\n1,?\n?,b\n", [(1, "?"), (None, "b")]),
+    "times of another zone": (
+        ("--timezone", "Europe/Berlin"),
+        b"n,at\n1,2026-01-02 12:00:00\n2,2026-07-02T12:00:00+00:00\n",
+        [(1, datetime(2026, 1, 2, 11, tzinfo=UTC)), (2, datetime(2026, 7, 2, 12, tzinfo=UTC))],
+    ),
     "names of a log": (
         ("--separator", " ", "--names", "day,status"),
         b"#Version: 1.0\n#Fields: date sc-status\n2026-01-02 200\n",
         [(date(2026, 1, 2), 200)],
     ),
 }
+
+
+def test_options_of_json_do_not_hide_its_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"Records": [{"n": 1, "at": "2026-01-02 12:00:00"}, {"n": 2, "at": null}]}'
+    expected = [(1, datetime(2026, 1, 2, 11, tzinfo=UTC)), (2, None)]
+    assert_walked("a.json", body, expected, tmp_path, monkeypatch, ("--timezone", "Europe/Berlin"))
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -117,6 +128,8 @@ def test_new_feed_takes_the_form_of_a_file_by_hand(name: str, tmp_path: Path, mo
         (("--skip-lines", "1", "--header", "n"), "skip_lines=1 and header='n' both say where the table begins"),
         (("--skip-lines", "9"), "it has 3 lines"),
         (("--comment", ",", "--separator", ","), "separator and comment are both ','"),
+        (("--timezone", "Europe/Atlantis"), "Europe/Atlantis"),
+        (("--timezone", "Europe/Berlin"), "timezone 'Europe/Berlin' has no effect: no column is a timestamp"),
     ],
 )
 def test_new_feed_refuses_options_that_contradict_each_other_or_the_sample(

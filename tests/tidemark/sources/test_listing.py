@@ -40,6 +40,15 @@ def test_marker_files_subfolders_and_other_suffixes_are_not_data() -> None:
     assert look(bucket, ORDERS, HOUR).objects == ()
 
 
+def test_folders_of_hadoop_are_neither_data_nor_misplaced() -> None:
+    bucket = FakeBucket(now=NOON)
+    for key in (f"{PREFIX.rstrip('/')}_$folder$", f"{PREFIX}deeper_$folder$", f"{ORDERS.prefix}other_$folder$"):
+        bucket.put(key, b"")
+    walk = Walk(bucket, ORDERS)
+    assert (list(walk), walk.beside) == ([], {})
+    assert not replace(ORDERS, suffixes=("",), format="csv").is_named_like_data(f"{PREFIX}deeper_$folder$")
+
+
 def test_listing_a_whole_feed_equals_listing_each_partition() -> None:
     bucket = FakeBucket()
     hours = [f"2026-10-01-{h:02}:00" for h in range(3)]

@@ -163,6 +163,11 @@ def test_marker_files_outside_the_layout_give_no_hint() -> None:
     assert places(event("orders/_SUCCESS", "orders/", "orders/dt=2026-10-01/.a.csv")) == []
 
 
+def test_folders_of_hadoop_are_no_reason_to_list_or_to_refuse() -> None:
+    read = ZONE.read(event("orders_$folder$", "orders/dt=2026-10-01_$folder$", "other_$folder$"))
+    assert (read.hints, read.strays, read.refused) == ([], [], [])
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

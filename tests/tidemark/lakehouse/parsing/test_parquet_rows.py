@@ -18,12 +18,12 @@ import pytest
 from dagster_tidemark.lakehouse import shipping
 from dagster_tidemark.lakehouse.parsing import typed_rows
 from dagster_tidemark.lakehouse.parsing.kernels import arrow_type
+from dagster_tidemark.lakehouse.parsing.part_of_file import typed_columns
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, Part, Rows, equal_parts
-from dagster_tidemark.lakehouse.parsing.typed_rows import rows_of_table
+from dagster_tidemark.lakehouse.parsing.typed_rows import NO_TEXT, rows_of_table
 from dagster_tidemark.lakehouse.readers import parquet
 from dagster_tidemark.lakehouse.readers.files import Unusable
 from dagster_tidemark.lakehouse.readers.parquet import rows_of
-from dagster_tidemark.lakehouse.readers.text import not_valid
 from dagster_tidemark.lakehouse.readers.values import _number
 from tests.tidemark.lakehouse.parsing.arrow_edges import KINDS, edges, is_same, text_of
 from tests.tidemark.lakehouse.parsing.sources import InMemory, cut
@@ -232,25 +232,55 @@ def test_view_of_bytes_that_are_no_text_rejects_only_its_row() -> None:
     body = written(pa.table({"v": pa.array([b"\xff", b"a"], pa.binary_view())}))
     (rows,) = rows_of(DeclaredContent({"v": "string"}), None, Stored(body))
     assert rows.columns["v"].to_pylist() == [None, "a"]
-    assert rows.faults is not None and rows.faults.to_pylist() == [not_valid("utf-8"), None]
+    assert rows.faults is not None and rows.faults.to_pylist() == [NO_TEXT, None]
 
 
 def not_text(values: Sequence[bytes | None]) -> pa.Array:
     return pa.array(values, pa.binary()).view(pa.string())
 
 
+BYTES = [b"a", b"\xff", None, b"", b" \xc3"]
+
+
 @pytest.mark.parametrize(
     "column",
     [
-        not_text([b"a", b"\xff", None, b"M\xfcller \xed\xa0\x80", b""]),
-        pa.array([b"a", b"\xff", None, b" \xc3", b" "], pa.binary()),
-        pa.array([b"a", b"\xff", None, b"\xc3", b""], pa.large_binary()),
-        pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1, 0]), not_text([b"a", b"\xfc"])),
-        pa.ListArray.from_arrays([0, 1, 2, 2, 4, 4], not_text([b"a", b"\xfc", b"a", b"\xff"])),
+        not_text(BYTES),
+        pa.array(BYTES, pa.large_binary()),
+        pa.array(BYTES, pa.binary()),
+        pa.array(BYTES, pa.binary_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 3]), not_text([b for b in BYTES if b is not None])),
     ],
     ids=lambda column: str(column.type),
 )
-@pytest.mark.parametrize("kind", ["string", "binary", "bigint"])
+def test_binary_column_takes_bytes_that_are_no_text(column: pa.Array) -> None:
+    found = rows_of_table(DeclaredContent({"v": "binary", "n": "bigint"}), pa.table({"v": column, "n": range(5)}))
+    assert found.columns["v"].to_pylist() == BYTES and found.columns["v"].type == pa.binary()
+    assert found.faults is None
+    fixed = pa.table({"v": pa.array([b"\xff\0", None], pa.binary(2))})
+    assert rows_of_table(DeclaredContent({"v": "binary"}), fixed).columns["v"].to_pylist() == [b"\xff\0", None]
+
+
+def test_bytes_that_are_no_text_are_shown_in_hexadecimal_beside_a_text_that_is_cast_exactly() -> None:
+    declared = DeclaredContent({"v": "binary", "n": "bigint"})
+    rows = rows_of_table(declared, pa.table({"v": pa.array([b"\xff\0", b"ab", None]), "n": ["x", "y", "z"]}))
+    assert typed_columns(declared, rows)["_texts"].to_pylist() == [["FF00", "x"], ["ab", "y"], [None, "z"]]
+
+
+UNDECODABLE = [
+    not_text([b"a", b"\xff", None, b"M\xfcller \xed\xa0\x80", b""]),
+    pa.array([b"a", b"\xff", None, b" \xc3", b" "], pa.binary()),
+    pa.array([b"a", b"\xff", None, b"\xc3", b""], pa.large_binary()),
+    pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1, 0]), not_text([b"a", b"\xfc"])),
+    pa.ListArray.from_arrays([0, 1, 2, 2, 4, 4], not_text([b"a", b"\xfc", b"a", b"\xff"])),
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [(c, k) for c in UNDECODABLE for k in ("string", "bigint", "binary") if k != "binary" or pa.types.is_list(c.type)],
+    ids=lambda given: str(getattr(given, "type", given)),
+)
 def test_undecodable_parquet_bytes_reject_only_their_row(column: pa.Array, kind: str) -> None:
     table = pa.table(
         {
@@ -268,7 +298,7 @@ def test_undecodable_parquet_bytes_reject_only_their_row(column: pa.Array, kind:
     records = found.records.to_pylist()
     at_fault = [False, True, False, True, False]
     assert [why is not None for why in found.faults.to_pylist()] == at_fault
-    assert found.faults[1].as_py() == not_valid("utf-8")
+    assert found.faults[1].as_py() == NO_TEXT
     assert [record is not None for record in records] == at_fault
     bad = "\\xfc" if "\\xfc" in records[1] else "\\xff"
     shown = json.loads(records[1].replace("\\", "\\\\"))

@@ -304,3 +304,15 @@ def test_table_asset_without_a_table_is_refused() -> None:
         @decorator
         def fees(rates: Any) -> Any:
             return rates
+
+
+def test_input_that_looks_misspelt_is_logged_and_one_of_another_location_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for dep in ("ratse", "elsewhere"):
+
+        @table_asset(FEES, deps=[dep], fresh=timedelta(hours=1), code_version="1")
+        def fees() -> None: ...
+
+        extend(dg.Definitions(assets=[rates]), load_settings(), assets=[fees], tables=[FEES])
+    assert caplog.messages == ["marts/fees reads ratse, which this code location does not have; rates is similar"]

@@ -138,6 +138,8 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
     with refusing():
         require_declared(parts.asset_events, parts.listeners, _keys_by_kind([*parts.assets, *parts.others]))
     feeds = _each_name_once(parts.feeds, parts.declared)
+    with refusing():
+        _require_distinct_tables(parts.tables)
     parts = replace(parts, feeds=feeds, notify=channels)
     _declared[parts.settings.code_location] = parts
     return _assembled(replace(parts, assets=with_automation(_accepted_assets(parts))), age)
@@ -195,6 +197,14 @@ def _require_tables(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:
                         f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but table {name} is not passed: add "
                         "it to `tables`"
                     )
+
+
+def _require_distinct_tables(tables: Iterable[Table]) -> None:
+    """Raise if two different tables have the same name: the rows of one would be written into the other."""
+    first: dict[str, Table] = {}
+    for table in tables:
+        if first.setdefault(table.name, table) != table:
+            raise DeclarationRefused(f"table {table.name} is declared twice, and differently; remove one of the two")
 
 
 def _require_assets_of_streams(streams: Iterable[Stream | Deliveries], known: Set[dg.AssetKey]) -> None:

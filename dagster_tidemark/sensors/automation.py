@@ -208,6 +208,7 @@ def _graph(assets: Iterable[Any], others: Iterable[Any]) -> Graph:
     declared = graph.nodes.keys() - unknown
     for node in graph.nodes.values():
         for read in [read.key for read in node.inputs if node.automated and read.key in unknown]:
-            if near := get_close_matches(read, declared, 1, 0.8):  # another code location may have the asset
+            alike = [key for key in sorted(declared) if key.rpartition("/")[2] == read.rpartition("/")[2]]
+            if near := alike or get_close_matches(read, declared, 1, 0.8):  # another code location may have the asset
                 log.warning(f"{node.key} reads {read}, which this code location does not have; {near[0]} is similar")
     return graph

@@ -28,6 +28,7 @@ from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.sensors import automation
 from dagster_tidemark.streams import Stream
+from dagster_tidemark.streams.stream_declaration import StreamRefused
 from dagster_tidemark.table_partitions import DeclarationRefused
 
 DAYS = dg.DailyPartitionsDefinition("2026-11-24", end_offset=1)
@@ -237,6 +238,7 @@ def unannotated(rates: Any, tidemark_spark) -> Any:  # type: ignore[no-untyped-d
 
 CLICKS = Table("raw.clicks", {"page": "string"} | MESSAGE, row_key=("message_id",))
 CLICKS_STREAM = Stream(name="clicks", table=CLICKS, queue="clicks", required=("page",))
+OTHER_FEES = Table("marts.fees", {"port": "string"}, row_key=("port",))
 GIVEN: dict[str, Any] = {"tables": [FEES, PILOTAGE], "feeds": [PILOTAGE_FEED]}
 
 
@@ -257,6 +259,10 @@ GIVEN: dict[str, Any] = {"tables": [FEES, PILOTAGE], "feeds": [PILOTAGE_FEED]}
             "asset raw/pilotage is the source of a feed that is not passed",
         ),
         (lambda: GIVEN | {"assets": ours(), "streams": [CLICKS_STREAM]}, "stream clicks: there is no asset raw/clicks"),
+        (
+            lambda: GIVEN | {"assets": ours(), "tables": [FEES, PILOTAGE, OTHER_FEES]},
+            "table marts.fees is declared twice",
+        ),
         (lambda: GIVEN | {"assets": [unannotated]}, "marts/fees: tidemark_spark is a resource: annotate the parameter"),
     ],
 )
@@ -309,10 +315,30 @@ def test_table_asset_without_a_table_is_refused() -> None:
 def test_input_that_looks_misspelt_is_logged_and_one_of_another_location_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for dep in ("ratse", "elsewhere"):
+    with_prefix = named("harbour/berths")
+    for dep in ("ratse", "berths", "elsewhere"):
 
         @table_asset(FEES, deps=[dep], fresh=timedelta(hours=1), code_version="1")
         def fees() -> None: ...
 
-        extend(dg.Definitions(assets=[rates]), load_settings(), assets=[fees], tables=[FEES])
-    assert caplog.messages == ["marts/fees reads ratse, which this code location does not have; rates is similar"]
+        extend(dg.Definitions(assets=[rates, with_prefix]), load_settings(), assets=[fees], tables=[FEES])
+    assert caplog.messages == [
+        "marts/fees reads ratse, which this code location does not have; rates is similar",
+        "marts/fees reads berths, which this code location does not have; harbour/berths is similar",
+    ]
+
+
+def test_feed_assets_with_swapped_arguments_are_refused() -> None:
+    feed: Any = PILOTAGE
+    table: Any = PILOTAGE_FEED
+    with pytest.raises(DeclarationRefused, match="feed_assets: expected a Feed and a Table, found Table and Feed"):
+        feed_assets(feed, table, partitions_def=DAYS)
+
+
+def test_rules_of_streams_are_functions_and_rules_of_feeds_are_sql() -> None:
+    rules: Any = {"too_low": "pilot_id > 0"}
+    with pytest.raises(StreamRefused, match="stream clicks: rule 'too_low' is not a function: write lambda fields"):
+        Stream(name="clicks", table=CLICKS, queue="clicks", rules=rules)
+    rules = {"too_low": lambda row: row["pilot_id"] > 0}
+    with pytest.raises(ValueError, match="feed pilotage: rule 'too_low': expected a condition in SQL such as"):
+        Feed("pilotage", "pilotage/", Grain.DAY, LANDING, rules=rules)

@@ -125,7 +125,7 @@ def build_definitions(
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
-    assets, tables = _listed(assets), _listed(tables)
+    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
     require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
     declared = declared_by(assets)
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
@@ -185,7 +185,7 @@ def extend(
             manager; other errors as in `build_definitions`.
     """
     require_plain(defs)
-    assets, tables = _listed(assets), _listed(tables)
+    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
     require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
     defs, assets = handed_over(defs, assets)
     added = declared_by(assets)

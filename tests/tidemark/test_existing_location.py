@@ -281,9 +281,10 @@ def test_settings_that_are_none_are_refused() -> None:
         build_definitions(settings, [], [], [])
 
 
-def test_assets_and_tables_may_be_iterators() -> None:
+def test_declarations_may_be_iterators() -> None:
     assets, tables = iter(ours()), iter([FEES, PILOTAGE])
-    both = extend(dg.Definitions(assets=[rates]), load_settings(), assets=assets, tables=tables, feeds=[PILOTAGE_FEED])
+    feeds: Any = iter([PILOTAGE_FEED])
+    both = extend(dg.Definitions(assets=[rates]), load_settings(), assets=assets, tables=tables, feeds=feeds)
     assert dg.AssetKey(["marts", "fees"]) in loaded(both).asset_graph.get_all_asset_keys()
 
 

@@ -12,6 +12,7 @@ from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener
 from dagster_tidemark.code_server_log import logged_in_one_line
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
+from dagster_tidemark.declaration_types import require_types
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import executor_of
@@ -124,7 +125,8 @@ def build_definitions(
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
-    assets = list(assets)
+    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
+    require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
     declared = declared_by(assets)
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     resources = _resources(settings, tables, spark="spark") | overrides
@@ -183,7 +185,9 @@ def extend(
             manager; other errors as in `build_definitions`.
     """
     require_plain(defs)
-    defs, assets = handed_over(defs, list(assets))
+    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
+    require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
+    defs, assets = handed_over(defs, assets)
     added = declared_by(assets)
     tables, feeds = [*tables, *added.tables], [*feeds, *added.feeds]
     with refusing():
@@ -218,6 +222,11 @@ def extend(
         require_free_names(defs, ours, own.resources or {})
         defs = selecting_as_before(defs, set(keys_of(ours.assets or ())))
     return dg.Definitions.merge(defs, ours, own)
+
+
+def _listed(given: Any) -> Any:
+    """Return the list of an iterable. It may be an iterator, which can be read once."""
+    return list(given) if isinstance(given, Iterable) else given
 
 
 def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_tidemark.lakehouse.table import Table
+from dagster_tidemark.table_partitions import DeclarationRefused
 from dagster_tidemark.tags import IO_MANAGER
 
 _Decorator = Callable[[Callable[..., Any]], dg.AssetsDefinition]
@@ -35,7 +36,11 @@ def table_asset(
             partitioning, all partitions in the window are read; give a `dg.AssetIn` for any other mapping.
         fresh: Longest time until new data is in the table, or a policy. None: as soon as its readers need it.
         options: Other arguments of `dg.asset`. They take precedence over the derived ones.
+
+    Raises:
+        DeclarationRefused: the table, `ins` or `fresh` has another type.
     """
+    _require_types(table, ins, fresh)
     key = table.name.split(".")
     derived = {
         "key": key,
@@ -50,6 +55,34 @@ def table_asset(
     # Typed, because with options as keywords the decorator has no type.
     decorator: _Decorator = dg.asset(**(derived | options))
     return decorator
+
+
+def _require_types(table: Any, ins: Any, fresh: Any) -> None:
+    """Raise if an argument has a type that would fail later, without the name of the asset."""
+    if not isinstance(table, Table):
+        raise DeclarationRefused(
+            f"table_asset: expected a Table, found {_shown(table)}: write @table_asset(TABLE, ins=..., fresh=...)"
+        )
+    asset = f"asset {table.name.replace('.', '/')}"
+    if not isinstance(ins or {}, Mapping):
+        raise DeclarationRefused(
+            f'{asset}: expected ins as a mapping, found {ins!r}: write {{"orders": "core/orders"}}, with the parameter '
+            "and the asset that it reads"
+        )
+    for name, read in (ins or {}).items():
+        if not isinstance(read, str | dg.AssetIn):
+            raise DeclarationRefused(
+                f"{asset}: ins: {name}: expected a key such as 'core/orders' or a dg.AssetIn, found {_shown(read)}"
+            )
+    if not isinstance(fresh, timedelta | dg.FreshnessPolicy | None):
+        raise DeclarationRefused(
+            f"{asset}: fresh: expected a timedelta or a dg.FreshnessPolicy, found {fresh!r}: write timedelta(hours=1)"
+        )
+
+
+def _shown(found: Any) -> str:
+    name = getattr(found, "__name__", "")
+    return f"{type(found).__name__} {name}".strip()
 
 
 def _policy(fresh: timedelta | dg.FreshnessPolicy | None) -> dg.FreshnessPolicy | None:

@@ -24,7 +24,7 @@
     │   ├── asset_graph    Refused
     │   ├── lineage        LineageMissing
     │   ├── engine         NoRun, NoSavedState, OverridesUnreadable
-    │   ├── execution      NoSuchTable, NoAlerts
+    │   ├── execution      NoSuchTable, NotADataFrame, NoAlerts
     │   ├── streams        StreamRefused, NoInlet, RuleFails
     │   ├── asset_events   EventsRefused
     │   ├── incidents      ChannelRefused, ExpectationRefused, MessageRefused

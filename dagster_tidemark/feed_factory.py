@@ -14,6 +14,7 @@ from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource
 from dagster_tidemark.sensors.on_demand import observe_file, observe_partitions
 from dagster_tidemark.sources.feed import Feed
+from dagster_tidemark.table_partitions import DeclarationRefused
 
 
 def feed_assets(
@@ -35,8 +36,12 @@ def feed_assets(
         core: Other arguments of `table_asset` for the table's asset: `fresh`, `tags`, `automation_condition`.
 
     Raises:
+        DeclarationRefused: the first argument is no feed, or the second is no table.
         ValueError: the feed has partitions and the asset has none, or the other way round.
     """
+    if not (isinstance(feed, Feed) and isinstance(table, Table)):
+        found = f"{type(feed).__name__} and {type(table).__name__}"
+        raise DeclarationRefused(f"feed_assets: expected a Feed and a Table, found {found}")
     if (partitions_def is None) is not feed.is_one_object:
         raise ValueError(f"feed {feed.name} is by {feed.layout.by}: give feed_assets the partitions_def of that grain")
     raw, key = ["raw", feed.name], table.name.split(".")

@@ -60,6 +60,11 @@ def require_loadable_feeds(
         for key, feed in of_sources.items()
         if key not in known
     ]
+    wrong += [
+        f"asset {key.to_user_string()} is the source of a feed that is not passed, so its files are not loaded: pass "
+        "the Feed too (`feeds=[...]`)"
+        for key in _sources_without_feed(assets, of_sources)
+    ]
     differing = []
     for key, definition, feed in _cut_by_feeds(assets, of_sources, tables):
         name, table = key.to_user_string(), tables.get(".".join(key.path))
@@ -111,6 +116,20 @@ def _cut_by_feeds(
                 read = [spec.key, *(dep.asset_key for dep in spec.deps if is_load)]
                 for feed in (of_sources[key] for key in read if key in of_sources):
                     yield spec.key, spec.partitions_def, feed
+
+
+def _sources_without_feed(assets: Iterable[Any], of_sources: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
+    """Return the sources that `feed_assets` has made for other feeds than the given ones."""
+    every = list(assets)
+    sources = {each.key for each in every if isinstance(each, dg.SourceAsset)}.difference(of_sources)
+    loads = [
+        spec
+        for each in every
+        if isinstance(each, dg.AssetsDefinition)
+        for spec in each.specs
+        if dg.AssetCheckKey(spec.key, QUARANTINE) in each.check_keys
+    ]
+    return sorted(sources.intersection(dep.asset_key for spec in loads for dep in spec.deps))
 
 
 def _difference(definition: _Definition, feed: Feed) -> str:

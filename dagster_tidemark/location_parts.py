@@ -5,7 +5,7 @@ a location gets. Does not belong here: resources, and how the result joins a loc
 (`definitions`).
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, cached_property
@@ -56,6 +56,7 @@ from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.streams.transport import require_distinct
 from dagster_tidemark.table_partitions import DeclarationRefused, keys_of, require_equal_partitions
+from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,7 @@ class LocationParts:
         return bool(self.feeds or self.streams or not self.prefix)
 
 
+_RESOURCES = {"spark", "lakehouse", "landing", "events_queue"}
 _declared: dict[str, LocationParts] = {}
 
 
@@ -136,6 +138,8 @@ def definitions_of(parts: LocationParts) -> dg.Definitions:
     with refusing():
         require_declared(parts.asset_events, parts.listeners, _keys_by_kind([*parts.assets, *parts.others]))
     feeds = _each_name_once(parts.feeds, parts.declared)
+    with refusing():
+        _require_distinct_tables(parts.tables)
     parts = replace(parts, feeds=feeds, notify=channels)
     _declared[parts.settings.code_location] = parts
     return _assembled(replace(parts, assets=with_automation(_accepted_assets(parts))), age)
@@ -148,17 +152,74 @@ def _accepted_assets(parts: LocationParts) -> list[Any]:
         files = {source_key(feed).to_user_string() for feed in parts.feeds}
         declare_promises(parts.settings.code_location, [each.promise for each in parts.expected])
         require_sources(parts.expected, {key.to_user_string() for key in keys_of([*assets, *parts.others])}, files)
+    with refusing():
+        _require_annotated(assets, {*keys_of(assets), *keys_of(parts.others)}, is_alone=not parts.prefix)
     assets = _with_their_inputs(assets, parts.others, declared)
     if code_server.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
         return assets
     assets = _each_key_once(assets, declared)
     with refusing(), declared.naming_places():
         refuse_overlaps([*parts.feeds, *parts.delivered])
+    with refusing():
+        _require_tables(assets, parts.by_name)
+    with refusing():
+        _require_assets_of_streams(parts.streams, {*keys_of(assets), *keys_of(parts.others)})
     with refusing(), declared.naming_places():
         require_equal_partitions(assets, parts.by_name)
     with refusing(), declared.naming_places():
         require_loadable_feeds(assets, parts.feeds, parts.by_name, parts.delivered)
     return with_pages(assets, parts.by_name, parts.settings, parts.streams)
+
+
+def _require_annotated(assets: Iterable[Any], known: Set[dg.AssetKey], *, is_alone: bool) -> None:
+    """Raise if a parameter for one of the library's resources has no annotation. Dagster takes it for an asset."""
+    names = {f"{PREFIX}{name}" for name in _RESOURCES} | (_RESOURCES if is_alone else set())
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition) and asset.is_executable:
+            read = asset.keys_by_input_name
+            if found := sorted(
+                name for name in names & read.keys() if read[name].path == [name] and read[name] not in known
+            ):
+                raise DeclarationRefused(
+                    f"asset {_names(asset)}: {found[0]} is a resource: annotate the parameter, as in "
+                    f"`{found[0]}: dg.ResourceParam`"
+                )
+
+
+def _require_tables(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:
+    """Raise if an asset has Tidemark's IO manager and no table. Each of its runs would fail."""
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
+            for key in asset.keys:
+                name = ".".join(key.path)
+                if name not in tables and asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER:
+                    raise DeclarationRefused(
+                        f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but table {name} is not passed: add "
+                        "it to `tables`"
+                    )
+
+
+def _require_distinct_tables(tables: Iterable[Table]) -> None:
+    """Raise if two different tables have the same name: the rows of one would be written into the other."""
+    first: dict[str, Table] = {}
+    for table in tables:
+        if first.setdefault(table.name, table) != table:
+            raise DeclarationRefused(f"table {table.name} is declared twice, and differently; remove one of the two")
+
+
+def _require_assets_of_streams(streams: Iterable[Stream | Deliveries], known: Set[dg.AssetKey]) -> None:
+    """Raise if the table of a stream has no asset. Readers of its rows would never run."""
+    for stream in streams:
+        parts = stream.table.name.split(".")
+        if dg.AssetKey(parts) not in known:
+            raise DeclarationRefused(
+                f"stream {stream.name}: there is no asset {'/'.join(parts)} for its table: add "
+                f"dg.AssetSpec(key={parts}) to the assets"
+            )
+
+
+def _names(asset: dg.AssetsDefinition) -> str:
+    return ", ".join(sorted(key.to_user_string() for key in asset.keys))
 
 
 def _assembled(parts: LocationParts, age: timedelta | None) -> dg.Definitions:
@@ -300,9 +361,9 @@ def _has_its_inputs(asset: Any, known: Set[dg.AssetKey], declared: ComponentDecl
     is_named = is_leaving_out() or not declared.keys.isdisjoint(asset.keys)
     with refusing(), declared.naming_places():
         if lacking and is_named:
-            keys = ", ".join(sorted(key.to_user_string() for key in asset.keys))
             raise DeclarationRefused(
-                f"asset {keys}: its ins have {lacking}, which does not exist or is left out; correct one of the two"
+                f"asset {_names(asset)}: its ins have {lacking}, which does not exist or is left out; correct one "
+                "of the two"
             )
     return not (lacking and is_named)
 

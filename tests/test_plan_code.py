@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from dagster_tidemark.cli import lock, plan_view
 from dagster_tidemark.cli.app import app
 from dagster_tidemark.code_versions.lock_file import NAME, read, write
-from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, SavedState
+from dagster_tidemark.engine.code_plan import AssetPlan, CodePlan, MovedDefinition, SavedState
 from dagster_tidemark.planner.rehearsal import Rebuild
 from tests.checkout import CHECKOUT
 from tests.grocer_code import deployed_state
@@ -117,6 +117,16 @@ def test_plan_lists_partitions_oldest_first_in_json() -> None:
     one, other = plan_view.as_dict(a_plan())["assets"]
     assert one["partitions"] == ["2026-10-01", "2026-10-02", "2026-10-03"] == other["partitions"]
     assert (one["indirect"], other["indirect"]) == (False, True)
+
+
+def test_plan_names_no_changed_code_of_an_added_asset() -> None:
+    moved = {key: [MovedDefinition(f"{key}.py: f()", ())] for key in ("core/a", "marts/b")}
+    plan = replace(a_plan(), assets=[AssetPlan("core/a", "added"), AssetPlan("marts/b", "")], moved=moved)
+    console = Console(width=80, record=True)
+    console.print(plan_view.told(plan))
+    text = console.export_text()
+    assert "core/a: added" in text and "core/a.py" not in text and "marts/b.py: f() changed: affects marts/b" in text
+    assert "no partition would run" in text and "nothing to do" not in text, "a refusal may follow"
 
 
 def test_plan_lists_indirect_rebuilds_separately() -> None:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from typing import Any
 
+import typer
 from dagster import DagsterInstance
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -43,11 +44,15 @@ def apply(settings: Settings, plan: CodePlan) -> None:
         NoWebserver: no webserver answers, so this code cannot be loaded.
         OtherCode: the sensors do not run the code of this folder.
     """
+    typer.echo("reloading the code location, then waiting until its sensors see this code", err=True)
     reload_code(settings)
     definitions = location.definitions(settings)
     targets = {r.target for asset in plan.assets for r in asset.rebuilds if not r.held}
     with opened_instance() as instance:
         wait_for_code(instance, planned_graph(settings), settings)
+        typer.echo("loaded" if targets else "loaded; nothing has to be rebuilt", err=True)
+        if not targets:
+            return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns) as progress:
             task = progress.add_task("partitions", total=len(targets))

@@ -40,6 +40,7 @@ from dagster_tidemark.lakehouse.stored_tables import CatalogUnreadable, stored_t
 from dagster_tidemark.lakehouse.table_changes import Stored
 from dagster_tidemark.local.platform.instance_lock import take_environment
 from dagster_tidemark.maintenance.maintenance_overview import MaintenanceOverview, kept_overview
+from dagster_tidemark.planner.code_changes import ADDED
 from dagster_tidemark.planner.contract_status import span
 from dagster_tidemark.planner.rehearsal import Rebuild
 from dagster_tidemark.planner.wording import moment
@@ -233,7 +234,7 @@ def told(plan: CodePlan, *, with_diff: bool = False) -> Group:
             lasts = span(max(60.0, plan.seconds))
             lines.append(Text(f"about {lasts} of work, newest partitions first, after newly arrived data"))
     else:
-        lines.append(Text("nothing to do: no partition would run because of this code"))
+        lines.append(Text("no partition would run because of this code"))
     lines += [Text(f"{asset.key}: {asset.change}") for asset in plan.assets if asset.change]
     lines += _code(plan, with_diff=with_diff)
     lines += [Text(message) for message in plan.unversioned.values()]
@@ -269,8 +270,9 @@ def _code(plan: CodePlan, *, with_diff: bool) -> list[Any]:
         return [Text(f"the code cannot be compared: {why}")] if with_diff else []
     concerns: dict[str, list[str]] = {}
     diffs: dict[str, Sequence[str]] = {}
+    added = {asset.key for asset in plan.assets if asset.change == ADDED}  # all of their code is new
     for key, moved in plan.moved.items():
-        for each in moved:
+        for each in moved if key not in added else ():
             concerns.setdefault(each.label, []).append(key)
             diffs[each.label] = each.diff
     lines: list[Any] = []

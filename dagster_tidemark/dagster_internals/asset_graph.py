@@ -4,6 +4,7 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.definition.asset_spec import SYSTEM_METADATA_KEY_AUTO_CREATED_STUB_ASSET as _STUB
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
@@ -22,6 +23,11 @@ def graph_of_definitions(definitions: Iterable[Any]) -> AnyGraph:
     """
     every = [dg.AssetsDefinition(specs=[each]) if isinstance(each, dg.AssetSpec) else each for each in definitions]
     return AssetGraph.from_assets(AssetGraph.normalize_assets(every))
+
+
+def undeclared(graph: AnyGraph) -> set[str]:
+    """Return the assets that only dependencies name. Dagster adds an external asset for each."""
+    return {key.to_user_string() for key in graph.get_all_asset_keys() if _STUB in graph.get(key).metadata}
 
 
 def plan_run(

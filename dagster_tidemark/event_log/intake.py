@@ -159,7 +159,8 @@ class Intake:
         version = event.tags.get(DATA_VERSION)
         if version is None:
             version = str(event.id)
-            self._note(target[0], NO_VERSION)
+            if self.history.graph.readers.get(target[0]):
+                self._note(target[0], NO_VERSION)
         if event.tags.get(OUTCOME) == EXPIRED:
             version += EXPIRED_SUFFIX
         now = event_time.now()

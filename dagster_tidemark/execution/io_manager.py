@@ -27,6 +27,10 @@ class NoSuchTable(Terminal):
     """
 
 
+class NotADataFrame(Terminal):
+    """The function of a table's asset returned something else than a Spark DataFrame."""
+
+
 class IcebergIOManager(dg.IOManager):
     """IO manager for the lake's tables.
 
@@ -42,6 +46,11 @@ class IcebergIOManager(dg.IOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame) -> None:
         table = self._table(context.asset_key)
+        if not isinstance(obj, DataFrame):
+            raise NotADataFrame(
+                f"asset {context.asset_key.to_user_string()}: expected a Spark DataFrame from its function, found "
+                f"{type(obj).__module__}.{type(obj).__name__}: return spark.createDataFrame(...) of it"
+            )
         partitions = list(context.asset_partition_keys) if context.has_asset_partitions else None
         spark = self._spark.session
         with naming_the_server(spark):
@@ -71,7 +80,9 @@ class IcebergIOManager(dg.IOManager):
     def _table(self, key: dg.AssetKey) -> Table:
         name = ".".join(key.path)
         if name not in self._tables:
-            raise NoSuchTable(f"asset {key.to_user_string()} has no table: declare Table(name={name!r}) in schemas/")
+            raise NoSuchTable(
+                f"asset {key.to_user_string()} has no table: declare Table(name={name!r}, ...), and pass it in `tables`"
+            )
         return self._tables[name]
 
 

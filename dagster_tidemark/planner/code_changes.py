@@ -13,6 +13,9 @@ from dagster_tidemark.planner.graph import Graph, Node
 from dagster_tidemark.planner.rehearsal import Changed
 from dagster_tidemark.planner.wording import names
 
+ADDED = "added"
+"""The change of an asset that only the new code has."""
+
 Declared = Mapping[str, Any]
 """Declared `code_version`, `partitions`, `reads`, `contract`, `asap` and `automated` of an asset, as in JSON."""
 
@@ -27,7 +30,7 @@ def changes(before: Mapping[str, Declared], now: Mapping[str, Declared]) -> dict
     found = {}
     for key, asset in now.items():
         if key not in before:
-            found[key] = Changed("added", asks_anew=True)
+            found[key] = Changed(ADDED, asks_anew=True)
             continue
         said = [_said(name, before[key].get(name), asset.get(name)) for name in asset if name != "code_version"]
         if any(said):

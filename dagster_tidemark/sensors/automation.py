@@ -7,6 +7,7 @@ the conditions (`engine.condition`).
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import dagster as dg
@@ -14,7 +15,7 @@ import dagster as dg
 from dagster_tidemark.asset_graph.planner_graph import graph_of
 from dagster_tidemark.asset_graph.sensor_names import FIRST, numbered
 from dagster_tidemark.dagster_internals import code_server, event_time
-from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions
+from dagster_tidemark.dagster_internals.asset_graph import graph_of_definitions, undeclared
 from dagster_tidemark.dagster_internals.record_copies import changed
 from dagster_tidemark.discovery import is_leaving_out
 from dagster_tidemark.engine.engine import Engine, engine_of
@@ -184,7 +185,7 @@ def _with_room(shares: dict[str, _Share], sensor: str) -> _Share:
 
 
 def _graph(assets: Iterable[Any], others: Iterable[Any]) -> Graph:
-    """Return the planner's graph of a code location while it loads, and warn of each refused asset.
+    """Return the planner's graph of a code location while it loads. Warn of refused assets and misspelt inputs.
 
     `dagster definitions validate` shows the warnings. If Dagster itself refuses the location, the graph is empty.
 
@@ -194,7 +195,8 @@ def _graph(assets: Iterable[Any], others: Iterable[Any]) -> Graph:
     """
     log = dg.get_dagster_logger("automation")  # `dagster definitions validate` does not show Python's own warnings
     try:
-        graph = graph_of(graph_of_definitions([*assets, *others]))
+        found = graph_of_definitions([*assets, *others])
+        graph = graph_of(found)
     except Exception as error:  # Dagster itself refuses a faulty location, with its own message
         if not is_leaving_out():  # `leaving_out` records the cause
             log.warning(f"the assets cannot be planned: {type(error).__name__}: {error}")
@@ -202,4 +204,11 @@ def _graph(assets: Iterable[Any], others: Iterable[Any]) -> Graph:
     for node in graph.nodes.values():
         if node.refused and (node.automated or not others):
             log.warning(f"set aside: {node.key}: {node.refused}")
+    unknown = undeclared(found)
+    declared = graph.nodes.keys() - unknown
+    for node in graph.nodes.values():
+        for read in [read.key for read in node.inputs if node.automated and read.key in unknown]:
+            alike = [key for key in sorted(declared) if key.rpartition("/")[2] == read.rpartition("/")[2]]
+            if near := alike or get_close_matches(read, declared, 1, 0.8):  # another code location may have the asset
+                log.warning(f"{node.key} reads {read}, which this code location does not have; {near[0]} is similar")
     return graph

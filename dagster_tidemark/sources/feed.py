@@ -225,6 +225,12 @@ class Feed:
             value = getattr(self, setting)
             if not isinstance(value, kind):
                 raise ValueError(f"feed {self.name}: expected {setting} as a {kind.__name__.lower()}, found {value!r}")
+        for reason, rule in self.rules.items():
+            if not isinstance(rule, str):
+                raise ValueError(
+                    f"feed {self.name}: rule {reason!r}: expected a condition in SQL such as "
+                    f"'quantity > 0', found {rule!r}"
+                )
 
     def _require_columns(self) -> None:
         owner = f"feed {self.name}"

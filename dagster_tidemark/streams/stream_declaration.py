@@ -194,6 +194,10 @@ class Stream:
             )
         if self.headers and self.topic is None:
             raise StreamRefused(f"stream {self.name}: headers are those of Kafka's records; set topic=")
+        if odd := [reason for reason, rule in self.rules.items() if not callable(rule)]:
+            raise StreamRefused(
+                f"stream {self.name}: rule {odd[0]!r} is not a function: write lambda fields: fields['quantity'] > 0"
+            )
         if self.deserialize is not None and not callable(self.deserialize):
             raise StreamRefused(f"stream {self.name}: deserialize is a function of a body, not {self.deserialize!r}")
         if self.reaction is not None:

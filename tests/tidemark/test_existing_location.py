@@ -12,10 +12,23 @@ from dagster._core.definitions.assets.definition.cacheable_assets_definition imp
     CacheableAssetsDefinition,
 )
 
-from dagster_tidemark import LINEAGE, Feed, Grain, Table, extend, feed_assets, load_settings, table_asset
+from dagster_tidemark import (
+    LINEAGE,
+    MESSAGE,
+    Feed,
+    Grain,
+    Table,
+    build_definitions,
+    extend,
+    feed_assets,
+    load_settings,
+    table_asset,
+)
 from dagster_tidemark.engine.condition import own_assets
 from dagster_tidemark.planner.graph import Graph
 from dagster_tidemark.sensors import automation
+from dagster_tidemark.streams import Stream
+from dagster_tidemark.streams.stream_declaration import StreamRefused
 from dagster_tidemark.table_partitions import DeclarationRefused
 
 DAYS = dg.DailyPartitionsDefinition("2026-11-24", end_offset=1)
@@ -212,3 +225,121 @@ def test_sensor_or_schedule_of_a_user_defined_class_is_refused_with_a_remedy() -
         dg.Definitions(assets=[rates], sensors=[Slower("slow", evaluation_fn=ticked, job=by_key)])
     ).get_repository_def()
     assert isinstance(kept.get_sensor_def("slow"), Slower)
+
+
+def with_fees(**options: Any) -> Any:
+    return table_asset(FEES, **{"ins": {"rates": "rates"}, "fresh": timedelta(hours=1), "code_version": "1"} | options)
+
+
+@with_fees()
+def unannotated(rates: Any, tidemark_spark) -> Any:  # type: ignore[no-untyped-def]
+    return rates
+
+
+CLICKS = Table("raw.clicks", {"page": "string"} | MESSAGE, row_key=("message_id",))
+CLICKS_STREAM = Stream(name="clicks", table=CLICKS, queue="clicks", required=("page",))
+OTHER_FEES = Table("marts.fees", {"port": "string"}, row_key=("port",))
+GIVEN: dict[str, Any] = {"tables": [FEES, PILOTAGE], "feeds": [PILOTAGE_FEED]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: GIVEN | {"assets": ours()[0]}, "assets: expected a list, found AssetsDefinition: write assets="),
+        (lambda: GIVEN | {"assets": ours(), "tables": FEES}, "tables: expected a list, found Table marts.fees: write"),
+        (lambda: GIVEN | {"assets": [FEES]}, "assets: expected assets and checks, found Table marts.fees"),
+        (lambda: GIVEN | {"assets": [ours()]}, r"assets: .* found a list: write \*feed_assets"),
+        (lambda: GIVEN | {"assets": [], "tables": ours()[:1]}, "tables: expected Table, found AssetsDefinition"),
+        (
+            lambda: GIVEN | {"assets": ours(), "tables": [PILOTAGE]},
+            "but table marts.fees is not passed: add it to `tab",
+        ),
+        (
+            lambda: GIVEN | {"assets": ours(), "feeds": []},
+            "asset raw/pilotage is the source of a feed that is not passed",
+        ),
+        (lambda: GIVEN | {"assets": ours(), "streams": [CLICKS_STREAM]}, "stream clicks: there is no asset raw/clicks"),
+        (
+            lambda: GIVEN | {"assets": ours(), "tables": [FEES, PILOTAGE, OTHER_FEES]},
+            "table marts.fees is declared twice",
+        ),
+        (lambda: GIVEN | {"assets": [unannotated]}, "marts/fees: tidemark_spark is a resource: annotate the parameter"),
+    ],
+)
+def test_incomplete_or_misplaced_declarations_are_refused_with_a_remedy(
+    given: Callable[[], dict[str, Any]], said: str
+) -> None:
+    with pytest.raises(DeclarationRefused, match=said):
+        extend(dg.Definitions(assets=[rates]), load_settings(), **given())
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    settings: Any = ours()
+    with pytest.raises(DeclarationRefused, match=r"settings: expected load_settings\(\), found list"):
+        extend(dg.Definitions(assets=[rates]), settings)
+    with pytest.raises(DeclarationRefused, match=r"settings: expected load_settings\(\), found list"):
+        build_definitions(settings, [], [], [])
+
+
+def test_declarations_may_be_iterators() -> None:
+    assets, tables = iter(ours()), iter([FEES, PILOTAGE])
+    feeds: Any = iter([PILOTAGE_FEED])
+    both = extend(dg.Definitions(assets=[rates]), load_settings(), assets=assets, tables=tables, feeds=feeds)
+    assert dg.AssetKey(["marts", "fees"]) in loaded(both).asset_graph.get_all_asset_keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ins": ["rates"]}, r"asset marts/fees: expected ins as a mapping, found \['rates'\]"),
+        (
+            {"ins": {"rates": rates}},
+            "asset marts/fees: ins: rates: expected a key such as 'core/orders' or a dg.AssetIn",
+        ),
+        ({"fresh": 3600}, "asset marts/fees: fresh: expected a timedelta or a dg.FreshnessPolicy, found 3600"),
+    ],
+)
+def test_table_asset_names_the_asset_and_the_wrong_argument(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(DeclarationRefused, match=said):
+        with_fees(**options)
+
+
+def test_table_asset_without_a_table_is_refused() -> None:
+    decorator: Any = table_asset
+    with pytest.raises(DeclarationRefused, match="expected a Table, found function fees: write @table_asset"):
+
+        @decorator
+        def fees(rates: Any) -> Any:
+            return rates
+
+
+def test_input_that_looks_misspelt_is_logged_and_one_of_another_location_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with_prefix = named("harbour/berths")
+    for dep in ("ratse", "berths", "elsewhere"):
+
+        @table_asset(FEES, deps=[dep], fresh=timedelta(hours=1), code_version="1")
+        def fees() -> None: ...
+
+        extend(dg.Definitions(assets=[rates, with_prefix]), load_settings(), assets=[fees], tables=[FEES])
+    assert caplog.messages == [
+        "marts/fees reads ratse, which this code location does not have; rates is similar",
+        "marts/fees reads berths, which this code location does not have; harbour/berths is similar",
+    ]
+
+
+def test_feed_assets_with_swapped_arguments_are_refused() -> None:
+    feed: Any = PILOTAGE
+    table: Any = PILOTAGE_FEED
+    with pytest.raises(DeclarationRefused, match="feed_assets: expected a Feed and a Table, found Table and Feed"):
+        feed_assets(feed, table, partitions_def=DAYS)
+
+
+def test_rules_of_streams_are_functions_and_rules_of_feeds_are_sql() -> None:
+    rules: Any = {"too_low": "pilot_id > 0"}
+    with pytest.raises(StreamRefused, match="stream clicks: rule 'too_low' is not a function: write lambda fields"):
+        Stream(name="clicks", table=CLICKS, queue="clicks", rules=rules)
+    rules = {"too_low": lambda row: row["pilot_id"] > 0}
+    with pytest.raises(ValueError, match="feed pilotage: rule 'too_low': expected a condition in SQL such as"):
+        Feed("pilotage", "pilotage/", Grain.DAY, LANDING, rules=rules)

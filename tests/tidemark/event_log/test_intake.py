@@ -153,6 +153,18 @@ def test_observation_without_a_version_counts_as_new_and_is_logged_once(
     assert follower.notes == {RAW: intake.NO_VERSION}
 
 
+def test_observation_without_a_version_of_an_unread_asset_is_not_logged(
+    instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    unread = dg.AssetsDefinition(specs=[dg.AssetSpec(["ops", "incidents"])])
+    follower = LogConsumer.started(instance, graph_of(dg.Definitions([*small(), unread]).resolve_asset_graph()))
+    instance.report_runless_asset_event(dg.AssetObservation(["ops", "incidents"], metadata={"open": 1}))
+    with caplog.at_level(logging.WARNING):
+        look(follower, instance)
+    assert follower.history.facts.version(("ops/incidents", None)), "the observation was read"
+    assert not caplog.records and not follower.notes
+
+
 def test_event_that_raises_in_the_history_is_the_only_one_set_aside(
     instance: dg.DagsterInstance, follower: LogConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

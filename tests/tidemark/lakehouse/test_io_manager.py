@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dagster_tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, iceberg_io_manager
+from dagster_tidemark.execution.io_manager import IcebergIOManager, NoSuchTable, NotADataFrame, iceberg_io_manager
 from dagster_tidemark.execution.watermark import THROUGH, through
 from dagster_tidemark.lakehouse.read import Snapshot
 from dagster_tidemark.lakehouse.table import Table
@@ -142,3 +142,14 @@ def test_io_manager_refuses_an_asset_without_a_declared_table(spark: SparkSessio
     manager = IcebergIOManager({}, SimpleNamespace(session=spark))
     with pytest.raises(NoSuchTable, match="marts/forgotten"):
         manager.load_input(dg.build_input_context(asset_key=dg.AssetKey(["marts", "forgotten"])))
+
+
+def test_io_manager_names_the_asset_whose_function_returns_no_spark_data_frame(
+    spark: SparkSession, location: SimpleNamespace, tag: str
+) -> None:
+    @dg.asset(key=[tag, "whole"])
+    def counted() -> object:
+        return [1]
+
+    with pytest.raises(NotADataFrame, match=rf"asset {tag}/whole: expected a Spark DataFrame .*, found builtins.list"):
+        dg.materialize([counted], resources=location.resources)

@@ -16,7 +16,7 @@ _MOST_LEVELS = 50
 
 
 class InvalidEvent(ValueError):
-    """A message is no event of an asset. The error says what was expected and what was found."""
+    """A message is no event of an asset. The error has the expected and the found value."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
 class Unplanned(StrEnum):
-    """What happens to runs of assets and jobs that Tidemark does not plan."""
+    """Keep or delete runs of assets and jobs that Tidemark does not plan."""
 
     KEEP = "keep"
     DELETE = "delete"

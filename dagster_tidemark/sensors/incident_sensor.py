@@ -5,8 +5,6 @@ channel must not delay the check of a contract. It also writes closed incidents 
 Does not belong here: sending itself (`incidents.sender`), and the rows in the lake (`incidents.history_table`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

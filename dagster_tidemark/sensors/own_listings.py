@@ -128,7 +128,7 @@ class FirstListings:
         feed, held = listing.feed, listing.held
         if not held:
             note_listing(instance, self._location, feed.name, listing.begun_at, self._places[feed])
-        elif feed in self._told:  # a check reports the held removals, and all files are reported
+        elif feed in self._told:  # a check reports the removals that were held back
             note_progress(instance, self._location, feed.name, self._places[feed], 0.0, "")
         self._told.pop(feed, None)
 

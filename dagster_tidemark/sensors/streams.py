@@ -129,7 +129,7 @@ def _wanted(
     """Return the runs to start, and the reasons why other runs are not started, by stream.
 
     Args:
-        home: Name of this code location. A stream of the same name in another location is another stream, but its
+        home: Name of this code location. A stream of the same name in another location is a different stream, but its
             shifts hold slots of the same queue.
     """
     unfinished = run_storage.unfinished_shifts(instance)
@@ -174,7 +174,7 @@ def _at_work(
 ) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting, with the code of this server.
 
-    A shift with other code ends by itself within seconds, or when it starts. Its successor starts meanwhile.
+    A shift with other code ends by itself within seconds, or when it starts. Its successor starts in the meantime.
     """
     current = (None, code_of(settings))
     records = [each for each in ours if each.dagster_run.tags.get(CODE) in current]

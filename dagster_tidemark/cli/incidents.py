@@ -222,7 +222,7 @@ def alert_test(
     import time
 
     from dagster_tidemark import location
-    from dagster_tidemark.incidents.declared import sent_by, uncovered
+    from dagster_tidemark.incidents.sender import sent_by, uncovered
 
     settings = load_settings()
     with location.without_broken_parts():

@@ -87,7 +87,7 @@ def streams_sensor(
             return dg.SkipReason(why)
         if not is_preview(context):
             _tell_code(context.instance, settings)
-        asked, said = _wanted(context.instance, streams, settings, time.time(), beats, location_of(context))
+        asked, said = _wanted(context.instance, streams, settings, time.time(), beats=beats, home=location_of(context))
         for line in said.values():
             context.log.info(line)
         note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
@@ -123,6 +123,7 @@ def _wanted(
     streams: Iterable[Stream | Deliveries],
     settings: Settings,
     now: float,
+    *,
     beats: Beats | None = None,
     home: str = "",
 ) -> tuple[list[dg.RunRequest], dict[str, str]]:

@@ -100,6 +100,6 @@ def test_component_that_provides_resources_is_refused(package: Package) -> None:
 
 def test_import_of_a_code_location_loads_neither_pandas_nor_pyiceberg() -> None:
     """Each takes a second, which every command and every start of a code server would wait for."""
-    code = "import sys, pipelines.definitions; print({'pandas', 'pyiceberg'} & {*sys.modules})"
+    code = "import sys, pipelines.definitions; print({'pandas', 'pyiceberg.catalog'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
     assert ran.stdout.strip() == "set()", ran.stderr

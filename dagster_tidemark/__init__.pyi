@@ -21,7 +21,7 @@ from .environment import from_env as from_env
 from .execution.filled_check import counting_missing as counting_missing
 from .execution.filled_check import filled_check as filled_check
 from .execution.filled_check import filled_result as filled_result
-from .execution.load_asset import LakehouseResource as LakehouseResource
+from .execution.lakehouse_resource import LakehouseResource as LakehouseResource
 from .execution.load_check import landed_checks as landed_checks
 from .feed_factory import feed_assets as feed_assets
 from .incidents.channels.email import Email as Email

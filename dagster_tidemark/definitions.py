@@ -17,7 +17,7 @@ from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import executor_of
 from dagster_tidemark.execution.io_manager import iceberg_io_manager
-from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.lakehouse_resource import LakehouseResource
 from dagster_tidemark.existing_location import handed_over, require_free_names, require_plain, selecting_as_before
 from dagster_tidemark.incidents.channels.channel import Channel
 from dagster_tidemark.incidents.expected import ExpectedArrival

@@ -8,7 +8,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from dagster_tidemark.derived_table import table_asset
-from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.lakehouse_resource import LakehouseResource
 from dagster_tidemark.execution.load_check import landed_checks
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.resources.aws import LandingResource

@@ -24,7 +24,7 @@ class EventsRefused(Terminal):
 
 @dataclass(frozen=True)
 class AssetEvents:
-    """An SQS queue from which a code location receives events of external assets, such as tables of other deployments.
+    """An SQS queue with events of external assets, such as tables of other deployments.
 
     Args:
         queue: Name of the queue; see `from_env`. FIFO queues are not supported.
@@ -62,7 +62,7 @@ def listener(
     A call is repeated after a crash or an exception, so the function must accept an event twice (`AssetEvent.id`). If
     it raises, only this event waits: it is tried again after growing pauses, and given up with an error in the log of
     the sensor after `give_up_after`. If it takes longer than 30 s, it is called with the next events in the meantime. A
-    new listener, also one with a new name, begins with the events after its first tick.
+    new or renamed listener begins with the events after its first tick.
 
     Args:
         assets: Keys of assets; `*` stands for any characters: `marts/*`.

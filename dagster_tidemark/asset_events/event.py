@@ -16,7 +16,7 @@ _MOST_LEVELS = 50
 
 
 class InvalidEvent(ValueError):
-    """A message is no event of an asset. The error says what was expected and what was found."""
+    """The message is not a valid event of an asset. The error has the expected and the found value."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AssetEvent:
         """Return the message.
 
         Raises:
-            InvalidEvent: the extras are no JSON object, or are too large.
+            InvalidEvent: the extras are not a JSON object, or are too large.
         """
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         try:

@@ -1,8 +1,8 @@
 """One pass of a listener over the event log: which materializations it gets now, and what it remembers.
 
 The position is kept in the cursor of the listener's sensor. It is saved after the calls, so a crash repeats calls and
-skips none. On a database with several writers an event can become visible after later ones; such events are looked for
-during two minutes. Each call has a thread and a time limit: Dagster ends a tick after a minute without saving its
+skips none. On a database with several writers, an event can become visible after later ones: the pass looks for such
+events for two minutes. Each call has a thread and a time limit: Dagster ends a tick after a minute without saving its
 cursor, and would repeat the same slow calls at each tick.
 
 Belongs here too: the extras of an asset's last event, a small JSON object that travels with it.
@@ -63,13 +63,13 @@ class FailedEvent:
 
 @dataclass
 class ListenerPosition:
-    """What a listener remembers between passes.
+    """Position of a listener in the event log, kept between passes.
 
     Args:
         after: Storage id: events up to it are done or in `failed`; None before the first pass.
         done: Later events that are done or in `failed`, by storage id, with their times (Unix seconds).
         failed: Events to try again, by storage id.
-        assets: The assets that it hears, so that a prune keeps their events; None if they are many or unknown.
+        assets: Keys of its assets, so that a prune keeps their events; None if they are many or unknown.
     """
 
     after: int | None = None
@@ -138,12 +138,59 @@ class ListenerCalls:
         return ""
 
 
+@dataclass
+class _Pass:
+    """One pass of a listener, and its result so far."""
+
+    listener: Listener
+    instance: dg.DagsterInstance
+    position: ListenerPosition
+    source: str
+    calls: ListenerCalls
+    heard: Heard = field(default_factory=Heard)
+
+    def first(self, record: dg.EventLogRecord) -> None:
+        """Call the function with a new event."""
+        id, now = record.storage_id, event_time.now()
+        problem = self._problem(record)
+        self.position.done[id] = now
+        if problem:
+            asset = record.asset_key.to_user_string() if record.asset_key else ""
+            self.position.failed[id] = FailedEvent(asset, now, now + _FIRST_PAUSE, 1, problem)
+
+    def again(self, id: int) -> None:
+        """Call the function again with an event that has failed."""
+        failed = self.position.failed[id]
+        wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(failed.asset), storage_ids=[id])
+        records = self.instance.fetch_materializations(wanted, limit=1).records
+        name, now = _name(failed.asset, id), event_time.now()
+        if not records:
+            self.heard.given_up[name] = f"the event was deleted; last error: {failed.why}"
+            del self.position.failed[id]
+            return
+        problem = self._problem(records[0])
+        if not problem:
+            del self.position.failed[id]
+        elif now - failed.since > self.listener.give_up_after.total_seconds():
+            self.heard.given_up[name] = problem
+            del self.position.failed[id]
+        else:
+            failed.tries, failed.why = failed.tries + 1, problem
+            failed.next_at = now + growing_pause(failed.tries, _FIRST_PAUSE, _LONGEST_PAUSE)
+
+    def _problem(self, record: dg.EventLogRecord) -> str:
+        problem = self.calls.problem(record.storage_id, lambda: self.listener.function(event_in(record, self.source)))
+        self.heard.called += not problem
+        return problem
+
+
 def hear(
     listener: Listener,
     assets: list[str],
     instance: dg.DagsterInstance,
     position: ListenerPosition,
     source: str,
+    *,
     seconds: float = _SECONDS,
     calls: ListenerCalls | None = None,
 ) -> Heard:
@@ -152,34 +199,36 @@ def hear(
     Args:
         assets: Keys of the assets that it is about.
         source: Name of this code location, for the ids of events.
-        seconds: No call begins after this time. Failed events get half of it.
+        seconds: No call begins after this time. Failed events get half of this time.
         calls: The calls of earlier passes in this process.
     """
-    heard, began, calls = Heard(), time.monotonic(), calls or ListenerCalls()
+    began, calls = time.monotonic(), calls or ListenerCalls()
+    this = _Pass(listener, instance, position, source, calls)
     position.assets = sorted(assets) if len(assets) <= _MOST_NAMED else None
     if position.after is None:
         position.after = event_storage.last_event_id(instance)
-        return heard
+        return this.heard
     for id, failed in sorted(position.failed.items()):
         is_due = failed.next_at <= event_time.now() and time.monotonic() < began + seconds / 2
         if is_due and calls.may_begin(id):
-            _again(listener, instance, position, id, source, heard, calls)
+            this.again(id)
     records, through = _new(assets, instance, position)
     for record in records:
-        heard.is_blocked = not calls.may_begin(record.storage_id)
-        if heard.is_blocked or len(position.failed) >= _MOST_WAITING or time.monotonic() > began + seconds:
+        this.heard.is_blocked = not calls.may_begin(record.storage_id)
+        is_late = time.monotonic() > began + seconds
+        if this.heard.is_blocked or len(position.failed) >= _MOST_WAITING or is_late:
             through = record.storage_id - 1
             break
-        _first(listener, position, record, source, heard, calls)
+        this.first(record)
     _go_on(position, through, in_order=event_storage.commits_in_order(instance))
-    heard.waiting = {_name(failed.asset, id): failed.why for id, failed in position.failed.items()}
-    return heard
+    this.heard.waiting = {_name(failed.asset, id): failed.why for id, failed in position.failed.items()}
+    return this.heard
 
 
 def _new(
     assets: list[str], instance: dg.DagsterInstance, position: ListenerPosition
 ) -> tuple[list[dg.EventLogRecord], int]:
-    """Return events that the listener has not had, by storage id, and the id up to which none is missing."""
+    """Return the events that the listener lacks, by storage id, and the id up to which they are complete."""
     through = event_storage.last_event_id(instance)
     found: list[dg.EventLogRecord] = []
     for asset in assets:
@@ -196,55 +245,8 @@ def _new(
     return sorted((r for r in found if r.storage_id <= through), key=lambda record: record.storage_id), through
 
 
-def _first(
-    listener: Listener,
-    position: ListenerPosition,
-    record: dg.EventLogRecord,
-    source: str,
-    heard: Heard,
-    calls: ListenerCalls,
-) -> None:
-    id, now = record.storage_id, event_time.now()
-    problem = calls.problem(id, lambda: listener.function(event_in(record, source)))
-    position.done[id] = now
-    if problem:
-        asset = record.asset_key.to_user_string() if record.asset_key else ""
-        position.failed[id] = FailedEvent(asset, now, now + _FIRST_PAUSE, 1, problem)
-    else:
-        heard.called += 1
-
-
-def _again(
-    listener: Listener,
-    instance: dg.DagsterInstance,
-    position: ListenerPosition,
-    id: int,
-    source: str,
-    heard: Heard,
-    calls: ListenerCalls,
-) -> None:
-    failed = position.failed[id]
-    wanted = dg.AssetRecordsFilter(dg.AssetKey.from_user_string(failed.asset), storage_ids=[id])
-    records = instance.fetch_materializations(wanted, limit=1).records
-    name, now = _name(failed.asset, id), event_time.now()
-    if not records:
-        heard.given_up[name] = f"the event was deleted; last error: {failed.why}"
-        del position.failed[id]
-        return
-    problem = calls.problem(id, lambda: listener.function(event_in(records[0], source)))
-    if not problem:
-        heard.called += 1
-        del position.failed[id]
-    elif now - failed.since > listener.give_up_after.total_seconds():
-        heard.given_up[name] = problem
-        del position.failed[id]
-    else:
-        failed.tries, failed.why = failed.tries + 1, problem
-        failed.next_at = now + growing_pause(failed.tries, _FIRST_PAUSE, _LONGEST_PAUSE)
-
-
 def _go_on(position: ListenerPosition, through: int, *, in_order: bool) -> None:
-    """Move the position to `through`, or to the last event before the time in which late commits are expected."""
+    """Move the position to `through`. If commits may be late, stop at the last event older than two minutes."""
     if in_order:
         position.after, position.done = max(through, position.after or 0), {}
         return

@@ -106,7 +106,7 @@ def rows(
     found = doubts(instance, watched_of(instance, settings), plan.now)
     not_kept = UnkeptContracts().look(assets, graph, planner.history.durations, planner.slots, plan.now)
     judged_rows = standing_rows(graph, plan, standings, not_kept)
-    return _filled(instance, judged_rows, only, plan.now, edited, found)
+    return _filled(instance, judged_rows, only, now=plan.now, edited=edited, doubts=found)
 
 
 def kept_rows(
@@ -122,7 +122,7 @@ def kept_rows(
     """
     found = since_look(doubts(instance, kept.watched, now), kept.at, now)
     streams = {row.asset: row for row in stream_rows(instance, kept.watched, found, now)}
-    return _filled(instance, kept.rows, only, now, edited, found, streams)
+    return _filled(instance, kept.rows, only, now=now, edited=edited, doubts=found, streams=streams)
 
 
 def not_looked_yet(found: Iterable[ContractRow]) -> list[ContractRow]:
@@ -152,6 +152,7 @@ def _filled(
     instance: DagsterInstance,
     found: Sequence[StandingRow],
     only: str | None,
+    *,
     now: float,
     edited: Mapping[str, str],
     doubts: Doubts,

@@ -68,7 +68,7 @@ def acknowledge(
     for_: _For = None,
     until: _Until = None,
 ) -> None:
-    """Report that a person works on an incident. Until the end no channel gets its changes."""
+    """Acknowledge an incident: a person works on it. Channels get no messages about it until the end."""
     from dagster_tidemark.dagster_internals.event_time import now
     from dagster_tidemark.incidents.incident import Acknowledgement
     from dagster_tidemark.incidents.lifecycle import acknowledged
@@ -94,7 +94,7 @@ def mute(
     until: _Until = None,
     end: Annotated[bool, typer.Option("--end", help="End the mute now.")] = False,
 ) -> None:
-    """Send nothing about an incident or some assets until a time. Incidents are recorded all the same."""
+    """Send nothing about an incident or some assets until a time. Incidents are still recorded."""
     from dagster_tidemark.dagster_internals.event_time import now
     from dagster_tidemark.incidents.incident import Mute
     from dagster_tidemark.incidents.lifecycle import muted, unmuted
@@ -222,7 +222,7 @@ def alert_test(
     import time
 
     from dagster_tidemark import location
-    from dagster_tidemark.incidents.declared import sent_by, uncovered
+    from dagster_tidemark.incidents.sender import sent_by, uncovered
 
     settings = load_settings()
     with location.without_broken_parts():

@@ -21,7 +21,7 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
 class Unplanned(StrEnum):
-    """What happens to runs of assets and jobs that Tidemark does not plan."""
+    """Keep or delete runs of assets and jobs that Tidemark does not plan."""
 
     KEEP = "keep"
     DELETE = "delete"
@@ -77,7 +77,7 @@ def prune(
         typer.echo(f"tidemark: {fault}", err=True)
     if found.unproven:
         names = ", ".join(found.unproven)
-        fail(f"records of {names} stay: a restarted planner would know something else without them", code=1)
+        fail(f"records of {names} stay: without them, a restarted planner would decide differently", code=1)
     if of_lake.faults:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""What `tidemark prune` deletes beside Dagster's records: quarantine entries of gone files, and expired previews.
+"""Second part of `tidemark prune`: deletes quarantine entries of gone files, and expired previews.
 
 Does not belong here: the choice of entries (`retention.gone_files`) and of previews (`preview.expired`).
 """

@@ -58,7 +58,7 @@ def show(
 def retry(
     asset: Asset = None, reason: Reason = None, since: Since = None, file: File = None, as_json: Json = False
 ) -> None:
-    """Have the files of these entries read again, for example after a rule or the code changed."""
+    """Request a new read of the files of these entries, for example after a rule or the code changed."""
     with _place() as place:
         from dagster_tidemark.cli import quarantine_work
 

@@ -57,7 +57,7 @@ def env(
 ) -> None:
     """Print the variables of the running platform, or of production, for `eval "$(tidemark env)"`.
 
-    Variables with secrets are left out and named on stderr. The laptop's own keys are no secrets.
+    Variables with secrets are left out and named on stderr. The keys of the local cloud are not secret.
     """
     environment = _environment(load_settings(may_be_unfit=True))
     hidden = [name for name, value in environment.items() if value != LOCAL_KEY and is_secret(name, value)]

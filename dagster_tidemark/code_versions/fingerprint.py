@@ -195,7 +195,7 @@ class Code:
         return None
 
     def _with(self, written: frozenset[str]) -> "Code":
-        """Return the same project with those parts in the normal form that code reads."""
+        """Return the code of the project with these parts also in the normal form, because code reads them."""
         if written not in self._others:
             other = self._others[written] = Code(self.project, written)
             other._others, other._effects, other._library_changes = self._others, self._effects, self._library_changes

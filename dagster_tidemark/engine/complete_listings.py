@@ -71,7 +71,7 @@ def note_listing(instance: DagsterInstance, location: str, feed: str, at: float,
 
 
 def note_progress(
-    instance: DagsterInstance, location: str, feed: str, place: str, begun_at: float, progress: str
+    instance: DagsterInstance, location: str, feed: str, place: str, *, begun_at: float, progress: str
 ) -> None:
     """Record that the first listing of a place is under way, unless another process has listed it completely.
 

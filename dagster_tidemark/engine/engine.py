@@ -77,7 +77,7 @@ class Engine:
         partitions: Start of each asset's present partitions definition and required inputs.
         contract_scale: Scale of the lag contracts in the graph.
         checks: Requested runs of blocking checks.
-        overrides: What people had asked for at the last look at the instance.
+        overrides: Pauses, skips and rebuilds at the last look at the instance.
     """
 
     follower: LogConsumer

@@ -154,7 +154,7 @@ class _Course:
         self._step(reached, is_changed=True)
 
     def pass_time(self, until: float) -> None:
-        """Step to each time before `until` at which a lag changes without an event."""
+        """Step to each time before `until` when a lag changes without an event."""
         while True:
             steady, changed = max(self.debts.steady_until, self.reached + 0.001), self._changes[-1:]
             due = min(steady, *changed) if changed else steady

@@ -34,7 +34,7 @@ _SAVE_AFTER_EVENTS = 2000
 _SAVE_SECONDS = 600.0
 _SAVE_WHILE_CATCHING_UP_SECONDS = 60.0
 _SLICE_SECONDS = 1.0
-"""Most seconds in a tick for saving or loading the checkpoint."""
+"""Longest time in a tick for saving or loading the checkpoint, in seconds."""
 _PARTITIONS_IN_A_NOTE = 2000
 _NOTE_WHEN_QUIET_SECONDS = 30.0
 _NOTE_SECONDS = 300.0
@@ -52,7 +52,7 @@ class LogConsumer:
         key: The key of the checkpoint in the instance's storage.
         catalog: Time of the last wipe of each asset of the instance (Unix seconds); None before the first query.
         rebuilds: Unfinished rebuilds, by run id.
-        by_people: Unfinished runs that a person requested, and no sensor.
+        by_people: Unfinished runs that a person requested, not a sensor.
         begun: Unfinished runs that have left the queue.
         keeps: True to write notes and checkpoints for other processes.
         facts_of: Returns the facts of runs by run id.

@@ -146,7 +146,7 @@ def restore(
         take_keys(history, note)
         heard_of = [(asset, partition) for asset, partition in note.get("no_keys", ()) if asset in assets]
         history.are_keys_now(target for target in heard_of if history.problem(target) is None)
-    is_newest = only is None and knows_better  # the notes are read in the order in which they were written
+    is_newest = only is None and knows_better  # notes are read in the order of their writing
     durations = history.durations
     samples = {asset: deque(seconds, SAMPLES) for asset, seconds in note["leads"].items()}
     of_runs: Sequence[tuple[dict[str, Any], Mapping[str, Any]]] = (

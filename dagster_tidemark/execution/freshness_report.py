@@ -9,11 +9,9 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
-from pyiceberg.expressions import And
 
 from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
 from dagster_tidemark.engine.lag_history import FRESHNESS_ASSET, REPORTED_BY, AssetLag, lags, period_of
-from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, open_lake, rows_of
 from dagster_tidemark.lakehouse.commits import until_committed
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
@@ -82,6 +80,10 @@ def freshness_asset(settings: Settings, graph: Callable[[], AnyGraph]) -> dg.Ass
 
 def store(settings: Settings, days: Sequence[date], found: Sequence[AssetLag]) -> None:
     """Replace the rows of some days of this code location, in one commit."""
+    from pyiceberg.expressions import And
+
+    from dagster_tidemark.lakehouse.append import Appendable, TableCommit, equal, one_of, open_lake, rows_of
+
     table, now, location = Appendable(open_lake(settings), FRESHNESS), datetime.now(UTC), settings.code_location
     rows = [_row(each, location, now) for each in found]
     replaced = And(equal("code_location", location), one_of("day", [day.isoformat() for day in days]))
@@ -115,7 +117,7 @@ def _day(each: AssetLag) -> date:
 def _figures(each: AssetLag) -> Mapping[str, Any]:
     """Return an asset's figures of a day. Dagster plots them in the asset's page.
 
-    Dagster draws one curve per name. So the lag is reported beside the promised lag, and as a share of it.
+    Dagster draws one curve per name. So the lag is reported next to the promised lag, and also as a share.
     """
     found = {
         "lag, mean (seconds)": round(each.lag.mean, 3),

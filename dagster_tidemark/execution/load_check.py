@@ -5,19 +5,22 @@ run: a damaged file fails the check until it is corrected, even if later runs lo
 Does not belong here: the reasons for rejecting a row or file (`lakehouse`).
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_tidemark.event_log.observations import QUARANTINE
-from dagster_tidemark.lakehouse.loading.load import Loaded
 from dagster_tidemark.lakehouse.loading.load_plan import Where
-from dagster_tidemark.lakehouse.loading.new_columns import Additions
 from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.removals import follows
+
+if TYPE_CHECKING:  # the import takes a second, and every load of the code location would wait for it
+    from dagster_tidemark.lakehouse.loading.load import Loaded
 
 REMOVALS = "removals"
 ACCOUNTING = "accounting"
@@ -120,6 +123,8 @@ def told_columns(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 def columns_said(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `Loaded` about columns, read from the metadata of an earlier quarantine check."""
+    from dagster_tidemark.lakehouse.loading.new_columns import Additions
+
     refused, dropped = (metadata.get(f"columns {fate}", {}) for fate in ("refused", "dropped"))
     new, missing = metadata.get("new columns", {}), metadata.get("missing columns", {})
     return {"new_columns": new, "missing_columns": missing, "additions": Additions(refused=refused, dropped=dropped)}

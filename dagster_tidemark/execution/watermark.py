@@ -1,7 +1,7 @@
 """Arrival time of the newest data that a table contains, as metadata of every materialization.
 
 For a table that is loaded from files, it is the arrival time of the newest file. For a derived table, it is the newest
-time that the inputs reported before they were read; an input that was just being rebuilt may have had newer data. The
+time that the inputs reported before they were read; newer data of an input that was being rebuilt does not count. The
 value is only shown: the planner uses the order of events instead. Belongs here: this one piece of metadata.
 """
 

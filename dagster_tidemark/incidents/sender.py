@@ -2,8 +2,9 @@
 
 Each attempt is stored before the message is sent, and its result after. If a process dies in between, the next one
 sends the message again, with the same id. The right to send is a lease in the same book, extended with
-each stored attempt, so two daemons do not send at once. Does not belong here: messages
-(`incidents.lifecycle`) and protocols (`incidents.channels`).
+each stored attempt, so two daemons do not send at once. `tidemark alert test` sends a test incident by each channel
+without the outbox, and stores nothing. Does not belong here: messages (`incidents.lifecycle`) and protocols
+(`incidents.channels`).
 """
 
 import math
@@ -13,8 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from dagster_tidemark.dagster_internals.asset_graph import AnyGraph
+from dagster_tidemark.errors import TidemarkError
 from dagster_tidemark.incidents.channels.channel import UNSET, Channel, ChannelUnavailable, Delivery, MessageRefused
-from dagster_tidemark.incidents.incident import Book, ChannelState, Incident, IncidentMessage, Lease, TimelineStep
+from dagster_tidemark.incidents.incident import (
+    Book,
+    CauseKind,
+    ChannelState,
+    Incident,
+    IncidentMessage,
+    Lease,
+    MessageKind,
+    RootCause,
+    TimelineStep,
+    incident_id,
+)
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.incidents.wording import one_line
 from dagster_tidemark.pauses import growing_pause
@@ -306,3 +320,40 @@ def dead(book: Book, now: float) -> dict[str, str]:
 def undelivered(book: Book, now: float) -> Iterable[IncidentMessage]:
     """Return the messages that wait longer than usual."""
     return (each for each in book.outbox if now - max(each.at, each.next_try) > DEAD_SECONDS)
+
+
+def sent_by(channel: Channel, settings: Settings, now: float) -> str:
+    """Send the two messages of a test incident: opened and closed. Return the error; empty if both were taken."""
+    if problem := channel.problem():
+        return problem
+    cause = RootCause(CauseKind.PLATFORM, "test", "this is a test; nothing is late", now, remedy="nothing")
+    id_ = incident_id(settings.code_location, cause.key, now)
+    incident = Incident(id_, cause, now, timeline=(TimelineStep(now, "opened"),))
+    closed = Incident(id_, cause, now, closed_at=now)
+    messages = (
+        IncidentMessage(f"{id_}-1", MessageKind.OPENED, channel.label, now, incident),
+        IncidentMessage(f"{id_}-2", MessageKind.CLOSED, channel.label, now, closed),
+    )
+    thread = ""
+    try:
+        for message in messages:
+            thread = channel.send(Delivery(message, thread, now, settings))
+    except TidemarkError as error:
+        return channel.redacted(str(error))
+    except Exception as error:  # a user's own channel may raise anything, and the other channels are still tested
+        return channel.redacted(f"{type(error).__name__}: {error}")
+    return ""
+
+
+def uncovered(assets: AnyGraph, channels: Sequence[Channel]) -> list[str]:
+    """Return the assets with a contract that no channel gets incidents about."""
+    nodes = [assets.get(key) for key in sorted(assets.get_all_asset_keys())]
+    return [
+        node.key.to_user_string()
+        for node in nodes
+        if node.freshness_policy is not None
+        and not any(
+            channel.route.takes_asset(node.key.to_user_string(), node.owners or (), node.group_name or "")
+            for channel in channels
+        )
+    ]

@@ -101,8 +101,9 @@ def _sharing(session: Any, remote: str) -> Any:
 def _closes_only_when_stopped(kind: type[Any]) -> None:
     """Let the garbage collector drop sessions without closing them. `new_session` leaves that to the caller.
 
-    PySpark also closes a session when it is collected, even if it was stopped. It then waits for the lock of a pool of
-    threads that all sessions share. If the collector runs in a thread that holds this lock, that thread hangs forever.
+    PySpark also closes a session when the garbage collector frees it, even if the session was stopped. It then waits
+    for the lock of a pool of threads that all sessions share. If the collector runs in a thread that holds this lock,
+    that thread hangs forever.
     """
     kind.__del__ = lambda session: None
 

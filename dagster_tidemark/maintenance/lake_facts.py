@@ -35,7 +35,7 @@ class LakeFacts:
 
     Args:
         tables: The tables of the location by name.
-        needs: The needs of readers that each table shows.
+        needs: By table, the marks in its properties and branches that protect snapshots.
         facts: The facts about each table that exists.
         unreadable: Why a table cannot be read, by name.
         others: Other tables of the catalog; None as long as they are not listed.

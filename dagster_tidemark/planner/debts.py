@@ -53,7 +53,7 @@ class LagFigures:
         mean: Mean lag in seconds.
         p95: Lag in seconds that was not exceeded for 95% of the period.
         longest: Longest lag in seconds.
-        within: Share of the period in which no deadline was missed (0 to 1).
+        within: Share of the period without a missed deadline (0 to 1).
     """
 
     seconds: float
@@ -84,7 +84,7 @@ def figures(debts: Iterable[Debt], start: float, end: float) -> LagFigures:
 
 
 def _pieces(debts: Sequence[Debt], start: float, end: float) -> Iterator[_Piece]:
-    """Yield the parts of the period between two times at which a debt begins, ends or misses its deadline."""
+    """Split the period at each time when a debt begins, ends or misses its deadline, and yield the parts."""
     times = {start, end}
     for debt in debts:
         times.update((debt.since, debt.until, debt.until if debt.deadline is None else debt.deadline))

@@ -257,7 +257,7 @@ class ContractStatus:
         partition: The partition with that verdict; None if the contract is met and nothing is pending.
         reason: Reason in terms of data.
         set_aside: Partitions and inputs of the asset that are set aside. The verdict does not cover them.
-        lacks: Promises that are broken, or will be at the deadline, because sources have no data.
+        lacks: Contracts that are breached, or will be at the deadline, because sources have no data.
         overridden: Pauses of the asset or its inputs, and skipped partitions, in words.
         promised_lag: Longest lag without a breach, in seconds; None if the promise is a time of day.
     """

@@ -16,11 +16,11 @@ from dagster_tidemark.sources.feed import Partition
 from dagster_tidemark.sources.listing import lacks_files
 
 LOOK_BACK = 7 * 86_400.0
-"""Seconds after the due time for which a delivery counts as missing."""
+"""A delivery counts as missing for this time after it was due, in seconds."""
 
 
 class OnMissing(StrEnum):
-    """What happens to a reader while an expected delivery of an input is missing."""
+    """Behaviour of a reader while an expected delivery of an input is missing."""
 
     WAIT = "wait"
     BUILD = "build"

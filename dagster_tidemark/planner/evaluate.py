@@ -62,6 +62,7 @@ class EvaluationPass:
         graph: Graph,
         history: History,
         backlog: PendingWork,
+        *,
         margin: float,
         slots: int | None,
         now: float,

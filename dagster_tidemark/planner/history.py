@@ -57,7 +57,7 @@ class History:
         keys: Facts about partition keys that no event contains.
         durations: Durations of runs.
         loops: Loops through observations.
-        overrides: What people have asked of the automation. No event contains it.
+        overrides: Pauses, skips and rebuilds that people requested. No event contains it.
         revision: Number that every event increases.
     """
 

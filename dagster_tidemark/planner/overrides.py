@@ -1,13 +1,13 @@
-"""What people ask of the automation: pauses, skips and rebuilds of assets or some of their partitions.
+"""Overrides: pauses, skips and rebuilds of assets or some of their partitions, which a person requests.
 
 Pure. Belongs here: the records, and which one applies to a partition. Does not belong here: how they are stored
 (`engine.override_store`), how a person names assets (`cli.override_selection`), and their effects on decisions
 (`planner.staleness`, `planner.evaluate`).
 
 A pause is about time: until its end nothing is requested. A skip and a rebuild are about events: both carry the
-storage id of the last event at the time of the command. Work that was pending before a skip is left out. What was built
-before a rebuild is built again. If both cover a partition, the later one applies. The earlier one applies again if the
-later one is ended.
+storage id of the last event at the time of the command. Work that was pending before a skip is left out. A
+rebuild builds the partitions again that were built before it. If both cover a partition, the later one applies. The
+earlier one applies again if the later one is ended.
 """
 
 from collections.abc import Callable, Iterable, Mapping

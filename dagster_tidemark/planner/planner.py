@@ -80,7 +80,14 @@ class Planner:
             self._basis = basis
             self.history.date_failures(now)
             self._tick = EvaluationPass(
-                self.graph, self.history, self.backlog, self.margin, self.slots, now, asked, self.bound
+                self.graph,
+                self.history,
+                self.backlog,
+                margin=self.margin,
+                slots=self.slots,
+                now=now,
+                asked=asked,
+                bound=self.bound,
             )
             self._steps = self._tick.steps()
         tick = self._tick

@@ -48,12 +48,12 @@ class LostFacts:
 
 
 class _CheckpointIsNewer(Exception):
-    """A planner has saved a checkpoint with events after the moment where all readers stop."""
+    """A planner has saved a checkpoint that contains later events than the readers compare."""
 
 
 @dataclass
 class _Moment:
-    """The moment where all readers stop, although others write to the log.
+    """The position in the event log where all readers stop, although other processes write to the log.
 
     Args:
         now: Unix seconds.

@@ -29,9 +29,16 @@ from dagster_tidemark.scaffold.column_types import type_of
 from dagster_tidemark.scaffold.comment_lines import log_found
 from dagster_tidemark.scaffold.declared_names import declared_names
 from dagster_tidemark.scaffold.row_key import guessed, repeated
-from dagster_tidemark.scaffold.sample_notes import RejectedRow, notes_on, notes_on_json, rejections
+from dagster_tidemark.scaffold.sample_notes import (
+    RejectedRow,
+    TotalRow,
+    column_of_total,
+    note_on_total,
+    notes_on,
+    notes_on_json,
+    rejections,
+)
 from dagster_tidemark.scaffold.sniffing import csv_found, encoding_found, json_found, width_found
-from dagster_tidemark.scaffold.total_row import TotalRow, column_of_total, note_on_total
 from dagster_tidemark.scaffold.value_sniffing import in_plain_form, is_text, values_found
 from dagster_tidemark.sources.feed import Feed, Grain
 from dagster_tidemark.sources.file_endings import GZIP, Format, ending_of, every_ending, is_compressed

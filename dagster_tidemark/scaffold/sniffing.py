@@ -29,7 +29,7 @@ _RARE_SEPARATORS = "\x01\x1f^~"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 
 _PADDED = 30
-"""Number of lines among which a header is looked for below lines that have as many separators."""
+"""Number of rows to search for a header, if a spreadsheet has filled the lines above it with separators."""
 
 _SHOWN = 5
 """Maximum number of names in a line of evidence."""
@@ -253,7 +253,7 @@ class _Table:
     """Consecutive lines with the same number of values, at least two.
 
     Args:
-        format: The marks by which the lines are split.
+        format: The separator, quote and other marks that split the lines.
         begin: Number of lines above the table.
     """
 

@@ -262,7 +262,7 @@ def changed_streams(
 
 
 def _stream_state(row: StreamRow) -> list[Any]:
-    """Return the values that a result depends on, without the text of a hindrance: its times change at each tick."""
+    """Return the values whose change causes a new result. A hindrance's text is left out: it changes at each tick."""
     return [row.is_behind, bool(row.hindrance), (row.committed_at or 0.0) // _FIGURES_EVERY]
 
 

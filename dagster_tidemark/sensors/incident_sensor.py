@@ -7,13 +7,12 @@ Does not belong here: sending itself (`incidents.sender`), and the rows in the l
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.incidents.channels.channel import Channel
-from dagster_tidemark.incidents.history_table import IncidentHistory
 from dagster_tidemark.incidents.incident import Book
 from dagster_tidemark.incidents.sender import Sender, dead, undelivered
 from dagster_tidemark.incidents.store import IncidentStore
@@ -21,6 +20,9 @@ from dagster_tidemark.sensors.cursors import cursor_of
 from dagster_tidemark.sensors.reported_check import ReportedBySensor
 from dagster_tidemark.sensors.scope import LocationScope
 from dagster_tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from dagster_tidemark.incidents.history_table import IncidentHistory
 
 NAME = "incidents"
 INCIDENTS_ASSET = dg.AssetKey(["ops", "incidents"])
@@ -71,6 +73,8 @@ def incident_sensor(channels: Sequence[Channel], settings: Settings, *, scope: L
     def incidents(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         store = IncidentStore(context.instance, settings.code_location)
         if not senders:
+            from dagster_tidemark.incidents.history_table import IncidentHistory
+
             senders.append(Sender.started(store, channels, settings, event_time.now))
             histories.append(IncidentHistory(store, settings))
         sending = senders[0].send(seconds=_SECONDS)

@@ -128,13 +128,13 @@ class FirstListings:
         feed, held = listing.feed, listing.held
         if not held:
             note_listing(instance, self._location, feed.name, listing.begun_at, self._places[feed])
-        elif feed in self._told:  # a check reports the held removals, and all files are reported
-            note_progress(instance, self._location, feed.name, self._places[feed], 0.0, "")
+        elif feed in self._told:  # a check reports the removals that were held back
+            note_progress(instance, self._location, feed.name, self._places[feed], begun_at=0.0, progress="")
         self._told.pop(feed, None)
 
     def _tell(self, instance: DagsterInstance, feed: Feed, begun_at: float, progress: str) -> None:
         if self._told.get(feed) != progress:
-            note_progress(instance, self._location, feed.name, self._places[feed], begun_at, progress)
+            note_progress(instance, self._location, feed.name, self._places[feed], begun_at=begun_at, progress=progress)
             self._told[feed] = progress
 
 

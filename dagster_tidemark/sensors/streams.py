@@ -87,7 +87,7 @@ def streams_sensor(
             return dg.SkipReason(why)
         if not is_preview(context):
             _tell_code(context.instance, settings)
-        asked, said = _wanted(context.instance, streams, settings, time.time(), beats, location_of(context))
+        asked, said = _wanted(context.instance, streams, settings, time.time(), beats=beats, home=location_of(context))
         for line in said.values():
             context.log.info(line)
         note_look(context.instance, settings.code_location, STREAMS, Looked(time.time(), parts=said))
@@ -123,13 +123,14 @@ def _wanted(
     streams: Iterable[Stream | Deliveries],
     settings: Settings,
     now: float,
+    *,
     beats: Beats | None = None,
     home: str = "",
 ) -> tuple[list[dg.RunRequest], dict[str, str]]:
     """Return the runs to start, and the reasons why other runs are not started, by stream.
 
     Args:
-        home: Name of this code location. A stream of the same name in another location is another stream, but its
+        home: Name of this code location. A stream of the same name in another location is a different stream, but its
             shifts hold slots of the same queue.
     """
     unfinished = run_storage.unfinished_shifts(instance)
@@ -174,7 +175,7 @@ def _at_work(
 ) -> Iterator[tuple[str, str]]:
     """Yield the posts whose shift works or is starting, with the code of this server.
 
-    A shift with other code ends by itself within seconds, or when it starts. Its successor starts meanwhile.
+    A shift with other code ends by itself within seconds, or when it starts. Its successor starts in the meantime.
     """
     current = (None, code_of(settings))
     records = [each for each in ours if each.dagster_run.tags.get(CODE) in current]

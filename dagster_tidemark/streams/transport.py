@@ -90,7 +90,7 @@ class _Use:
 
     Args:
         owner: The declaration, as named in an error.
-        purpose: What the owner uses it for, such as `table of alerts`.
+        purpose: Use by the owner, such as `table of alerts`.
         remedy: The end of the error.
     """
 

@@ -1,5 +1,6 @@
 """What a code location's packages hold, in every form in which Dagster takes it."""
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -95,3 +96,10 @@ def test_component_that_provides_resources_is_refused(package: Package) -> None:
     (Path(made.__path__[0]) / "of_it" / "defs.yaml").write_text(f"type: {made.__name__}.kind.OneTable\n")
     with pytest.raises(ComponentHoldsMore, match=r"give resources, .*dg\.Definitions\.merge"):
         assets_in(made)
+
+
+def test_import_of_a_code_location_loads_neither_pandas_nor_pyiceberg() -> None:
+    """Each takes a second, which every command and every start of a code server would wait for."""
+    code = "import sys, pipelines.definitions; print({'pandas', 'pyiceberg.catalog'} & {*sys.modules})"
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
+    assert ran.stdout.strip() == "set()", ran.stderr

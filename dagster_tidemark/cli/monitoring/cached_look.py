@@ -104,7 +104,7 @@ class CachedLook(Generic[T]):
         try:
             value = self._look()
         except Exception as error:  # drivers and clients raise errors of any type
-            # The text of another library's error may hold a login, and /healthz shows what is said.
+            # An error of another library may contain a login, and /healthz shows the text.
             said = str(error).partition("\n")[0] if isinstance(error, TidemarkError) else type(error).__name__
             if said != self._result.said:
                 logger.warning("a look failed: %s", said, exc_info=not isinstance(error, TidemarkError))

@@ -26,7 +26,7 @@ from dagster_tidemark.settings import Settings
 TIMEOUT_SECONDS = 10.0
 UNSET = "is not set"
 _MOST_OF_AN_ANSWER = 65_536
-_OF_THE_MESSAGE = (400, 413, 422)  # statuses of an answer to a wrong message
+_OF_THE_MESSAGE = (400, 413, 422)  # HTTP statuses that reject the message itself
 
 
 class ChannelUnavailable(Transient):

@@ -58,10 +58,10 @@ class NotRead(Transient):
 
 @dataclass(frozen=True)
 class TableNeeds:
-    """Needs of readers of any table, as one table shows them.
+    """Marks in the properties and branches of one table that protect snapshots from expiry.
 
     Args:
-        snapshots: Snapshots of any table after which a stream continues.
+        snapshots: Snapshots, of this or other tables, after which a stream continues.
         has_preview: True if a preview has a branch of the table.
     """
 
@@ -70,7 +70,7 @@ class TableNeeds:
 
 
 def needs_of(found: IcebergTable) -> TableNeeds:
-    """Return what the properties and branches of a table show about the needs of readers."""
+    """Return the marks of a table that protect snapshots from expiry."""
     marks = (found.properties.get(name) for name in _CONTINUES_AFTER)
     return TableNeeds(
         frozenset(int(mark) for mark in marks if mark), any(name.startswith(PREVIEWS) for name in found.metadata.refs)

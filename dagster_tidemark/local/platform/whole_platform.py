@@ -1,18 +1,23 @@
 """`tidemark up`: start the whole platform, watch it, and stop it.
 
-Belongs here: the order, the waits and their messages on the console, with the downloads of a first start. Does not
-belong here: how a part is started (its own module).
+Belongs here: the preconditions of a start, each with an error that names the setting; the order, the waits and their
+messages on the console; the downloads of a first start. Does not belong here: how a part is started (its own module).
 """
 
+import errno
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -21,25 +26,24 @@ from rich.console import Console
 
 from dagster_tidemark import location
 from dagster_tidemark.environment import declared_variables
+from dagster_tidemark.errors import Transient
 from dagster_tidemark.local.dagster.home import end_unfinished_runs, opened_home
-from dagster_tidemark.local.host import process_tree
+from dagster_tidemark.local.host import machine, process_tree
 from dagster_tidemark.local.kafka_server import JARS as BROKER_JARS
 from dagster_tidemark.local.platform.instance_lock import publish_environment, running
-from dagster_tidemark.local.platform.preconditions import (
-    require_folder,
-    require_kafka_client,
-    require_machine,
-    require_ports,
-)
 from dagster_tidemark.local.platform.services import all_services, log_file
 from dagster_tidemark.local.platform.supervision import ServiceFailed, Supervisor
 from dagster_tidemark.local.spark.class_archive import recording
 from dagster_tidemark.local.spark.jars import KAFKA, LAKE, Report, fetch_jars
 from dagster_tidemark.settings import Settings, refuse_undeclared_names
+from dagster_tidemark.sources.kafka_errors import KafkaMissing
 from dagster_tidemark.sources.listing import BucketUnavailable
 from dagster_tidemark.streams.transport import create_missing
 
 _SECONDS_BETWEEN_LOOKS = 3.0
+_MB = 2**20
+_FIRST_MB, _LATER_MB = 1_000, 300  # first: jars, Spark's class archive, logs and some tables; later: new data
+_NAMED = {errno.EROFS: "it is read-only", errno.EACCES: "no permission", errno.ENOSPC: "the disk is full"}
 _FOREIGN_ACCOUNT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN")
 """Variables that would lead an AWS client away from the local cloud."""
 SAMPLE = timedelta(days=3)
@@ -309,3 +313,71 @@ def _fetch(console: Console, title: str, size: str, fetch: Callable[[Report], ob
         started = time.monotonic()
         fetch(report)
     console.print(f"{title} ({time.monotonic() - started:.1f} s)", highlight=False)
+
+
+def require_machine() -> None:
+    """Raise if Java or Python is missing or of an unsupported version.
+
+    Raises:
+        Transient: either is.
+    """
+    if complaint := machine.complaint():
+        raise Transient(complaint)
+
+
+def require_folder(settings: Settings) -> None:
+    """Raise if the state folder cannot be written, or its disk has too little room.
+
+    Raises:
+        Transient: it cannot, or has too little.
+    """
+    folder = settings.state_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        reason = _NAMED.get(error.errno or 0) or error.strerror
+        raise Transient(f"TIDEMARK_STATE_DIR={folder} cannot be written ({reason}); set another folder") from error
+    needed = _LATER_MB if LAKE.is_complete(settings) else _FIRST_MB
+    free = shutil.disk_usage(folder).free // _MB
+    if free < needed:
+        raise Transient(
+            f"TIDEMARK_STATE_DIR={folder}: expected {needed} MB of free disk space, found {free} MB; "
+            "free some space, or set another folder"
+        )
+
+
+def require_kafka_client() -> None:
+    """Raise if the Kafka client library is not installed.
+
+    Raises:
+        KafkaMissing: it is not.
+    """
+    if find_spec("confluent_kafka") is None:
+        raise KafkaMissing
+
+
+def require_ports(settings: Settings, *, with_kafka: bool = False) -> None:
+    """Raise if a port of the platform is not free.
+
+    Raises:
+        Transient: another program listens on it.
+    """
+    ports = {"UI": settings.port_ui}
+    if settings.own_cloud:
+        ports["CLOUD"] = settings.port_cloud
+    if settings.own_spark:
+        ports["SPARK"] = settings.port_spark
+    if with_kafka:
+        ports["KAFKA"] = settings.port_kafka
+    for name, port in ports.items():
+        with socket.socket() as probe:
+            # As servers do: closing connections of a predecessor do not block the port.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise Transient(
+                    f"TIDEMARK_PORT_{name}={port}: another program uses this port ({error.strerror}); set another port"
+                ) from error

@@ -168,7 +168,7 @@ def _fill(settings: Settings, bundle: Bundle, jars: Path, report: Report) -> Non
 
 
 def _download(settings: Settings, bundle: Bundle, folder: Path, report: Report) -> None:
-    """Download a bundle into `folder/jars`. Without all jars, that folder does not exist."""
+    """Download a bundle into `folder/jars`. The folder exists only if it has all jars."""
     shutil.rmtree(folder / "jars", ignore_errors=True)
     part = folder / "part"
     shutil.rmtree(part, ignore_errors=True)

@@ -208,7 +208,7 @@ class Alerts(Reaction):
 
     def _episodes(self, said: Sequence[TimedMessage]) -> Episodes:
         if not said:
-            return []  # the rule is not called, because it may require a first message
+            return []  # a rule may fail without a message, so it is not called
         found = judged(self._episodes_that_fit, said)
         if isinstance(found, Exception):
             raise RuleRaised(raised(found)) from found

@@ -336,8 +336,8 @@ def test_listings_of_two_feeds_that_end_at_once_are_both_recorded(
 
 
 def test_first_listing_that_is_under_way_makes_the_contracts_of_its_feed_unknown(instance: DagsterInstance) -> None:
-    note_progress(instance, "grocer", "orders", "here", NOW - 40, "9 files in 3 partitions so far")
-    note_progress(instance, "grocer", "prices", "here", NOW - 40, "not watched")
+    note_progress(instance, "grocer", "orders", "here", begun_at=NOW - 40, progress="9 files in 3 partitions so far")
+    note_progress(instance, "grocer", "prices", "here", begun_at=NOW - 40, progress="not watched")
     said = "feed orders is listed completely for the first time"
     assert told(instance) == {"core/orders": f"{said}: 9 files in 3 partitions so far"}
     (cause,) = doubts(instance, WATCHED, NOW).sources.values()
@@ -347,7 +347,14 @@ def test_first_listing_that_is_under_way_makes_the_contracts_of_its_feed_unknown
     note_look(instance, "grocer", LANDING, Looked(NOW))
     note_listing(instance, "grocer", "orders", NOW - 40, "here")
     assert told(instance) == {}
-    note_progress(instance, "grocer", "orders", "here", NOW - 20, "of another process, which has not read the record")
+    note_progress(
+        instance,
+        "grocer",
+        "orders",
+        "here",
+        begun_at=NOW - 20,
+        progress="of another process, which has not read the record",
+    )
     assert told(instance) == {}
 
 

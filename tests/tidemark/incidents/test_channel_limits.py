@@ -33,7 +33,6 @@ from dagster_tidemark.incidents.channels.channel import (
     post,
 )
 from dagster_tidemark.incidents.channels.webhook import described, document
-from dagster_tidemark.incidents.declared import sent_by
 from dagster_tidemark.incidents.incident import (
     CauseKind,
     Incident,
@@ -42,6 +41,7 @@ from dagster_tidemark.incidents.incident import (
     MessageKind,
     RootCause,
 )
+from dagster_tidemark.incidents.sender import sent_by
 from dagster_tidemark.settings import Settings, load_settings
 from tests.tidemark.incidents.servers import HttpServer, SmtpServer, http_server, smtp_server
 

@@ -14,7 +14,6 @@ from dagster_tidemark.cli.app import app
 from dagster_tidemark.cli.status_view import dead_channels
 from dagster_tidemark.dagster_internals import event_time
 from dagster_tidemark.incidents.channels.channel import FakeChannel
-from dagster_tidemark.incidents.declared import sent_by, uncovered
 from dagster_tidemark.incidents.incident import (
     ArrivalRow,
     ArrivalState,
@@ -25,7 +24,7 @@ from dagster_tidemark.incidents.incident import (
     Trouble,
 )
 from dagster_tidemark.incidents.lifecycle import reviewed
-from dagster_tidemark.incidents.sender import Sender
+from dagster_tidemark.incidents.sender import Sender, sent_by, uncovered
 from dagster_tidemark.incidents.store import IncidentStore
 from dagster_tidemark.settings import load_settings
 from tests.tidemark.toy_graph import HOURS, asset, lag, source

@@ -7,7 +7,7 @@ import pytest
 from dagster_aws.s3 import S3Resource
 
 from dagster_tidemark.dagster_internals import event_storage
-from dagster_tidemark.execution.load_asset import LakehouseResource
+from dagster_tidemark.execution.lakehouse_resource import LakehouseResource
 from dagster_tidemark.execution.load_check import ACCOUNTING, landed_checks
 from dagster_tidemark.lakehouse.loading.load import Load
 from dagster_tidemark.resources.aws import LandingResource

@@ -147,7 +147,7 @@ def test_code_server_records_that_it_is_stopping_for_any_signal_handler(tmp_path
 
 
 def wanted(instance: DagsterInstance, beats: sensor.Beats, now: float | None = None) -> int:
-    return len(sensor._wanted(instance, [PINGS], SETTINGS, time.time() if now is None else now, beats)[0])
+    return len(sensor._wanted(instance, [PINGS], SETTINGS, time.time() if now is None else now, beats=beats)[0])
 
 
 def test_shift_without_heartbeats_is_replaced_whatever_its_clock_shows(

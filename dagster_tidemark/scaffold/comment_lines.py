@@ -49,7 +49,7 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
     if NAMES_OF_LOG not in whole and NAMES_OF_ZEEK not in whole:
         return None
     lines = [each.text for each in records_of(text, encoding=encoding, multiline=False, json=False)]
-    named = list(dict.fromkeys(tuple(names) for line in lines if (names := names_in_log(line))))
+    named = list(dict.fromkeys(tuple(found) for found in map(names_in_log, lines) if found))
     rows = [line for line in lines if not line.startswith(MARK)]
     if not named or not rows or given.get("header") or given.get("comment", MARK) != MARK:
         return None
@@ -62,9 +62,9 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
         return None
     if len(given.get("fields", names)) != len(names):
         raise ValueError(f"its line {NAMES_OF_LOG} has {len(names)} names, and --names {len(given['fields'])}")
-    found = Csv(separator=separator, header=False, fields=names, comment=MARK)
+    form = Csv(separator=separator, header=False, fields=names, comment=MARK)
     shown = f"{NAMES_OF_LOG} {' '.join(names)}"[:_SHOWN]
-    return found, [
+    return form, [
         f"separator {separator!r}: most lines have {len(names)} values by it, as many as there are names",
         f"comment {MARK!r}: a load skips each line that begins with it",
         f"header=False, fields: the names are those in {shown!r}; each later file is read by its own",

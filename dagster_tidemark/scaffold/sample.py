@@ -311,7 +311,7 @@ def _of_log(
     others = dict(zip(found.fields, given.pop("fields", ()), strict=False)) or declared_names(found.fields)
     names = {new: (old,) for old, new in others.items() if new != old}
     evidence = [line for line in evidence if re.split("[ =:]", line)[0] not in options]
-    return replace(settings, format=Csv(**found.options | given), names=names), evidence
+    return replace(settings, format=replace(found, **given), names=names), evidence
 
 
 def _of_format(options: Mapping[str, Any], format: type[AnyText]) -> dict[str, Any]:

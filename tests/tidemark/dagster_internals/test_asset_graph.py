@@ -8,6 +8,7 @@ from dagster_tidemark.dagster_internals.asset_graph import (
     graph_of_definitions,
     is_list_of_keys,
     plan_run,
+    undeclared,
     without_assets,
 )
 
@@ -29,6 +30,14 @@ def test_asset_graph_contains_assets_specs_and_checks_without_resources() -> Non
     assert set(graph.toposorted_asset_keys) == {table.key, configured.key, dg.AssetKey("outside")}
     assert graph.get(configured.key).parent_keys == {table.key}
     assert graph.get_check_keys_for_assets({table.key}) == {dg.AssetCheckKey(table.key, "strict")}
+
+
+def test_assets_that_only_dependencies_name_are_undeclared() -> None:
+    @dg.asset(deps=[table, "mistyped", "outside"])
+    def reader() -> None: ...
+
+    repository = dg.Definitions([table, reader, dg.AssetSpec("outside")]).get_repository_def()
+    assert undeclared(repository.asset_graph) == {"mistyped"}
 
 
 def test_run_of_an_asset_without_its_required_config_cannot_be_planned() -> None:

@@ -224,9 +224,10 @@ def extend(
     return dg.Definitions.merge(defs, ours, own)
 
 
-def _listed(given: Any) -> Any:
-    """Return the list of an iterable. It may be an iterator, which can be read once."""
-    return list(given) if isinstance(given, Iterable) else given
+def _listed(given: Any) -> list[Any]:
+    """Return the list of an iterable, which may be an iterator. `require_types` refuses anything else."""
+    found: list[Any] = list(given) if isinstance(given, Iterable) else given
+    return found
 
 
 def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> dict[str, Any]:

@@ -227,8 +227,9 @@ def test_sensor_or_schedule_of_a_user_defined_class_is_refused_with_a_remedy() -
     assert isinstance(kept.get_sensor_def("slow"), Slower)
 
 
-def with_fees(**options: Any) -> Any:
-    return table_asset(FEES, **{"ins": {"rates": "rates"}, "fresh": timedelta(hours=1), "code_version": "1"} | options)
+def with_fees(**options: Any) -> Callable[[Any], Any]:
+    given: dict[str, Any] = {"ins": {"rates": "rates"}, "fresh": timedelta(hours=1), "code_version": "1"} | options
+    return table_asset(FEES, **given)
 
 
 @with_fees()
@@ -306,11 +307,12 @@ def test_table_asset_names_the_asset_and_the_wrong_argument(options: dict[str, A
 
 def test_table_asset_without_a_table_is_refused() -> None:
     decorator: Any = table_asset
-    with pytest.raises(DeclarationRefused, match="expected a Table, found function fees: write @table_asset"):
 
-        @decorator
-        def fees(rates: Any) -> Any:
-            return rates
+    def fees(rates: Any) -> Any:
+        return rates
+
+    with pytest.raises(DeclarationRefused, match="expected a Table, found function fees: write @table_asset"):
+        decorator(fees)
 
 
 def test_input_that_looks_misspelt_is_logged_and_one_of_another_location_is_not(

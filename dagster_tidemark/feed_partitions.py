@@ -3,7 +3,8 @@
 Otherwise files would wait for ever in partitions that Dagster does not have, or every run would fail. So loading the
 code location fails, with a line for each wrong asset or feed that names the needed declaration.
 
-sqlglot parses the rules of feeds. It does not know all of Spark's syntax: a rule that it cannot parse is not checked.
+sqlglot parses the rules of feeds. It does not know all of Spark's syntax: a rule that it cannot parse is logged, not
+refused.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +188,7 @@ def _of_time(definition: _Definition, feed: Feed) -> str:
 
 
 def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> None:
-    """Check that the rules of a feed name only columns that its rows have.
+    """Check that the rules of a feed name only columns that its rows have. Warn of rules that cannot be parsed.
 
     Args:
         partition_columns: The columns that rows get from the partition of their file.
@@ -195,26 +196,31 @@ def require_known_columns(feed: Feed, partition_columns: Collection[str]) -> Non
     Raises:
         ValueError: a rule names another column. The message names feed, rule, column and the known columns.
     """
-    if feed.adds_columns:  # its rows may have any column of its files
-        return
     known = [*feed.columns, *partition_columns]
     every = {name.lower() for name in (*known, *RESERVED)} | _WITHOUT_BRACKETS
     for reason, rule in feed.rules.items():
-        if unknown := [c for c in columns_of(rule) if c.lower() not in every and not c.startswith("_")]:
+        read = columns_of(rule)
+        if read is None:
+            dg.get_dagster_logger("feeds").warning(
+                f"feed {feed.name}: rule {reason!r} cannot be parsed, so only a load shows if it is valid: {rule}"
+            )
+            continue
+        unknown = [c for c in read if c.lower() not in every and not c.startswith("_")]
+        if unknown and not feed.adds_columns:  # otherwise its rows may have any column of its files
             raise ValueError(
                 f"feed {feed.name}: rule {reason!r} reads {', '.join(map(repr, unknown))}, which is not declared; "
                 f"read one of the columns {', '.join(known)}, or declare the column"
             )
 
 
-def columns_of(condition: str) -> list[str]:
-    """Return the names of the columns that a SQL condition reads, each once; an empty list if it cannot be parsed."""
+def columns_of(condition: str) -> list[str] | None:
+    """Return the names of the columns that a SQL condition reads, each once; None if it cannot be parsed."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
     try:
         parsed = parse_one(condition, dialect="spark")
     except SqlglotError:
-        return []
+        return None
     found = [column.parts[0].name for column in parsed.find_all(exp.Column)]
     return sorted({name for name in found if name})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from inspect import isfunction
 from typing import Any
 
+from dagster_tidemark.errors import shown
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.settings import Settings
 from dagster_tidemark.sources.feed import Feed
@@ -27,23 +28,17 @@ def require_types(settings: Any, **lists: Any) -> None:
         DeclarationRefused: it has. The message names the argument, what was found, and what to write.
     """
     if not isinstance(settings, Settings):
-        raise DeclarationRefused(f"settings: expected load_settings(), found {_shown(settings)}")
+        raise DeclarationRefused(f"settings: expected load_settings(), found {shown(settings)}")
     for name, given in lists.items():
         if not isinstance(given, Iterable):
-            raise DeclarationRefused(f"{name}: expected a list, found {_shown(given)}: write {name}=[...]")
+            raise DeclarationRefused(f"{name}: expected a list, found {shown(given)}: write {name}=[...]")
     for each in lists["assets"]:
         if type(each) in (list, tuple):  # an AssetSpec is a tuple too
             raise DeclarationRefused("assets: expected assets and checks, found a list: write *feed_assets(...)")
         if isfunction(each) or isinstance(each, (Table, Feed, Stream, Deliveries)):
-            raise DeclarationRefused(f"assets: expected assets and checks, found {_shown(each)}")
+            raise DeclarationRefused(f"assets: expected assets and checks, found {shown(each)}")
     for name, kinds in _KINDS.items():
         for each in lists[name]:
             if not isinstance(each, kinds):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
-                raise DeclarationRefused(f"{name}: expected {wanted}, found {_shown(each)}")
-
-
-def _shown(found: Any) -> str:
-    """Return the type of a value, and its name if it has one."""
-    name = getattr(found, "name", None) or getattr(found, "__name__", None)
-    return f"{type(found).__name__} {name}" if isinstance(name, str) else type(found).__name__
+                raise DeclarationRefused(f"{name}: expected {wanted}, found {shown(each)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_tidemark.errors import shown
 from dagster_tidemark.lakehouse.table import Table
 from dagster_tidemark.table_partitions import DeclarationRefused
 from dagster_tidemark.tags import IO_MANAGER
@@ -61,7 +62,7 @@ def _require_types(table: Any, ins: Any, fresh: Any) -> None:
     """Raise if an argument has a type that would fail later, without the name of the asset."""
     if not isinstance(table, Table):
         raise DeclarationRefused(
-            f"table_asset: expected a Table, found {_shown(table)}: write @table_asset(TABLE, ins=..., fresh=...)"
+            f"table_asset: expected a Table, found {shown(table)}: write @table_asset(TABLE, ins=..., fresh=...)"
         )
     asset = f"asset {table.name.replace('.', '/')}"
     if not isinstance(ins or {}, Mapping):
@@ -72,17 +73,12 @@ def _require_types(table: Any, ins: Any, fresh: Any) -> None:
     for name, read in (ins or {}).items():
         if not isinstance(read, str | dg.AssetIn):
             raise DeclarationRefused(
-                f"{asset}: ins: {name}: expected a key such as 'core/orders' or a dg.AssetIn, found {_shown(read)}"
+                f"{asset}: ins: {name}: expected a key such as 'core/orders' or a dg.AssetIn, found {shown(read)}"
             )
     if not isinstance(fresh, timedelta | dg.FreshnessPolicy | None):
         raise DeclarationRefused(
             f"{asset}: fresh: expected a timedelta or a dg.FreshnessPolicy, found {fresh!r}: write timedelta(hours=1)"
         )
-
-
-def _shown(found: Any) -> str:
-    name = getattr(found, "__name__", "")
-    return f"{type(found).__name__} {name}".strip()
 
 
 def _policy(fresh: timedelta | dg.FreshnessPolicy | None) -> dg.FreshnessPolicy | None:

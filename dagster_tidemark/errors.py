@@ -41,7 +41,7 @@ A transient error is never a verdict on data. Each message names the thing and t
 tests tell apart has its own class, which is declared where it is raised. Others are raised as the base itself.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class TidemarkError(Exception):
@@ -58,3 +58,9 @@ class Terminal(TidemarkError):
     """An error that a retry does not resolve: a setting, an option, a declaration or a file must change."""
 
     exit_code = 2
+
+
+def shown(found: Any) -> str:
+    """Return the type of a value for an error, and its name if it has one."""
+    name = getattr(found, "name", None) or getattr(found, "__name__", None)
+    return f"{type(found).__name__} {name}" if isinstance(name, str) else type(found).__name__

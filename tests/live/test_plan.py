@@ -8,4 +8,4 @@ def test_plan_of_the_deployed_code_lists_nothing_to_do(loaded: Loaded) -> None:
     platform.quiet()
     shell = {name: value for name, value in platform.asked.items() if name != "TIDEMARK_CONTRACT_SCALE"}
     said = platform.pipelines("plan", shell=shell).stdout
-    assert said.strip() == "nothing to do: no partition would run because of this code"
+    assert said.strip() == "no partition would run because of this code"

@@ -18,20 +18,21 @@ from dagster_tidemark.table_partitions import DeclarationRefused
 _KINDS: Mapping[str, tuple[type, ...]] = {"tables": (Table,), "feeds": (Feed,), "streams": (Stream, Deliveries)}
 
 
-def require_types(settings: Any, **lists: Any) -> None:
-    """Raise if an argument has another type than it needs.
-
-    Args:
-        lists: `assets`, `tables`, `feeds`, `streams` and `notify`.
+def lists_of(
+    settings: Any, *, assets: Any, tables: Any, feeds: Any, streams: Any, notify: Any
+) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+    """Return the declarations as lists, in the order of the parameters. Each argument may be an iterator.
 
     Raises:
-        DeclarationRefused: it has. The message names the argument, what was found, and what to write.
+        DeclarationRefused: an argument has the wrong type. The message names the argument, its value and the remedy.
     """
     if not isinstance(settings, Settings):
         raise DeclarationRefused(f"settings: expected load_settings(), found {shown(settings)}")
-    for name, given in lists.items():
-        if not isinstance(given, Iterable):
-            raise DeclarationRefused(f"{name}: expected a list, found {shown(given)}: write {name}=[...]")
+    given = {"assets": assets, "tables": tables, "feeds": feeds, "streams": streams, "notify": notify}
+    for name, found in given.items():
+        if not isinstance(found, Iterable):
+            raise DeclarationRefused(f"{name}: expected a list, found {shown(found)}: write {name}=[...]")
+    lists = {name: list(found) for name, found in given.items()}
     for each in lists["assets"]:
         if type(each) in (list, tuple):  # an AssetSpec is a tuple too
             raise DeclarationRefused("assets: expected assets and checks, found a list: write *feed_assets(...)")
@@ -42,3 +43,4 @@ def require_types(settings: Any, **lists: Any) -> None:
             if not isinstance(each, kinds):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
                 raise DeclarationRefused(f"{name}: expected {wanted}, found {shown(each)}")
+    return lists["assets"], lists["tables"], lists["feeds"], lists["streams"], lists["notify"]

@@ -12,7 +12,7 @@ from dagster_tidemark import garbage_collector
 from dagster_tidemark.asset_events.declared import AssetEvents, Listener
 from dagster_tidemark.code_server_log import logged_in_one_line
 from dagster_tidemark.component_declarations import ComponentDeclarations, declared_by, taken_over, without_pending
-from dagster_tidemark.declaration_types import require_types
+from dagster_tidemark.declaration_types import lists_of
 from dagster_tidemark.discovery import is_leaving_out, modules_below, refusing
 from dagster_tidemark.errors import Terminal
 from dagster_tidemark.event_log.executor import executor_of
@@ -31,7 +31,7 @@ from dagster_tidemark.sources.feed import Feed
 from dagster_tidemark.sources.s3_events import ReadsMessage
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
-from dagster_tidemark.table_partitions import DeclarationRefused, keys_of
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of, stored_by
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
@@ -125,8 +125,9 @@ def build_definitions(
         DeclarationRefused: a table and its asset, or an asset and the files of its feed, have different partitions, or
             a feed cannot be loaded into its table.
     """
-    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
-    require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
+    assets, tables, feeds, streams, notify = lists_of(
+        settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify
+    )
     declared = declared_by(assets)
     tables, feeds = [*tables, *declared.tables], [*feeds, *declared.feeds]
     resources = _resources(settings, tables, spark="spark") | overrides
@@ -185,8 +186,9 @@ def extend(
             manager; other errors as in `build_definitions`.
     """
     require_plain(defs)
-    assets, tables, feeds, streams, notify = map(_listed, (assets, tables, feeds, streams, notify))
-    require_types(settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify)
+    assets, tables, feeds, streams, notify = lists_of(
+        settings, assets=assets, tables=tables, feeds=feeds, streams=streams, notify=notify
+    )
     defs, assets = handed_over(defs, assets)
     added = declared_by(assets)
     tables, feeds = [*tables, *added.tables], [*feeds, *added.feeds]
@@ -224,12 +226,6 @@ def extend(
     return dg.Definitions.merge(defs, ours, own)
 
 
-def _listed(given: Any) -> list[Any]:
-    """Return the list of an iterable, which may be an iterator. `require_types` refuses anything else."""
-    found: list[Any] = list(given) if isinstance(given, Iterable) else given
-    return found
-
-
 def _resources(settings: Settings, tables: Iterable[Table], *, spark: str) -> dict[str, Any]:
     """Return the library's resources.
 
@@ -255,10 +251,9 @@ def _require_apart(ours: Sequence[Any], theirs: Sequence[Any], tables: Collectio
     if double := known.intersection(keys_of(ours)):
         names = ", ".join(sorted(key.to_user_string() for key in double))
         raise DeclarationRefused(f"asset {names} is already in this code location; give one of the two another key")
-    for asset in (each for each in ours if isinstance(each, dg.AssetsDefinition) and each.is_materializable):
-        for key in asset.keys:
-            if ".".join(key.path) in tables and asset.get_io_manager_key_for_asset_key(key) == "io_manager":
-                raise DeclarationRefused(
-                    f"asset {key.to_user_string()} has a table of Tidemark, but the code location's IO manager "
-                    f'`io_manager`: declare it with table_asset, or give it io_manager_key="{IO_MANAGER}"'
-                )
+    for key in stored_by("io_manager", ours):
+        if ".".join(key.path) in tables:
+            raise DeclarationRefused(
+                f"asset {key.to_user_string()} has a table of Tidemark, but the code location's IO manager "
+                f'`io_manager`: declare it with table_asset, or give it io_manager_key="{IO_MANAGER}"'
+            )

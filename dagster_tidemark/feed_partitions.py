@@ -119,13 +119,12 @@ def _cut_by_feeds(
                     yield spec.key, spec.partitions_def, feed
 
 
-def _sources_without_feed(assets: Iterable[Any], of_sources: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
+def _sources_without_feed(assets: Sequence[Any], of_sources: Collection[dg.AssetKey]) -> list[dg.AssetKey]:
     """Return the sources that `feed_assets` has made for other feeds than the given ones."""
-    every = list(assets)
-    sources = {each.key for each in every if isinstance(each, dg.SourceAsset)}.difference(of_sources)
+    sources = {each.key for each in assets if isinstance(each, dg.SourceAsset)}.difference(of_sources)
     loads = [
         spec
-        for each in every
+        for each in assets
         if isinstance(each, dg.AssetsDefinition)
         for spec in each.specs
         if dg.AssetCheckKey(spec.key, QUARANTINE) in each.check_keys

@@ -55,7 +55,7 @@ from dagster_tidemark.streams.checks import post_of, state_check, stream_check
 from dagster_tidemark.streams.deliveries.declaration import Deliveries
 from dagster_tidemark.streams.stream_declaration import Stream
 from dagster_tidemark.streams.transport import require_distinct
-from dagster_tidemark.table_partitions import DeclarationRefused, keys_of, require_equal_partitions
+from dagster_tidemark.table_partitions import DeclarationRefused, keys_of, require_equal_partitions, stored_by
 from dagster_tidemark.tags import IO_MANAGER, PREFIX
 
 
@@ -152,8 +152,9 @@ def _accepted_assets(parts: LocationParts) -> list[Any]:
         files = {source_key(feed).to_user_string() for feed in parts.feeds}
         declare_promises(parts.settings.code_location, [each.promise for each in parts.expected])
         require_sources(parts.expected, {key.to_user_string() for key in keys_of([*assets, *parts.others])}, files)
-    with refusing():
-        _require_annotated(assets, {*keys_of(assets), *keys_of(parts.others)}, is_alone=not parts.prefix)
+    if not code_server.is_loaded_for_a_run():
+        with refusing():
+            _require_annotated(assets, {*keys_of(assets), *keys_of(parts.others)}, is_alone=not parts.prefix)
     assets = _with_their_inputs(assets, parts.others, declared)
     if code_server.is_loaded_for_a_run():  # a run needs no pages, and the code server has done the checks
         return assets
@@ -188,15 +189,12 @@ def _require_annotated(assets: Iterable[Any], known: Set[dg.AssetKey], *, is_alo
 
 def _require_tables(assets: Iterable[Any], tables: Mapping[str, Table]) -> None:
     """Raise if an asset has Tidemark's IO manager and no table. Each of its runs would fail."""
-    for asset in assets:
-        if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
-            for key in asset.keys:
-                name = ".".join(key.path)
-                if name not in tables and asset.get_io_manager_key_for_asset_key(key) == IO_MANAGER:
-                    raise DeclarationRefused(
-                        f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but table {name} is not passed: add "
-                        "it to `tables`"
-                    )
+    for key in stored_by(IO_MANAGER, assets):
+        if (name := ".".join(key.path)) not in tables:
+            raise DeclarationRefused(
+                f"asset {key.to_user_string()} is stored by {IO_MANAGER}, but table {name} is not passed: add it to "
+                "`tables`"
+            )
 
 
 def _require_distinct_tables(tables: Iterable[Table]) -> None:

@@ -107,3 +107,10 @@ def keys_of(assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
             yield from asset.keys
         elif isinstance(asset, dg.AssetSpec | dg.SourceAsset):
             yield asset.key
+
+
+def stored_by(io_manager: str, assets: Iterable[Any]) -> Iterator[dg.AssetKey]:
+    """Yield the keys of the materializable assets that have an IO manager."""
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
+            yield from (key for key in asset.keys if asset.get_io_manager_key_for_asset_key(key) == io_manager)

@@ -228,7 +228,7 @@ def hear(
 def _new(
     assets: list[str], instance: dg.DagsterInstance, position: ListenerPosition
 ) -> tuple[list[dg.EventLogRecord], int]:
-    """Return the events that the listener lacks, by storage id, and the id up to which they are complete."""
+    """Return the events that the listener lacks, by storage id, and the last id of the searched part of the log."""
     through = event_storage.last_event_id(instance)
     found: list[dg.EventLogRecord] = []
     for asset in assets:

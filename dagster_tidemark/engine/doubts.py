@@ -234,7 +234,7 @@ _PROBED, _BUCKET = ("Spark", "catalog"), "S3"
 
 _SERVICE = "check that {} runs, and that the settings have its address and credentials"
 _START_SECONDS = 60.0
-"""Most seconds, besides its interval, until a sensor that was switched on ends a tick."""
+"""A sensor that was switched on ends its first tick within this time and its interval, in seconds."""
 _TICKS = "check the sensor's ticks in the UI, under Automation"
 
 

@@ -1,6 +1,6 @@
 """The lake, as a resource of assets.
 
-What only a run needs is imported by its method: pandas and pyiceberg would delay each load of the code location by a
+Methods import the parts that only a run needs: pandas and pyiceberg would delay each load of the code location by a
 second. Does not belong here: the load of files (`load_asset`), and the re-evaluation of alerts (`alert_episodes`).
 """
 

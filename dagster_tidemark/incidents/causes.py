@@ -398,10 +398,10 @@ class _Search:
         return durations.of_run(asset) if durations.samples.get(asset) else 0.0
 
     def _margin(self, asset: str, allowed: float) -> float:
-        """Return the seconds before a deadline at which a hindered run counts as late.
+        """Return how long before its deadline a hindered run counts as late, in seconds.
 
-        They are the longest duration of the asset's runs, so that a person can still prevent the breach. A contract may
-        allow less than that from the arrival on, and any short fault would count: then it is the usual duration, or 0.
+        This is the longest duration of the asset's runs, so that a person can still prevent the breach. If the contract
+        allows less from the arrival on, any short fault would count: then this is the usual duration, or 0.
         """
         return next((t for of in (self._longest, self._usual) if (t := of(asset) + _NEXT_LOOK) <= allowed), 0.0)
 

@@ -6,7 +6,7 @@ Does not belong here: separators, headers and quotes (`sniffing`).
 from collections.abc import Mapping
 from typing import Any
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
+from dagster_tidemark.lakehouse.parsing.csv_dialect import BEGINS_OF_NAMES, NAMES_OF_LOG, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.records import records_of
 from dagster_tidemark.lakehouse.readers.text import charset_of
 from dagster_tidemark.sources.text_formats import Csv
@@ -46,7 +46,7 @@ def log_found(text: bytes, encoding: str, given: Mapping[str, Any]) -> tuple[Csv
         ValueError: the file has several such lines, with different names, or the user gave another number of names.
     """
     whole = text.decode(charset_of(encoding, text), errors="replace")
-    if NAMES_OF_LOG not in whole and NAMES_OF_ZEEK not in whole:
+    if not any(begin in whole for begin in BEGINS_OF_NAMES):
         return None
     lines = [each.text for each in records_of(text, encoding=encoding, multiline=False, json=False)]
     named = list(dict.fromkeys(tuple(found) for found in map(names_in_log, lines) if found))

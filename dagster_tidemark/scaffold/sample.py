@@ -130,6 +130,11 @@ class SampleSettings:
         """The settings whose values differ from the defaults."""
         return {name: value for name, value in vars(self).items() if value != vars(SampleSettings())[name]}
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The declared name of each column that has another name in the file, by that name."""
+        return {old: new for new, (old,) in self.names.items()}
+
     def feed(self, name: str, columns: Sequence[str]) -> Feed:
         """Return a feed with these settings, and these columns as strings.
 
@@ -141,7 +146,7 @@ class SampleSettings:
             as_texts |= {"decimal": ".", "thousands": None}
         format = self.format and replace(self.format, **as_texts)
         if isinstance(format, Csv | FixedWidth) and format.fields:
-            columns = [{old: new for new, (old,) in self.names.items()}.get(name, name) for name in format.fields]
+            columns = [self.renamed.get(name, name) for name in format.fields]
         return Feed(
             name,
             f"{name}/",
@@ -218,7 +223,7 @@ def read_sample(
             )
         names = list(dict.fromkeys([*(name for row in rows for name in row), *kinds]))
         if not isinstance(settings.format, FixedWidth):  # otherwise the user named the columns
-            others = {old: new for new, (old,) in settings.names.items()} or declared_names(names)
+            others = settings.renamed or declared_names(names)
             settings = replace(settings, names={new: (old,) for old, new in others.items()})
             evidence += [f"names {new}: no column can be called {old!r}" for old, new in others.items()]
             rows, kinds = [_renamed(row, others) for row in rows], _renamed(kinds, others)

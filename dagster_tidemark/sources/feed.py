@@ -325,7 +325,7 @@ class Feed:
 
 
 def is_marker(key: str) -> bool:
-    """Return True if a key is a folder, or a file that a writer put beside its data, such as `_SUCCESS`."""
+    """Return True if a key is a folder, or a file that a writer adds to its data, such as `_SUCCESS`."""
     name = key.rpartition("/")[2]
     return not name or name[0] in "._" or name.endswith(FOLDER_OF_HADOOP)
 

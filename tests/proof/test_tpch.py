@@ -1,6 +1,6 @@
 """The files of the TPC-H benchmark: each table, in each format that its generators write, equals DuckDB's reading.
 
-`SCALE=1` takes files of 1 GB. The generator is a program of its own; JSON and compressed files are written by DuckDB.
+`SCALE=1` takes files of 1 GB. The generator is another project; JSON and compressed files are written by DuckDB.
 """
 
 import os

@@ -15,14 +15,14 @@ from dagster_tidemark.sources.text_formats import Csv
 NAMES_OF_LOG = "#Fields:"
 """The beginning of the lines that name the columns in the W3C extended logs of web servers."""
 
-NAMES_OF_ZEEK = "#fields\t"
-"""The same in the logs of Zeek."""
+BEGINS_OF_NAMES = (NAMES_OF_LOG, "#fields\t")
+"""The same, and that of the logs of Zeek."""
 
 
 def names_in_log(line: str) -> list[str] | None:
     """Return the names in a line `#Fields:`; None for other lines."""
-    is_of_names = line.startswith((NAMES_OF_LOG, NAMES_OF_ZEEK))
-    return line[len(NAMES_OF_LOG) :].split() if is_of_names else None
+    begin = next((begin for begin in BEGINS_OF_NAMES if line.startswith(begin)), None)
+    return line.removeprefix(begin).split() if begin else None
 
 
 class Dialect:

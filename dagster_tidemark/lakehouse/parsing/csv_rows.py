@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from dagster_tidemark.lakehouse.parsing.csv_dialect import NAMES_OF_LOG, NAMES_OF_ZEEK, Dialect, names_in_log
+from dagster_tidemark.lakehouse.parsing.csv_dialect import BEGINS_OF_NAMES, NAMES_OF_LOG, Dialect, names_in_log
 from dagster_tidemark.lakehouse.parsing.csv_halves import REACH, Marked, Records, marked, odd_quotes
 from dagster_tidemark.lakehouse.parsing.kernels import Mask, bytes_of
 from dagster_tidemark.lakehouse.parsing.rows import DeclaredContent, FileBytes, Part, Rows, in_order
@@ -176,7 +176,7 @@ def _names_in(block: Block) -> Iterator[list[str]]:
             yield names
 
 
-_BEGINS_OF_NAMES = (NAMES_OF_LOG.encode(), NAMES_OF_ZEEK.encode())
+_BEGINS_OF_NAMES = tuple(begin.encode() for begin in BEGINS_OF_NAMES)
 
 
 def _from_header(dialect: Dialect, blocks: Iterator[Block]) -> Iterator[Block]:

@@ -6,7 +6,7 @@ from tests.sampling import sample
 from tests.tidemark.code_versions.code_plan.histories import WAYS, generated, play
 from tests.tidemark.code_versions.code_plan.holding import faults_of
 
-# Only `make proof` plays these ways: "reads more and bump" does what most of them do.
+# Only `make proof` plays these ways: "reads more and bump" includes most of these edits.
 IN_A_PROOF = {
     "bump",
     "bump several",
